@@ -1,0 +1,1 @@
+//! Wire types, error names and the typed client.

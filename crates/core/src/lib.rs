@@ -1,0 +1,1 @@
+//! The domain: jobs, plans, scheduling. Values in, values out.

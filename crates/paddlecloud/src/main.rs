@@ -1,0 +1,2 @@
+//! One program that answers to every name.
+fn main() {}

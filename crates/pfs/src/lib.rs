@@ -1,0 +1,1 @@
+//! Chunks, digests, manifests and the transfer engine of the file service.

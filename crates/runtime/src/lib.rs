@@ -1,0 +1,1 @@
+//! The program paddle that runs inside a worker.

@@ -1,0 +1,1 @@
+//! The real programs, driven as a user does.
