@@ -1,1 +1,8 @@
-//! The domain: jobs, plans, scheduling. Values in, values out.
+//! The domain: what a job is, what it needs, when it may start and how it ends.
+//!
+//! Values in, values out. Nothing here reads a file, opens a socket or asks the clock: what needs the
+//! time takes `now`.
+
+pub mod names;
+pub mod quantity;
+pub mod spec;
