@@ -4,5 +4,6 @@
 //! time takes `now`.
 
 pub mod names;
+pub mod plan;
 pub mod quantity;
 pub mod spec;

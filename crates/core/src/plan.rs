@@ -1,0 +1,418 @@
+//! From a spec to what each worker finds: its command, environment, files and the lines before its log.
+//!
+//! Pure: where things lie and which addresses are free is told by the engine through `Site` and `Member`.
+//! The names come from four generations of programs; all of them can be set at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{DatacenterName, UserName};
+use crate::spec::JobSpec;
+
+/// First port of a parameter server (S3).
+pub const PSERVER_PORT: u16 = 7164;
+
+/// What a worker does in its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Pserver,
+    Trainer,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Pserver => "pserver",
+            Role::Trainer => "trainer",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One worker as the engine placed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub role: Role,
+    pub index: u32,
+    /// Its host name, for example `my-job-trainer-3s4nz`.
+    pub name: String,
+    pub address: String,
+    pub gpus: Vec<u32>,
+}
+
+/// What is the same for all workers of a run. Paths are as the worker sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    pub user: UserName,
+    pub datacenter: DatacenterName,
+    /// Working folder: the package.
+    pub package: String,
+    /// `$JOB_PATH/$JOB_NAME` is the package too (S3).
+    pub job_path: String,
+    pub output: String,
+    pub home: String,
+    pub public: String,
+    /// A fresh folder of this run that all its workers see.
+    pub rendezvous: String,
+    /// Folder of our own `paddle`, first in `PATH`.
+    pub programs: String,
+    /// Network device of the worker's address.
+    pub nic: String,
+    /// Two ports from here on belong to this run: many programs bind them on all addresses.
+    pub port_base: u16,
+}
+
+/// Everything one worker needs, apart from limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerPlan {
+    pub role: Role,
+    pub index: u32,
+    pub name: String,
+    pub address: String,
+    /// Run by `sh -c`.
+    pub command: String,
+    pub workdir: String,
+    pub env: BTreeMap<String, String>,
+    /// Private files at absolute paths.
+    pub files: Vec<(String, String)>,
+    /// Trainers wait until all are there; parameter servers start at once.
+    pub waits_for_all: bool,
+    /// Ports it must listen on before it counts as ready.
+    pub ports: Vec<u16>,
+    /// S0's lines before the program's own output.
+    pub preamble: Vec<String>,
+    /// S3's place for its log.
+    pub plain_log: String,
+}
+
+/// Plans all workers, parameter servers first. `members` lists both roles in order of index.
+pub fn plan(spec: &JobSpec, site: &Site, members: &[Member]) -> Vec<WorkerPlan> {
+    let team = Team::new(members);
+    members
+        .iter()
+        .map(|member| plan_one(spec, site, &team, member))
+        .collect()
+}
+
+/// The addresses of a run, in the same order everywhere.
+struct Team {
+    pservers: Vec<String>,
+    trainers: Vec<String>,
+}
+
+impl Team {
+    fn new(members: &[Member]) -> Team {
+        let of = |role: Role| {
+            let mut of_role: Vec<&Member> = members.iter().filter(|member| member.role == role).collect();
+            of_role.sort_by_key(|member| member.index);
+            of_role.into_iter().map(|member| member.address.clone()).collect()
+        };
+        Team {
+            pservers: of(Role::Pserver),
+            trainers: of(Role::Trainer),
+        }
+    }
+}
+
+fn plan_one(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> WorkerPlan {
+    let index = member.index;
+    let (command, log) = match member.role {
+        Role::Pserver => (spec.ps_entry.clone(), "server.log"),
+        Role::Trainer => (spec.trainer_command(), "train.log"),
+    };
+    let ports = match member.role {
+        Role::Pserver => (PSERVER_PORT..PSERVER_PORT + spec.ps_ports).collect(),
+        Role::Trainer => Vec::new(),
+    };
+    WorkerPlan {
+        role: member.role,
+        index,
+        name: member.name.clone(),
+        address: member.address.clone(),
+        command,
+        workdir: site.package.clone(),
+        env: environment(spec, site, team, member),
+        files: vec![
+            ("/trainer_id".to_owned(), format!("{index}\n")),
+            ("/trainer_count".to_owned(), format!("{}\n", spec.parallelism)),
+        ],
+        waits_for_all: member.role == Role::Trainer,
+        ports,
+        preamble: match member.role {
+            Role::Pserver => Vec::new(),
+            Role::Trainer => preamble(spec, site, team, index),
+        },
+        plain_log: format!("{}/node_{index}/{log}", site.output),
+    }
+}
+
+fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTreeMap<String, String> {
+    let mut env = spec.shell_env.clone();
+    let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
+    let trainers = spec.parallelism.to_string();
+    let id = member.index.to_string();
+    let sparse_ports = spec.ps_ports.saturating_sub(1);
+    let uses_gpu = u8::from(spec.trainer.gpu > 0).to_string();
+
+    // S0
+    set("PADDLE_INIT_NUM_GRADIENT_SERVERS", trainers.clone());
+    set("PADDLE_INIT_TRAINER_ID", id.clone());
+    set("PADDLE_CLOUD_CURRENT_DATACENTER", site.datacenter.to_string());
+    set("PADDLE_CLOUD_USERNAME", site.user.to_string());
+    set("PADDLE_CLOUD_HOME", site.home.clone());
+    set("PADDLE_CLOUD_PUBLIC", site.public.clone());
+    // S2
+    set("TRAINER_ID", id.clone());
+    set("TRAINERS", trainers.clone());
+    set("PSERVERS", spec.pservers.to_string());
+    // S3
+    set("JOB_NAME", spec.name.to_string());
+    set("JOB_PATH", site.job_path.clone());
+    set("JOB_NAMESPACE", site.user.namespace());
+    set("TRAIN_CONFIG_DIR", ".".to_owned());
+    set("CONF_PADDLE_NIC", site.nic.clone());
+    set("CONF_PADDLE_PORT", PSERVER_PORT.to_string());
+    set("CONF_PADDLE_PORTS_NUM", "1".to_owned());
+    set("CONF_PADDLE_PORTS_NUM_SPARSE", sparse_ports.to_string());
+    set("CONF_PADDLE_GRADIENT_NUM", trainers.clone());
+    // the launcher of 2017
+    set("PADDLE_JOB_NAME", spec.name.to_string());
+    set("TOPOLOGY", spec.topology.clone().unwrap_or_default());
+    set("ENTRY", spec.entry.clone());
+    set("TRAINER_PACKAGE", site.package.clone());
+    set("NAMESPACE", site.user.namespace());
+    set("PADDLE_INIT_PORT", PSERVER_PORT.to_string());
+    set("PADDLE_INIT_PORTS_NUM", "1".to_owned());
+    set("PADDLE_INIT_PORTS_NUM_FOR_SPARSE", sparse_ports.to_string());
+    set("PADDLE_INIT_NUM_PASSES", spec.passes.to_string());
+    set("PADDLE_INIT_USE_GPU", uses_gpu);
+    set("PADDLE_INIT_TRAINER_COUNT", "1".to_owned());
+    set("PADDLE_INIT_PSERVERS", team.pservers.join(","));
+    set("PADDLE_INIT_NICS", site.nic.clone());
+    // what every program expects
+    set("PYTHONUNBUFFERED", "1".to_owned());
+    set(
+        "OMP_NUM_THREADS",
+        resources(spec, member.role).cpu.threads().to_string(),
+    );
+    set("CUDA_VISIBLE_DEVICES", join(member.gpus.iter()));
+
+    for (name, value) in fleet(spec, site, team, member)
+        .into_iter()
+        .chain(collective(spec, site, team, member))
+    {
+        set(name, value);
+    }
+    let path = env
+        .get("PATH")
+        .cloned()
+        .unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
+    env.insert("PATH".to_owned(), format!("{}:{path}", site.programs));
+    env.extend(spec.envs.clone());
+    let python_path = match env.get("PYTHONPATH").filter(|path| !path.is_empty()) {
+        Some(path) => format!("{}:{path}", site.package),
+        None => site.package.clone(),
+    };
+    env.insert("PYTHONPATH".to_owned(), python_path);
+    env
+}
+
+fn resources(spec: &JobSpec, role: Role) -> &crate::spec::Resources {
+    match role {
+        Role::Pserver => &spec.pserver,
+        Role::Trainer => &spec.trainer,
+    }
+}
+
+/// Names today's PaddlePaddle reads (fleet, both modes).
+fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
+    let trainer_port = site.port_base + 1;
+    let (role, port) = match member.role {
+        Role::Pserver => ("PSERVER", PSERVER_PORT),
+        Role::Trainer => ("TRAINER", trainer_port),
+    };
+    let mut names = vec![
+        ("TRAINING_ROLE", role.to_owned()),
+        ("PADDLE_TRAINERS_NUM", spec.parallelism.to_string()),
+        ("PADDLE_TRAINER_ID", member.index.to_string()),
+        (
+            "PADDLE_PSERVERS_IP_PORT_LIST",
+            endpoints(&team.pservers, PSERVER_PORT),
+        ),
+        (
+            "PADDLE_TRAINER_ENDPOINTS",
+            endpoints(&team.trainers, trainer_port),
+        ),
+        ("PADDLE_CURRENT_ENDPOINT", format!("{}:{port}", member.address)),
+        ("POD_IP", member.address.clone()),
+        ("PADDLE_PORT", port.to_string()),
+    ];
+    if member.role == Role::Pserver {
+        names.push(("PADDLE_PSERVER_ID", member.index.to_string()));
+    }
+    if spec.trainer.gpu == 0 {
+        names.push(("PADDLE_DISTRI_BACKEND", "gloo".to_owned()));
+        names.push(("PADDLE_WITH_GLOO", "1".to_owned()));
+        names.push(("PADDLE_GLOO_RENDEZVOUS", "2".to_owned()));
+        names.push(("PADDLE_GLOO_FS_PATH", site.rendezvous.clone()));
+    }
+    names
+}
+
+/// Names PyTorch and its kin read. `DMLC_ROLE` is left out: it makes an import block.
+fn collective(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
+    vec![
+        ("MASTER_ADDR", team.trainers.first().cloned().unwrap_or_default()),
+        ("MASTER_PORT", site.port_base.to_string()),
+        ("RANK", member.index.to_string()),
+        ("WORLD_SIZE", spec.parallelism.to_string()),
+        ("LOCAL_RANK", "0".to_owned()),
+        ("DMLC_NUM_WORKER", spec.parallelism.to_string()),
+        ("DMLC_NUM_SERVER", spec.pservers.to_string()),
+    ]
+}
+
+/// The lines S0 shows before a trainer's own output.
+fn preamble(spec: &JobSpec, site: &Site, team: &Team, index: u32) -> Vec<String> {
+    vec![
+        format!(
+            "label selector: paddle-job-pserver={}, desired: {}",
+            spec.name, spec.pservers
+        ),
+        format!("running pod list:  {}", pod_list(&team.pservers)),
+        format!(
+            "label selector: paddle-job={}, desired: {}",
+            spec.name, spec.parallelism
+        ),
+        format!("running pod list:  {}", pod_list(&team.trainers)),
+        format!(
+            "Starting training job:  {}, num_gradient_servers: {}, trainer_id:  {index}, version:  {}",
+            site.package,
+            spec.parallelism,
+            spec.version()
+        ),
+    ]
+}
+
+fn pod_list(addresses: &[String]) -> String {
+    let pods: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("('Running', '{address}')"))
+        .collect();
+    format!("[{}]", pods.join(", "))
+}
+
+fn endpoints(addresses: &[String], port: u16) -> String {
+    join(addresses.iter().map(|address| format!("{address}:{port}")))
+}
+
+fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_by_three() -> Vec<WorkerPlan> {
+        let mut spec = JobSpec::new("my-job".parse().unwrap());
+        spec.parallelism = 3;
+        spec.pservers = 2;
+        spec.package = Some("/pfs/local/home/me/demo".into());
+        spec.entry = "python train.py".into();
+        spec.trainer.cpu = "1500m".parse().unwrap();
+        spec.envs = [
+            ("MY_FLAG".into(), "7".into()),
+            ("PYTHONPATH".into(), "/opt/lib".into()),
+        ]
+        .into();
+        spec.shell_env = [
+            ("PATH".into(), "/venv/bin:/usr/bin".into()),
+            ("LANG".into(), "C.UTF-8".into()),
+        ]
+        .into();
+        let site = Site {
+            user: "me".parse().unwrap(),
+            datacenter: "local".parse().unwrap(),
+            package: "/pfs/local/home/me/.paddlecloud/runs/j_1/my-job".into(),
+            job_path: "/pfs/local/home/me/.paddlecloud/runs/j_1".into(),
+            output: "/pfs/local/home/me/.paddlecloud/runs/j_1/my-job/output".into(),
+            home: "/pfs/local/home/me".into(),
+            public: "/pfs/local/public".into(),
+            rendezvous: "/pfs/local/home/me/.paddlecloud/runs/j_1/rendezvous".into(),
+            programs: "/opt/paddlecloud/bin".into(),
+            nic: "lo".into(),
+            port_base: 12_000,
+        };
+        let member = |role: Role, index: u32| Member {
+            role,
+            index,
+            name: format!("my-job-{role}-x{index}"),
+            address: format!("127.64.{}.{}", role as u8, index + 1),
+            gpus: Vec::new(),
+        };
+        let mut members: Vec<Member> = (0..2).map(|i| member(Role::Pserver, i)).collect();
+        members.extend((0..3).map(|i| member(Role::Trainer, i)));
+        plan(&spec, &site, &members)
+    }
+
+    #[test]
+    fn golden_environment_of_a_two_by_three_job() {
+        let mut table = String::new();
+        for worker in two_by_three() {
+            table += &format!("== {} {} ==\n", worker.role, worker.index);
+            table += &format!("command {}\nworkdir {}\n", worker.command, worker.workdir);
+            table += &format!("ports {:?}\nlog {}\n", worker.ports, worker.plain_log);
+            for (path, text) in &worker.files {
+                table += &format!("file {path} {text:?}\n");
+            }
+            for line in &worker.preamble {
+                table += &format!("> {line}\n");
+            }
+            for (name, value) in &worker.env {
+                table += &format!("{name}={value}\n");
+            }
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    #[test]
+    fn every_name_of_the_contract_is_set_in_every_worker() {
+        let everywhere = "PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_TRAINER_ID PADDLE_CLOUD_CURRENT_DATACENTER \
+             PADDLE_CLOUD_USERNAME TRAINER_ID TRAINERS PSERVERS JOB_NAME JOB_PATH JOB_NAMESPACE TRAIN_CONFIG_DIR \
+             CONF_PADDLE_NIC CONF_PADDLE_PORT CONF_PADDLE_PORTS_NUM CONF_PADDLE_PORTS_NUM_SPARSE \
+             CONF_PADDLE_GRADIENT_NUM PADDLE_JOB_NAME TOPOLOGY ENTRY TRAINER_PACKAGE NAMESPACE PADDLE_INIT_PORT \
+             PADDLE_INIT_PORTS_NUM PADDLE_INIT_PORTS_NUM_FOR_SPARSE PADDLE_INIT_NUM_PASSES PADDLE_INIT_USE_GPU \
+             PADDLE_INIT_TRAINER_COUNT PADDLE_INIT_PSERVERS PADDLE_INIT_NICS TRAINING_ROLE PADDLE_TRAINERS_NUM \
+             PADDLE_TRAINER_ID PADDLE_PSERVERS_IP_PORT_LIST PADDLE_TRAINER_ENDPOINTS PADDLE_CURRENT_ENDPOINT POD_IP \
+             PADDLE_PORT PADDLE_DISTRI_BACKEND PADDLE_WITH_GLOO PADDLE_GLOO_RENDEZVOUS PADDLE_GLOO_FS_PATH \
+             MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK DMLC_NUM_WORKER DMLC_NUM_SERVER PYTHONUNBUFFERED \
+             OMP_NUM_THREADS PYTHONPATH PATH";
+        for worker in two_by_three() {
+            for name in everywhere.split_whitespace() {
+                assert!(
+                    worker.env.contains_key(name),
+                    "{name} is missing in {} {}",
+                    worker.role,
+                    worker.index
+                );
+            }
+            assert!(!worker.env.contains_key("DMLC_ROLE"));
+        }
+    }
+
+    #[test]
+    fn ports_stay_below_the_range_the_kernel_hands_out() {
+        for worker in two_by_three() {
+            assert!(worker.ports.iter().all(|port| *port < 32_768));
+        }
+    }
+}
