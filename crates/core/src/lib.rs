@@ -3,7 +3,13 @@
 //! Values in, values out. Nothing here reads a file, opens a socket or asks the clock: what needs the
 //! time takes `now`.
 
+pub mod conductor;
+pub mod exit;
+pub mod job;
 pub mod names;
 pub mod plan;
+pub mod ports;
 pub mod quantity;
+pub mod scheduler;
 pub mod spec;
+pub mod testing;

@@ -1,0 +1,224 @@
+//! The nodes and what runs on them: takes room and cards for a job, gives them back.
+//!
+//! Knows no queue and no quota. What runs may exceed a node (adoption after the inventory shrank, a job that
+//! runs alone on too little); then the node has no free room, and giving back is still exact.
+
+use std::collections::HashMap;
+
+use super::placing::Share;
+use super::request::{Inventory, Node, Placement, Request, Seat};
+use super::room::{Load, Room, Shape};
+use super::tree::RoomTree;
+
+/// All nodes, those with fewer cards first: work without cards then leaves the cards usable.
+#[derive(Debug, Clone)]
+pub(super) struct Cluster {
+    machines: Vec<Machine>,
+    /// Index in the inventory → index here.
+    places: Vec<usize>,
+    free: RoomTree,
+    idle: RoomTree,
+}
+
+#[derive(Debug, Clone)]
+struct Machine {
+    name: String,
+    /// Index in the inventory.
+    index: u32,
+    capacity: Room,
+    used: Load,
+    /// How many jobs hold each card: one at most, unless adopted jobs disagree.
+    holders: Vec<u32>,
+}
+
+/// What one job holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    /// By node, sorted.
+    pub loads: Vec<(usize, Load)>,
+    cards: Vec<(usize, u32)>,
+}
+
+impl Machine {
+    fn new(index: usize, node: Node) -> Machine {
+        let capacity = Room {
+            gpu: u64::from(node.gpus),
+            cpu: node.cpu.as_millis(),
+            memory: node.memory.as_u64(),
+        };
+        Machine {
+            name: node.name,
+            index: u32::try_from(index).expect("fewer nodes than 2^32"),
+            capacity,
+            used: Load::default(),
+            holders: vec![0; node.gpus as usize],
+        }
+    }
+
+    fn free_cards(&self, count: u32) -> Vec<u32> {
+        let ids = 0u32..;
+        let free = ids
+            .zip(&self.holders)
+            .filter(|(_, holders)| **holders == 0)
+            .map(|(id, _)| id);
+        free.take(count as usize).collect()
+    }
+}
+
+impl Cluster {
+    pub fn new(inventory: Inventory) -> Cluster {
+        let mut machines: Vec<Machine> = inventory
+            .nodes
+            .into_iter()
+            .enumerate()
+            .map(|(index, node)| Machine::new(index, node))
+            .collect();
+        machines.sort_by_key(|machine| (machine.holders.len(), machine.index));
+        let mut places = vec![0; machines.len()];
+        for (place, machine) in machines.iter().enumerate() {
+            places[machine.index as usize] = place;
+        }
+        let rooms: Vec<Room> = machines.iter().map(|machine| machine.capacity).collect();
+        let idle = RoomTree::new(&rooms);
+        Cluster {
+            machines,
+            places,
+            free: idle.clone(),
+            idle,
+        }
+    }
+
+    /// What is free now.
+    pub fn free(&self) -> &RoomTree {
+        &self.free
+    }
+
+    /// What would be free if nothing ran.
+    pub fn idle(&self) -> &RoomTree {
+        &self.idle
+    }
+
+    pub fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// What would be free on a node without a part of what runs there.
+    pub fn room_without(&self, node: usize, gone: &Load) -> Room {
+        let machine = &self.machines[node];
+        let mut used = machine.used;
+        used.remove(gone);
+        machine.capacity.beside(&used)
+    }
+
+    /// Turns shares into seats and takes them.
+    pub fn seat(&mut self, request: &Request, shape: &Shape, shares: &[Share]) -> (Placement, Holding) {
+        let mut by_role: Vec<Vec<Seat>> = request.roles.iter().map(|_| Vec::new()).collect();
+        let mut holding = Holding {
+            loads: super::placing::loads(&shape.parts, shares),
+            cards: Vec::new(),
+        };
+        for share in shares {
+            let part = shape.parts[share.part];
+            let seats = &mut by_role[part.role];
+            seats.reserve(share.count as usize);
+            for _ in 0..share.count {
+                seats.push(self.one_seat(share.node, &part.need, &mut holding));
+            }
+        }
+        self.take(&holding.loads);
+        let workers = by_role.into_iter().flatten().collect();
+        (Placement { workers }, holding)
+    }
+
+    fn one_seat(&mut self, node: usize, need: &Room, holding: &mut Holding) -> Seat {
+        let machine = &mut self.machines[node];
+        let wanted = u32::try_from(need.gpu).unwrap_or(u32::MAX);
+        let gpus = if wanted == 0 {
+            Vec::new()
+        } else {
+            machine.free_cards(wanted)
+        };
+        for card in &gpus {
+            machine.holders[*card as usize] += 1;
+            holding.cards.push((node, *card));
+        }
+        let node = machine.index;
+        Seat { node, gpus }
+    }
+
+    /// Takes the seats of a job that already runs. Seats on unknown nodes take nothing.
+    pub fn adopt(&mut self, request: &Request, placement: &Placement) -> Holding {
+        let needs = request
+            .roles
+            .iter()
+            .flat_map(|(count, each)| std::iter::repeat_n(Room::from(each), *count as usize));
+        let mut holding = Holding::default();
+        let mut loads: HashMap<usize, Load> = HashMap::new();
+        for (seat, need) in placement.workers.iter().zip(needs) {
+            let Some(node) = self.places.get(seat.node as usize).copied() else {
+                continue;
+            };
+            loads.entry(node).or_default().add(&Load::of(&need, 1));
+            for card in &seat.gpus {
+                if let Some(holders) = self.machines[node].holders.get_mut(*card as usize) {
+                    *holders += 1;
+                    holding.cards.push((node, *card));
+                }
+            }
+        }
+        holding.loads = loads.into_iter().collect();
+        holding.loads.sort_by_key(|(node, _)| *node);
+        self.take(&holding.loads);
+        holding
+    }
+
+    fn take(&mut self, loads: &[(usize, Load)]) {
+        for (node, load) in loads {
+            self.machines[*node].used.add(load);
+            self.refresh(*node);
+        }
+    }
+
+    /// Gives back what a job held.
+    pub fn give(&mut self, holding: &Holding) {
+        for (node, card) in &holding.cards {
+            self.machines[*node].holders[*card as usize] -= 1;
+        }
+        for (node, load) in &holding.loads {
+            self.machines[*node].used.remove(load);
+            self.refresh(*node);
+        }
+    }
+
+    fn refresh(&mut self, node: usize) {
+        let machine = &self.machines[node];
+        self.free.set(node, machine.capacity.beside(&machine.used));
+    }
+
+    /// The same holding on another inventory: nodes are known by name, what vanished is dropped.
+    pub fn move_to(&self, holding: &Holding, target: &mut Cluster) -> Holding {
+        let by_name: HashMap<&str, usize> = target
+            .machines
+            .iter()
+            .enumerate()
+            .map(|(place, machine)| (machine.name.as_str(), place))
+            .collect();
+        let place = |node: &usize| by_name.get(self.machines[*node].name.as_str()).copied();
+        let mut moved = Holding::default();
+        for (node, load) in &holding.loads {
+            moved.loads.extend(place(node).map(|node| (node, *load)));
+        }
+        for (node, card) in &holding.cards {
+            moved.cards.extend(place(node).map(|node| (node, *card)));
+        }
+        moved
+            .cards
+            .retain(|(node, card)| (*card as usize) < target.machines[*node].holders.len());
+        moved.loads.sort_by_key(|(node, _)| *node);
+        for (node, card) in &moved.cards {
+            target.machines[*node].holders[*card as usize] += 1;
+        }
+        target.take(&moved.loads);
+        moved
+    }
+}

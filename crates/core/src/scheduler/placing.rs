@@ -1,0 +1,101 @@
+//! Finds a place for a whole job, or none: every worker on one node, first fit, largest workers first.
+//!
+//! Looks only; who calls it takes the room.
+
+use super::room::{Load, Part, Room, Shape};
+use super::tree::RoomTree;
+
+/// Some workers of one part of a shape on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Index into the shape's parts.
+    pub part: usize,
+    pub node: usize,
+    pub count: u32,
+}
+
+/// Places all workers of the shape, or says that they do not fit.
+pub(super) fn place(tree: &RoomTree, shape: &Shape) -> Option<Vec<Share>> {
+    if !may_fit(tree, shape) {
+        return None;
+    }
+    let mut shares = Vec::new();
+    for index in 0..shape.parts.len() {
+        if !place_part(tree, shape, index, &mut shares) {
+            return None;
+        }
+    }
+    Some(shares)
+}
+
+/// A quick look: false means that the shape certainly does not fit.
+pub(super) fn may_fit(tree: &RoomTree, shape: &Shape) -> bool {
+    tree.total().holds(&shape.total) && shape.parts.iter().all(|part| tree.most().holds(&part.need))
+}
+
+fn place_part(tree: &RoomTree, shape: &Shape, index: usize, shares: &mut Vec<Share>) -> bool {
+    let part = shape.parts[index];
+    let earlier = Taken::new(shape, shares);
+    let mut left = part.count;
+    let mut from = 0;
+    while left > 0 {
+        let Some(node) = tree.next_fit(from, &part.need) else {
+            return false;
+        };
+        let count = earlier.room(node, tree).times(&part.need, left);
+        if count > 0 {
+            let part = index;
+            shares.push(Share { part, node, count });
+            left -= count;
+        }
+        from = node + 1;
+    }
+    true
+}
+
+/// What the earlier parts of the same job took, by node.
+struct Taken(Vec<(usize, Load)>);
+
+impl Taken {
+    fn new(shape: &Shape, shares: &[Share]) -> Taken {
+        Taken(loads(&shape.parts, shares))
+    }
+
+    fn room(&self, node: usize, tree: &RoomTree) -> Room {
+        match self.0.binary_search_by_key(&node, |(node, _)| *node) {
+            Ok(at) => tree.get(node).beside(&self.0[at].1),
+            Err(_) => tree.get(node),
+        }
+    }
+}
+
+/// What the shares take from each node, sorted by node.
+pub(super) fn loads(parts: &[Part], shares: &[Share]) -> Vec<(usize, Load)> {
+    let mut loads: Vec<(usize, Load)> = shares
+        .iter()
+        .map(|share| (share.node, Load::of(&parts[share.part].need, share.count)))
+        .collect();
+    loads.sort_by_key(|(node, _)| *node);
+    loads.dedup_by(|next, first| {
+        let same = next.0 == first.0;
+        if same {
+            first.1.add(&next.1);
+        }
+        same
+    });
+    loads
+}
+
+/// How many trainers fit beside the other workers, fewer than asked; the rest of the request stays.
+pub(super) fn most_workers(asked: u32, fits: impl Fn(u32) -> bool) -> Option<u32> {
+    let (mut good, mut bad) = (0, asked);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(middle) {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    (good > 0).then_some(good)
+}
