@@ -1,2 +1,34 @@
-//! One program that answers to every name.
-fn main() {}
+//! One program that answers to every name: picks the client, the server, the supervisor or the runtime.
+//!
+//! It decides by the name it was called by, and does nothing more.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let called = args.next().unwrap_or_default();
+    let name = Path::new(&called).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let args: Vec<OsString> = args.collect();
+    match name.as_str() {
+        "paddle" => paddlecloud_runtime::main(args),
+        #[cfg(target_os = "linux")]
+        "paddlecloud-server" => paddlecloud_server::main(args),
+        #[cfg(target_os = "linux")]
+        "paddlecloud-supervise" => supervise(&args),
+        "paddlecloud" => paddlecloud_cli::main("paddlecloud", args),
+        _ => paddlecloud_cli::main("paddlectl", args),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn supervise(args: &[OsString]) -> ExitCode {
+    match args {
+        [folder] => paddlecloud_supervisor::run(Path::new(folder)),
+        _ => {
+            eprintln!("error: this program is started by paddlecloud-server, with the folder of one attempt");
+            ExitCode::from(2)
+        }
+    }
+}

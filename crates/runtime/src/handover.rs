@@ -1,0 +1,84 @@
+//! Hands a command on to the next `paddle` in `PATH`, the one PaddlePaddle's wheel installs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Replaces this process by the other `paddle`; returns only if there is none.
+pub fn to_next_paddle(args: &[OsString]) -> ExitCode {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::current_exe().ok();
+    match next_paddle(&path, own.as_deref()) {
+        Some(program) => run(&program, args),
+        None => {
+            let command = args
+                .first()
+                .map(|word| word.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            eprintln!(
+                "error: `{command}` is not a command of this `paddle`, and no other `paddle` is in PATH"
+            );
+            eprintln!(
+                "hint: `paddle help` lists what there is; PaddlePaddle's own comes with `pip install paddlepaddle`"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The first `paddle` in `PATH` that is another file than ours.
+fn next_paddle(path: &std::ffi::OsStr, own: Option<&Path>) -> Option<PathBuf> {
+    let own = own.and_then(|own| own.canonicalize().ok());
+    std::env::split_paths(path)
+        .map(|folder| folder.join("paddle"))
+        .find(|candidate| {
+            candidate
+                .canonicalize()
+                .is_ok_and(|real| real.is_file() && Some(&real) != own.as_ref())
+        })
+}
+
+#[cfg(unix)]
+fn run(program: &Path, args: &[OsString]) -> ExitCode {
+    use std::os::unix::process::CommandExt;
+    let error = std::process::Command::new(program).args(args).exec();
+    eprintln!("error: cannot run `{}`: {error}", program.display());
+    ExitCode::from(126)
+}
+
+#[cfg(not(unix))]
+fn run(program: &Path, args: &[OsString]) -> ExitCode {
+    match std::process::Command::new(program).args(args).status() {
+        Ok(status) => ExitCode::from(
+            status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1),
+        ),
+        Err(error) => {
+            eprintln!("error: cannot run `{}`: {error}", program.display());
+            ExitCode::from(126)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_file_is_passed_over_even_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (folder.path().join("a"), folder.path().join("b"));
+        std::fs::create_dir_all(&ours).unwrap();
+        std::fs::create_dir_all(&theirs).unwrap();
+        let own = folder.path().join("paddlecloud");
+        std::fs::write(&own, "x").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&own, ours.join("paddle")).unwrap();
+        std::fs::write(theirs.join("paddle"), "y").unwrap();
+        let path = std::env::join_paths([&ours, &theirs]).unwrap();
+        assert_eq!(next_paddle(&path, Some(&own)), Some(theirs.join("paddle")));
+        assert_eq!(next_paddle(ours.as_os_str(), Some(&own)), None);
+    }
+}
