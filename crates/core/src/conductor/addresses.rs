@@ -1,0 +1,94 @@
+//! Where workers reach each other: chosen at admission, before anything runs, so that every worker can be
+//! told the addresses of all.
+
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
+use crate::job::{Job, WorkerKey, worker_name};
+
+/// Gives every worker an address. Two live workers never share one.
+pub trait Addresses: Send {
+    /// An address for the worker at this position of the job (parameter servers first).
+    fn take(&mut self, job: &Job, position: u32) -> String;
+
+    /// A worker that already runs has this address.
+    fn keep(&mut self, address: &str);
+
+    /// The job of the worker that had it is final.
+    fn give_back(&mut self, address: &str);
+}
+
+/// One machine: `127.x.y.z`, so that the same port serves every worker.
+#[derive(Debug)]
+pub struct Loopback {
+    taken: HashSet<u32>,
+    next: u32,
+}
+
+/// 127.0.0.0/16 is left to the system and its services.
+const FIRST: u32 = u32::from_be_bytes([127, 1, 0, 1]);
+const LAST: u32 = u32::from_be_bytes([127, 254, 255, 254]);
+
+impl Default for Loopback {
+    fn default() -> Self {
+        Loopback {
+            taken: HashSet::new(),
+            next: FIRST,
+        }
+    }
+}
+
+impl Loopback {
+    /// Goes round, so that an address rests as long as possible before it is used again.
+    fn advance(&mut self) -> u32 {
+        loop {
+            let candidate = self.next;
+            self.next = if candidate >= LAST { FIRST } else { candidate + 1 };
+            let edge = matches!(candidate & 0xff, 0 | 0xff);
+            if !edge && !self.taken.contains(&candidate) {
+                return candidate;
+            }
+        }
+    }
+}
+
+impl Addresses for Loopback {
+    fn take(&mut self, _job: &Job, _position: u32) -> String {
+        let address = self.advance();
+        self.taken.insert(address);
+        Ipv4Addr::from(address).to_string()
+    }
+
+    fn keep(&mut self, address: &str) {
+        if let Ok(address) = address.parse::<Ipv4Addr>().map(u32::from) {
+            self.taken.insert(address);
+            if (FIRST..LAST).contains(&address) {
+                self.next = self.next.max(address + 1);
+            }
+        }
+    }
+
+    fn give_back(&mut self, address: &str) {
+        if let Ok(address) = address.parse::<Ipv4Addr>() {
+            self.taken.remove(&u32::from(address));
+        }
+    }
+}
+
+/// A cluster with a name service: a worker's address is its name.
+#[derive(Debug, Default)]
+pub struct Hostnames;
+
+impl Addresses for Hostnames {
+    fn take(&mut self, job: &Job, position: u32) -> String {
+        let key = match position.checked_sub(job.spec.pservers) {
+            Some(index) => WorkerKey::trainer(index),
+            None => WorkerKey::pserver(position),
+        };
+        worker_name(&job.spec.name, &job.id, key)
+    }
+
+    fn keep(&mut self, _address: &str) {}
+
+    fn give_back(&mut self, _address: &str) {}
+}

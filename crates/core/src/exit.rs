@@ -1,0 +1,251 @@
+//! How a worker's program ended, and the same in words a person understands.
+//!
+//! Whether an end is good or bad for the job is decided by the job's state machine, not here.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Bytes;
+
+/// The end of one attempt as the engine recorded it, after the last byte of its log.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Exit {
+    /// What the program returned. Neither code nor signal: nobody saw it end.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// The kernel ended one of its processes because its memory limit was reached.
+    #[serde(default)]
+    pub oom: bool,
+    /// It failed while somebody else held one of its ports.
+    #[serde(default)]
+    pub clash: Option<Clash>,
+    /// Bytes of log there were when it ended. None come later.
+    #[serde(default)]
+    pub log_end: u64,
+    /// What the engine has to add, for example why the program could not be started.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// A port that was taken at all addresses by another program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clash {
+    pub port: u16,
+    /// Who holds it, as far as the engine could see: a worker's name or a process.
+    pub by: Option<String>,
+}
+
+impl Exit {
+    /// An end with a code.
+    pub fn with_code(code: i32) -> Exit {
+        Exit {
+            code: Some(code),
+            ..Exit::default()
+        }
+    }
+
+    /// An end by a signal.
+    pub fn by_signal(signal: i32) -> Exit {
+        Exit {
+            signal: Some(signal),
+            ..Exit::default()
+        }
+    }
+
+    /// An end nobody saw; `why` says what is known.
+    pub fn unseen(why: impl Into<String>) -> Exit {
+        Exit {
+            message: Some(why.into()),
+            ..Exit::default()
+        }
+    }
+
+    /// Code 0 and nothing that contradicts it.
+    pub fn is_success(&self) -> bool {
+        self.code == Some(0) && self.signal.is_none() && !self.oom
+    }
+}
+
+/// Explains an end in a sentence. `memory` is the limit the worker had.
+pub fn in_words(exit: &Exit, memory: Bytes) -> String {
+    let mut words = match (exit.oom, exit.signal, exit.code) {
+        (true, _, _) => format!(
+            "out of memory: the worker used more than its {memory} (exit {})",
+            shell_code(exit).unwrap_or(137)
+        ),
+        (false, Some(signal), _) => signal_in_words(signal),
+        (false, None, Some(code)) => code_in_words(code),
+        (false, None, None) => return unseen_in_words(exit),
+    };
+    if let Some(clash) = &exit.clash {
+        add_clash(&mut words, clash);
+    }
+    if let Some(message) = &exit.message {
+        let _ = write!(words, "; {message}");
+    }
+    words
+}
+
+fn unseen_in_words(exit: &Exit) -> String {
+    exit.message
+        .clone()
+        .unwrap_or_else(|| "nobody saw how it ended".to_owned())
+}
+
+fn add_clash(words: &mut String, clash: &Clash) {
+    let port = clash.port;
+    let _ = match &clash.by {
+        Some(by) => write!(words, "; port {port} is held on all addresses by {by}"),
+        None => write!(words, "; port {port} is held on all addresses by another program"),
+    };
+}
+
+/// The number a shell would show: the code, or 128 and the signal.
+fn shell_code(exit: &Exit) -> Option<i32> {
+    exit.signal.map(|signal| 128 + signal).or(exit.code)
+}
+
+fn code_in_words(code: i32) -> String {
+    match code {
+        126 => "exit code 126: the command cannot be executed".to_owned(),
+        127 => "exit code 127: command not found".to_owned(),
+        // A shell between us and the program turns its signal into 128 and the number.
+        129..=192 => match known_signal(code - 128) {
+            Some((name, what)) => format!("{what} (exit {code}, {name})"),
+            None => format!("exit code {code}"),
+        },
+        _ => format!("exit code {code}"),
+    }
+}
+
+fn signal_in_words(signal: i32) -> String {
+    match known_signal(signal) {
+        Some(("SIGKILL", _)) => "killed by signal 9 (SIGKILL) from outside".to_owned(),
+        Some((name, what)) => format!("{what} (signal {signal}, {name})"),
+        None => format!("ended by signal {signal}"),
+    }
+}
+
+fn known_signal(signal: i32) -> Option<(&'static str, &'static str)> {
+    Some(match signal {
+        1 => ("SIGHUP", "hung up"),
+        2 => ("SIGINT", "interrupted"),
+        3 => ("SIGQUIT", "quit"),
+        4 => (
+            "SIGILL",
+            "illegal instruction: the program was built for another processor",
+        ),
+        5 => ("SIGTRAP", "trace trap"),
+        6 => ("SIGABRT", "aborted: the program stopped itself after an error"),
+        7 => (
+            "SIGBUS",
+            "bus error: a mapped file shrank or shared memory ran out",
+        ),
+        8 => (
+            "SIGFPE",
+            "arithmetic error, for example a whole number divided by zero",
+        ),
+        9 => ("SIGKILL", "killed, often because memory ran out"),
+        11 => ("SIGSEGV", "segmentation fault"),
+        13 => ("SIGPIPE", "broken pipe: wrote to a connection nobody reads"),
+        14 => ("SIGALRM", "its own alarm went off"),
+        15 => ("SIGTERM", "terminated"),
+        24 => ("SIGXCPU", "used more processor time than allowed"),
+        25 => ("SIGXFSZ", "wrote a file larger than allowed"),
+        31 => ("SIGSYS", "made a forbidden system call"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(exit: Exit) -> String {
+        in_words(&exit, Bytes::mib(1024))
+    }
+
+    #[test]
+    fn every_end_people_ask_about_is_explained() {
+        let ends = [
+            Exit {
+                oom: true,
+                ..Exit::by_signal(9)
+            },
+            Exit {
+                oom: true,
+                ..Exit::with_code(1)
+            },
+            Exit::by_signal(11),
+            Exit::by_signal(9),
+            Exit::by_signal(15),
+            Exit::by_signal(8),
+            Exit::by_signal(6),
+            Exit::by_signal(40),
+            Exit::with_code(137),
+            Exit::with_code(139),
+            Exit::with_code(136),
+            Exit::with_code(134),
+            Exit::with_code(143),
+            Exit::with_code(127),
+            Exit::with_code(126),
+            Exit::with_code(1),
+            Exit::with_code(200),
+            Exit::unseen("its supervisor is gone"),
+            Exit::default(),
+        ];
+        let explained: Vec<String> = ends.into_iter().map(words).collect();
+        insta::assert_snapshot!(explained.join("\n"), @r"
+        out of memory: the worker used more than its 1Gi (exit 137)
+        out of memory: the worker used more than its 1Gi (exit 1)
+        segmentation fault (signal 11, SIGSEGV)
+        killed by signal 9 (SIGKILL) from outside
+        terminated (signal 15, SIGTERM)
+        arithmetic error, for example a whole number divided by zero (signal 8, SIGFPE)
+        aborted: the program stopped itself after an error (signal 6, SIGABRT)
+        ended by signal 40
+        killed, often because memory ran out (exit 137, SIGKILL)
+        segmentation fault (exit 139, SIGSEGV)
+        arithmetic error, for example a whole number divided by zero (exit 136, SIGFPE)
+        aborted: the program stopped itself after an error (exit 134, SIGABRT)
+        terminated (exit 143, SIGTERM)
+        exit code 127: command not found
+        exit code 126: the command cannot be executed
+        exit code 1
+        exit code 200
+        its supervisor is gone
+        nobody saw how it ended
+        ");
+    }
+
+    #[test]
+    fn a_clash_names_the_port_and_who_holds_it() {
+        let clash = Clash {
+            port: 7164,
+            by: Some("process 42 (nginx)".into()),
+        };
+        let exit = Exit {
+            clash: Some(clash),
+            ..Exit::with_code(1)
+        };
+        assert_eq!(
+            words(exit),
+            "exit code 1; port 7164 is held on all addresses by process 42 (nginx)"
+        );
+    }
+
+    #[test]
+    fn code_zero_with_an_out_of_memory_child_is_no_success() {
+        assert!(Exit::with_code(0).is_success());
+        assert!(
+            !Exit {
+                oom: true,
+                ..Exit::with_code(0)
+            }
+            .is_success()
+        );
+        assert!(!Exit::default().is_success());
+    }
+}

@@ -1,0 +1,408 @@
+//! The rules of a job's life: start together, end truthfully.
+//!
+//! - All workers are launched at admission. Parameter servers run at once; trainers are let go when every
+//!   parameter server is ready and every trainer is up.
+//! - A worker that fails is restarted under its own id with the next attempt number while it has retries
+//!   left; then its job fails and the others are stopped. A parameter server that ends while trainers
+//!   are not done has failed, whatever its code.
+//! - A job is final when its last attempt is gone, not before.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::exit::Exit;
+use crate::scheduler::Placement;
+use crate::testing::planted::{Planted, bug};
+
+use super::{
+    Action, AfterKill, Event, Job, News, Outcome, Phase, Role, Worker, WorkerKey, WorkerStatus, words,
+};
+
+/// How long after the grace period the engine may still be busy before it is told to stop again.
+const STOP_MARGIN: SignedDuration = SignedDuration::from_secs(10);
+
+impl Job {
+    /// Moves the job on by one event and returns what must now be done, in this order.
+    ///
+    /// A job in a final phase ignores every event: late reports are normal. So does a worker that hears
+    /// from an attempt that is not its current one. An event that changes nothing leaves `revision` alone.
+    pub fn on_event(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+        if self.phase.is_final() && !bug(Planted::FinalCanChange) {
+            return Vec::new();
+        }
+        match event {
+            Event::Admitted {
+                placement,
+                addresses,
+                note,
+            } => self.admit(placement, addresses, note, now),
+            Event::Worker {
+                worker,
+                attempt,
+                news,
+            } => self.on_news(worker, attempt, news, now),
+            Event::KillRequested(after) => self.kill(after, now),
+            Event::Tick => self.tick(now),
+            Event::Rebooted => {
+                let all = self.live_attempts();
+                self.lose_to_reboot(&all, now)
+            }
+        }
+    }
+
+    /// When the job must next be told the time, if nothing happens before.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let after = |since: Option<Timestamp>, limit: SignedDuration| since?.checked_add(limit).ok();
+        match self.phase {
+            Phase::Pending | Phase::Final(_) => None,
+            Phase::Stopping(_) => after(self.timers.stopping_since, self.spec.grace + STOP_MARGIN),
+            Phase::Starting | Phase::Running => {
+                let start = after(self.timers.assembling_since, self.spec.start_limit);
+                let run = self
+                    .spec
+                    .max_runtime
+                    .and_then(|limit| after(self.timers.running_since, limit));
+                start.into_iter().chain(run).min()
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        placement: Placement,
+        addresses: Vec<String>,
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        if self.phase != Phase::Pending {
+            return Vec::new();
+        }
+        let stamp = self.touch(now);
+        self.phase = Phase::Starting;
+        self.admitted_at = Some(stamp);
+        self.timers.assembling_since = Some(now);
+        self.placement = Some(placement);
+        self.message = "its workers come up".into();
+        self.note_moment(match &note {
+            Some(note) => format!("admitted: {note}"),
+            None => "admitted".to_owned(),
+        });
+        self.note = note;
+        let pservers = (0..self.spec.pservers).map(WorkerKey::pserver);
+        let keys = pservers.chain((0..self.spec.parallelism).map(WorkerKey::trainer));
+        let mut addresses = addresses.into_iter();
+        self.workers = keys
+            .map(|key| {
+                Worker::new(
+                    key,
+                    &self.id,
+                    &self.spec.name,
+                    addresses.next().unwrap_or_default(),
+                )
+            })
+            .collect();
+        let left_out = usize::from(bug(Planted::OneWorkerNotLaunched));
+        self.workers.iter().skip(left_out).map(launch).collect()
+    }
+
+    fn on_news(&mut self, key: WorkerKey, attempt: u32, news: News, now: Timestamp) -> Vec<Action> {
+        let Some(worker) = self.worker(key) else {
+            return Vec::new();
+        };
+        let fenced = worker.attempt != attempt && !bug(Planted::OldAttemptsCount);
+        if fenced || !worker.status.is_live() {
+            return Vec::new();
+        }
+        match news {
+            News::Up => self.advance(key, WorkerStatus::Up, now),
+            News::Started => self.advance(key, WorkerStatus::Running, now),
+            News::Ready if key.role == Role::Pserver => self.advance(key, WorkerStatus::Ready, now),
+            News::Ready => Vec::new(),
+            News::Exited(exit) => self.attempt_ended(key, WorkerStatus::Ended, exit, now),
+            News::Lost(why) => self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now),
+        }
+    }
+
+    fn advance(&mut self, key: WorkerKey, status: WorkerStatus, now: Timestamp) -> Vec<Action> {
+        let stamp = self.changed_at.max(now);
+        let Some(worker) = self.worker_mut(key).filter(|worker| worker.status < status) else {
+            return Vec::new();
+        };
+        worker.status = status;
+        if status >= WorkerStatus::Running {
+            worker.started_at.get_or_insert(stamp);
+        }
+        self.touch(now);
+        self.let_go_when_all_are_there(now)
+    }
+
+    fn let_go_when_all_are_there(&mut self, now: Timestamp) -> Vec<Action> {
+        let assembling = self.phase.wants_workers() && self.timers.assembling_since.is_some();
+        if !assembling || !self.all_are_there() {
+            return Vec::new();
+        }
+        let stamp = self.changed_at;
+        self.timers.assembling_since = None;
+        self.timers.running_since.get_or_insert(now);
+        self.phase = Phase::Running;
+        if self.started_at.is_none() {
+            self.started_at = Some(stamp);
+            self.message = "its trainers run".into();
+            self.note_moment("everybody is there: trainers start".into());
+        }
+        let ready =
+            |worker: &&mut Worker| worker.key.role == Role::Trainer && worker.status == WorkerStatus::Up;
+        let mut actions = Vec::new();
+        for trainer in self.workers.iter_mut().filter(ready) {
+            trainer.status = WorkerStatus::Going;
+            actions.push(go(trainer));
+        }
+        actions
+    }
+
+    fn all_are_there(&self) -> bool {
+        let there = |worker: &Worker| match worker.key.role {
+            Role::Pserver if bug(Planted::GoWithoutPservers) => true,
+            Role::Pserver => worker.status == WorkerStatus::Ready,
+            Role::Trainer => worker.status != WorkerStatus::Waiting,
+        };
+        self.workers.iter().all(there)
+    }
+
+    fn attempt_ended(
+        &mut self,
+        key: WorkerKey,
+        status: WorkerStatus,
+        exit: Exit,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        let stamp = self.touch(now);
+        let worker = self.worker_mut(key).expect("the caller looked it up");
+        // A trainer that was never let go cannot have done its work, whatever it returned.
+        let was_let_go = worker.status >= WorkerStatus::Going;
+        let done = key.role == Role::Trainer && was_let_go && exit.is_success();
+        worker.status = status;
+        worker.ended_at = Some(stamp);
+        worker.exit = Some(exit);
+        let mut actions = vec![clean(key, worker.attempt)];
+        actions.extend(match self.phase {
+            Phase::Stopping(_) => self.finish_when_all_are_gone(),
+            _ if done => self.stop_when_all_trainers_are_done(now),
+            _ if key.role == Role::Pserver && bug(Planted::PserverMayEnd) => Vec::new(),
+            _ => self.worker_failed(key, now),
+        });
+        actions
+    }
+
+    fn stop_when_all_trainers_are_done(&mut self, now: Timestamp) -> Vec<Action> {
+        let done = self.trainers().all(Worker::succeeded) || bug(Planted::OneTrainerIsEnough);
+        if !done {
+            return Vec::new();
+        }
+        self.stop_all(Outcome::Succeeded, words::all_is_well(self), now)
+    }
+
+    fn worker_failed(&mut self, key: WorkerKey, now: Timestamp) -> Vec<Action> {
+        let worker = self.worker(key).expect("the caller looked it up");
+        let message = words::failure(worker, &self.spec);
+        if worker.restarts < self.spec.retries || bug(Planted::RetriesWithoutEnd) {
+            self.note_moment(format!("{message}; it is restarted"));
+            return vec![self.restart(key, now)];
+        }
+        self.culprit = Some(key);
+        self.stop_all(Outcome::Failed, message, now)
+    }
+
+    fn restart(&mut self, key: WorkerKey, now: Timestamp) -> Action {
+        self.timers.assembling_since.get_or_insert(now);
+        let worker = self.worker_mut(key).expect("the caller looked it up");
+        worker.restarts += 1;
+        worker.attempt += u32::from(!bug(Planted::SameAttemptAgain));
+        worker.status = WorkerStatus::Waiting;
+        worker.started_at = None;
+        worker.ended_at = None;
+        launch(worker)
+    }
+
+    fn stop_all(&mut self, outcome: Outcome, message: String, now: Timestamp) -> Vec<Action> {
+        self.touch(now);
+        self.phase = Phase::Stopping(outcome);
+        self.note_moment(format!("stopping: {message}"));
+        self.message = message;
+        self.timers = super::Timers {
+            stopping_since: Some(now),
+            ..Default::default()
+        };
+        let grace = self.spec.grace;
+        let spared = |worker: &&Worker| {
+            outcome == Outcome::Succeeded
+                && worker.key.role == Role::Pserver
+                && bug(Planted::PserversKeepRunning)
+        };
+        let told = self.live_workers().filter(|worker| !spared(worker));
+        let mut actions: Vec<Action> = told.map(|worker| stop(worker, grace)).collect();
+        actions.extend(self.finish_when_all_are_gone());
+        actions
+    }
+
+    /// Nothing may come after this: the last attempt is gone and the last byte of its log is written.
+    fn finish_when_all_are_gone(&mut self) -> Vec<Action> {
+        let gone = self.live_workers().next().is_none() || bug(Planted::FinalTooEarly);
+        if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
+            self.phase = Phase::Final(outcome);
+            self.finished_at = Some(self.changed_at);
+            self.timers = super::Timers::default();
+            self.note_moment(words::over(outcome).to_owned());
+        }
+        Vec::new()
+    }
+
+    fn kill(&mut self, after: AfterKill, now: Timestamp) -> Vec<Action> {
+        let remove = self.remove_when_final || after == AfterKill::Remove;
+        if self.kill_requested && self.remove_when_final == remove {
+            return Vec::new();
+        }
+        self.touch(now);
+        self.remove_when_final = remove;
+        if !self.kill_requested {
+            self.kill_requested = true;
+            self.note_moment("kill requested".into());
+        }
+        match self.phase {
+            Phase::Stopping(_) if bug(Planted::KillRewritesOutcome) => {
+                self.phase = Phase::Stopping(Outcome::Killed);
+                Vec::new()
+            }
+            // What the workers did before stays true.
+            Phase::Stopping(_) | Phase::Final(_) => Vec::new(),
+            _ => self.stop_all(Outcome::Killed, "killed on request".into(), now),
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp) -> Vec<Action> {
+        self.count_anew_when_the_clock_went_back(now);
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Vec::new();
+        }
+        match self.phase {
+            Phase::Stopping(_) => self.stop_again(now),
+            _ if self.ran_too_long(now) => {
+                let limit = self.spec.max_runtime.unwrap_or_default();
+                self.stop_all(
+                    Outcome::Failed,
+                    format!("ran longer than its limit of {limit:#}"),
+                    now,
+                )
+            }
+            _ if bug(Planted::NoStartLimit) => Vec::new(),
+            _ => self.stop_all(Outcome::Failed, words::not_assembled(self), now),
+        }
+    }
+
+    fn ran_too_long(&self, now: Timestamp) -> bool {
+        let (Some(limit), Some(since)) = (self.spec.max_runtime, self.timers.running_since) else {
+            return false;
+        };
+        now.duration_since(since) >= limit
+    }
+
+    /// An engine that was told twice loses nothing; one that missed it would never end.
+    fn stop_again(&mut self, now: Timestamp) -> Vec<Action> {
+        self.touch(now);
+        self.timers.stopping_since = Some(now);
+        self.stop_orders()
+    }
+
+    pub(super) fn stop_orders(&self) -> Vec<Action> {
+        if bug(Planted::StopOnlyOnce) {
+            return Vec::new();
+        }
+        self.live_workers()
+            .map(|worker| stop(worker, self.spec.grace))
+            .collect()
+    }
+
+    fn count_anew_when_the_clock_went_back(&mut self, now: Timestamp) {
+        let timers = &mut self.timers;
+        let all = [
+            &mut timers.assembling_since,
+            &mut timers.running_since,
+            &mut timers.stopping_since,
+        ];
+        let mut went_back = false;
+        for since in all.into_iter().flatten().filter(|since| **since > now) {
+            *since = now;
+            went_back = true;
+        }
+        if went_back {
+            self.touch(now);
+        }
+    }
+
+    pub(super) fn live_attempts(&self) -> Vec<(WorkerKey, u32)> {
+        self.live_workers()
+            .map(|worker| (worker.key, worker.attempt))
+            .collect()
+    }
+
+    /// Takes away the given attempts, which a restart of the machine ended. Restarts all of them or none.
+    pub(super) fn lose_to_reboot(&mut self, lost: &[(WorkerKey, u32)], now: Timestamp) -> Vec<Action> {
+        if lost.is_empty() || bug(Planted::RebootIgnored) {
+            return Vec::new();
+        }
+        let stamp = self.touch(now);
+        let mut actions = Vec::new();
+        for (key, attempt) in lost {
+            let worker = self.worker_mut(*key).expect("live workers exist");
+            worker.status = WorkerStatus::Lost;
+            worker.ended_at = Some(stamp);
+            worker.exit = Some(Exit::unseen("the machine restarted"));
+            actions.push(clean(*key, *attempt));
+        }
+        actions.extend(self.go_on_after_reboot(lost, now));
+        actions
+    }
+
+    fn go_on_after_reboot(&mut self, lost: &[(WorkerKey, u32)], now: Timestamp) -> Vec<Action> {
+        if !self.phase.wants_workers() {
+            return self.finish_when_all_are_gone();
+        }
+        let worn_out = |(key, _): &&(WorkerKey, u32)| {
+            self.worker(*key)
+                .is_some_and(|worker| worker.restarts >= self.spec.retries)
+        };
+        if let Some((key, _)) = lost.iter().find(worn_out) {
+            self.culprit = Some(*key);
+            return self.stop_all(Outcome::Lost, "the machine restarted while it ran".into(), now);
+        }
+        self.phase = Phase::Starting;
+        self.message = "its workers come up again after a restart of the machine".into();
+        self.note_moment("the machine restarted; its workers are restarted".into());
+        lost.iter().map(|(key, _)| self.restart(*key, now)).collect()
+    }
+}
+
+pub(super) fn launch(worker: &Worker) -> Action {
+    Action::Launch {
+        worker: worker.key,
+        attempt: worker.attempt,
+    }
+}
+
+pub(super) fn go(worker: &Worker) -> Action {
+    Action::Go {
+        worker: worker.key,
+        attempt: worker.attempt,
+    }
+}
+
+fn stop(worker: &Worker, grace: SignedDuration) -> Action {
+    Action::Stop {
+        worker: worker.key,
+        attempt: worker.attempt,
+        grace,
+    }
+}
+
+pub(super) fn clean(worker: WorkerKey, attempt: u32) -> Action {
+    Action::Clean { worker, attempt }
+}

@@ -1,0 +1,74 @@
+//! What happened to a job and when, for people. Bounded, so that a job that restarts for ever does not grow.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// How many moments of the beginning are always kept.
+const FIRST: usize = 8;
+/// How many are kept in all.
+const MOST: usize = 64;
+
+/// Something worth telling.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    pub at: Timestamp,
+    pub text: String,
+}
+
+/// The first and the latest moments of a job; those between may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Timeline {
+    moments: Vec<Moment>,
+    left_out: u64,
+}
+
+impl Timeline {
+    pub(super) fn push(&mut self, at: Timestamp, text: String) {
+        if self.moments.len() == MOST {
+            self.moments.remove(FIRST);
+            self.left_out += 1;
+        }
+        self.moments.push(Moment { at, text });
+    }
+
+    /// The beginning: nothing is missing before or between these.
+    pub fn first(&self) -> &[Moment] {
+        &self.moments[..self.split()]
+    }
+
+    /// How many moments are missing between `first` and `latest`.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The rest, up to now.
+    pub fn latest(&self) -> &[Moment] {
+        &self.moments[self.split()..]
+    }
+
+    /// Everything that was kept.
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    fn split(&self) -> usize {
+        self.moments.len().min(FIRST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_and_the_latest_moments_stay() {
+        let mut timeline = Timeline::default();
+        for number in 0..1000 {
+            timeline.push(Timestamp::UNIX_EPOCH, number.to_string());
+        }
+        assert_eq!(timeline.moments().len(), MOST);
+        assert_eq!(timeline.first().last().unwrap().text, "7");
+        assert_eq!(timeline.latest()[0].text, "944");
+        assert_eq!(timeline.left_out(), 936);
+    }
+}
