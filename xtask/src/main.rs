@@ -1,2 +1,70 @@
-//! What developers run.
-fn main() {}
+//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`.
+//!
+//! Picks the task and prints its failure; it holds no task itself.
+
+mod bench;
+mod ci;
+mod demo;
+mod spec;
+mod step;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::workspace::Workspace;
+
+const HELP: &str = "\
+Usage: cargo xtask <TASK>
+
+Tasks:
+  demo                    build, submit a small training job, follow it, show the tables
+  test [OPTIONS] [-- ..]  build the programs, then run the tests; see `cargo xtask test --help`
+  ci                      everything that must pass before a change is merged
+  tidy                    the invariants of ARCHITECTURE.md that a program can check
+  spec [--check]          write openapi.json from the routes, or compare it with them
+  bench <WHAT>            jobs, scheduler, recordio or pfs; see `cargo xtask bench --help`
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let Some((task, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    let workspace = Workspace::find();
+    match task.as_str() {
+        "demo" => demo::run(&workspace, rest),
+        "test" => test::run(&workspace, rest),
+        "ci" => ci::run(&workspace, rest),
+        "tidy" => tidy::run(&workspace, rest),
+        "spec" => spec::run(&workspace, rest),
+        "bench" => bench::run(&workspace, rest),
+        "help" | "-h" | "--help" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => bail!("there is no task `{other}`; `cargo xtask help` lists them"),
+    }
+}
+
+/// Refuses arguments of a task that takes none.
+fn no_arguments(task: &str, args: &[String]) -> Result<()> {
+    match args.first() {
+        None => Ok(()),
+        Some(extra) => bail!("`cargo xtask {task}` takes no argument, got `{extra}`"),
+    }
+}

@@ -1,0 +1,199 @@
+//! One step of a task: says what it does, how long it took, and what mends it when it fails.
+
+use std::fmt::Write as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// Runs steps one after the other and remembers how each ended.
+#[derive(Default)]
+pub struct Steps {
+    ended: Vec<Ended>,
+}
+
+struct Ended {
+    title: String,
+    took: Duration,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Passed,
+    Skipped(String),
+    Failed { mend: String },
+}
+
+impl Steps {
+    /// Runs one step. A failure is printed with `mend` and remembered; the steps after it still run,
+    /// so that one look at the output shows everything that is wrong.
+    pub fn run(&mut self, title: &str, mend: &str, body: impl FnOnce() -> Result<()>) {
+        eprintln!("\n== {title}");
+        let begun = Instant::now();
+        let result = body();
+        let took = begun.elapsed();
+        let outcome = match result {
+            Ok(()) => {
+                eprintln!("-- {title}: ok ({})", in_words(took));
+                Outcome::Passed
+            }
+            Err(error) => {
+                eprintln!("-- {title}: failed ({}): {error:#}", in_words(took));
+                eprintln!("   to mend it: {mend}");
+                Outcome::Failed {
+                    mend: mend.to_owned(),
+                }
+            }
+        };
+        self.ended.push(Ended {
+            title: title.to_owned(),
+            took,
+            outcome,
+        });
+    }
+
+    /// Records a step that cannot run on this machine.
+    pub fn skip(&mut self, title: &str, why: &str) {
+        eprintln!("\n== {title}: skipped, {why}");
+        let outcome = Outcome::Skipped(why.to_owned());
+        self.ended.push(Ended {
+            title: title.to_owned(),
+            took: Duration::ZERO,
+            outcome,
+        });
+    }
+
+    /// Prints how every step ended; an error when one of them failed.
+    pub fn finish(self) -> Result<()> {
+        eprint!("\n{}", self.summary());
+        let failed = self
+            .ended
+            .iter()
+            .filter(|step| matches!(step.outcome, Outcome::Failed { .. }))
+            .count();
+        match failed {
+            0 => Ok(()),
+            1 => bail!("one step failed"),
+            n => bail!("{n} steps failed"),
+        }
+    }
+
+    fn summary(&self) -> String {
+        let width = self.ended.iter().map(|step| step.title.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for step in &self.ended {
+            let end = match &step.outcome {
+                Outcome::Passed => format!("ok       {:>7}", in_words(step.took)),
+                Outcome::Skipped(why) => format!("skipped  {why}"),
+                Outcome::Failed { mend } => format!("FAILED   {:>7}  mend: {mend}", in_words(step.took)),
+            };
+            writeln!(text, "{:width$}  {end}", step.title).expect("a string takes any text");
+        }
+        text
+    }
+}
+
+/// Runs a command to its end with this terminal, and says which command it was when it fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    eprintln!("$ {shown}");
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command to its end and returns what it wrote to stdout.
+pub fn capture(command: &mut Command) -> Result<Vec<u8>> {
+    let shown = shown(command);
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        bail!("`{shown}` ended with {}", output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// A command as a person would type it.
+fn shown(command: &Command) -> String {
+    let program = command.get_program().to_string_lossy();
+    let name = program.rsplit(['/', '\\']).next().unwrap_or(&program).to_owned();
+    let mut words = vec![name];
+    words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("{word:?}")
+    }
+}
+
+fn in_words(took: Duration) -> String {
+    let seconds = took.as_secs();
+    if seconds >= 60 {
+        format!("{}m{:02}s", seconds / 60, seconds % 60)
+    } else {
+        format!("{:.1}s", took.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_failed_step_does_not_keep_the_next_from_running() {
+        let mut steps = Steps::default();
+        let mut ran = false;
+        steps.run("first", "mend it", || Err(anyhow!("broken")));
+        steps.run("second", "nothing", || {
+            ran = true;
+            Ok(())
+        });
+        assert!(ran);
+        assert_eq!(steps.finish().unwrap_err().to_string(), "one step failed");
+    }
+
+    #[test]
+    fn the_summary_names_what_mends_a_failure() {
+        let mut steps = Steps::default();
+        steps.run("format", "run `cargo fmt --all`", || Err(anyhow!("differs")));
+        steps.skip("deny", "cargo-deny is not installed");
+        let summary = steps.summary();
+        assert!(summary.contains("mend: run `cargo fmt --all`"), "{summary}");
+        assert!(
+            summary.contains("skipped  cargo-deny is not installed"),
+            "{summary}"
+        );
+    }
+
+    #[test]
+    fn a_skipped_step_is_no_failure() {
+        let mut steps = Steps::default();
+        steps.skip("deny", "cargo-deny is not installed");
+        assert!(steps.finish().is_ok());
+    }
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command.args(["test", "-p", "xtask", "a b"]);
+        assert_eq!(shown(&command), "cargo test -p xtask \"a b\"");
+    }
+
+    #[test]
+    fn long_times_are_told_in_minutes() {
+        assert_eq!(in_words(Duration::from_millis(1_250)), "1.2s");
+        assert_eq!(in_words(Duration::from_secs(125)), "2m05s");
+    }
+}

@@ -1,0 +1,155 @@
+//! `cargo xtask test`: builds the programs, then runs every test that this machine can run.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::step::{self, Steps};
+use crate::workspace::{Workspace, is_installed};
+
+const HELP: &str = "\
+Usage: cargo xtask test [--with KIND]... [-- CARGO TEST ARGUMENTS]
+
+Without options: all Rust tests (unit, simulation, port suites, end to end) and the examples' tests.
+
+  --with sim     run the simulator over 100,000 seeds instead of a few thousand
+  --with crash   run the crash tests for 200 rounds instead of a few
+
+What follows `--` goes to `cargo test`, for instance `-- -p paddlecloud-core job::`; then only that runs.
+";
+
+/// What to run beyond the usual.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    env: Vec<(&'static str, &'static str)>,
+    cargo_args: Vec<String>,
+}
+
+pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+    if args.iter().any(|arg| arg == "-h" || arg == "--help") {
+        print!("{HELP}");
+        return Ok(());
+    }
+    let options = Options::parse(args)?;
+    let mut steps = Steps::default();
+    all(workspace, &mut steps, &options);
+    steps.finish()
+}
+
+/// Adds the steps of all tests. The end-to-end tests drive the built program, so it comes first.
+pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
+    steps.run("build", "run `cargo build -p paddlecloud`", || {
+        build_programs(workspace)
+    });
+    steps.run(
+        "rust tests",
+        "run the failing test alone: `cargo test -p CRATE NAME`",
+        || step::run(&mut options.cargo_test(workspace)),
+    );
+    if !options.cargo_args.is_empty() {
+        return;
+    }
+    match python() {
+        Some(python) => steps.run(
+            "example tests",
+            "run `python3 -m unittest discover -b examples/tests`",
+            || {
+                step::run(
+                    &mut workspace.program(python, &["-m", "unittest", "discover", "-b", "examples/tests"]),
+                )
+            },
+        ),
+        None => steps.skip("example tests", "there is no python3 on this machine"),
+    }
+}
+
+/// Builds the one program that answers to every name.
+pub fn build_programs(workspace: &Workspace) -> Result<()> {
+    step::run(&mut workspace.cargo(&["build", "--locked", "-p", "paddlecloud"]))
+}
+
+/// The name under which Python 3 is installed.
+pub fn python() -> Option<&'static str> {
+    ["python3", "python"].into_iter().find(|name| is_installed(name))
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut rest = args.iter();
+        while let Some(arg) = rest.next() {
+            match arg.as_str() {
+                "--with" => match rest.next() {
+                    Some(kind) => options.add(kind)?,
+                    None => bail!("`--with` needs a kind: sim or crash"),
+                },
+                "--" => options.cargo_args = rest.by_ref().cloned().collect(),
+                other => match other.strip_prefix("--with=") {
+                    Some(kind) => options.add(kind)?,
+                    None => {
+                        bail!("`cargo xtask test` does not know `{other}`; cargo's arguments follow `--`")
+                    }
+                },
+            }
+        }
+        Ok(options)
+    }
+
+    fn add(&mut self, kind: &str) -> Result<()> {
+        let variable = match kind {
+            "sim" => ("PADDLECLOUD_SIM_SEEDS", "100000"),
+            "crash" => ("PADDLECLOUD_CRASH_ROUNDS", "200"),
+            other => bail!("there are no tests of kind `{other}`; the kinds are sim and crash"),
+        };
+        self.env.push(variable);
+        Ok(())
+    }
+
+    fn cargo_test(&self, workspace: &Workspace) -> Command {
+        let mut command = workspace.cargo(&["test", "--locked"]);
+        if self.cargo_args.is_empty() {
+            command.args(["--workspace", "--no-fail-fast"]);
+        }
+        command.args(&self.cargo_args).envs(self.env.iter().copied());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options> {
+        Options::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_kind_becomes_the_variable_its_tests_read() {
+        let options = parse(&["--with", "sim", "--with=crash"]).unwrap();
+        let expected = vec![
+            ("PADDLECLOUD_SIM_SEEDS", "100000"),
+            ("PADDLECLOUD_CRASH_ROUNDS", "200"),
+        ];
+        assert_eq!(options.env, expected);
+    }
+
+    #[test]
+    fn what_follows_two_dashes_goes_to_cargo() {
+        let options = parse(&["--", "-p", "xtask", "--with"]).unwrap();
+        assert_eq!(options.cargo_args, ["-p", "xtask", "--with"]);
+    }
+
+    #[test]
+    fn an_unknown_kind_names_the_known_ones() {
+        let error = parse(&["--with", "luck"]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there are no tests of kind `luck`; the kinds are sim and crash"
+        );
+    }
+
+    #[test]
+    fn a_kind_left_out_is_an_error() {
+        assert!(parse(&["--with"]).is_err());
+    }
+}

@@ -1,0 +1,359 @@
+//! Rules about the crate graph, read from `cargo metadata`: who may see whom, and what the domain never pulls in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Finding;
+
+/// Which of our crates each of our crates may depend on, the program first, the leaves last.
+const MAY_SEE: &[(&str, &[&str])] = &[
+    (
+        "paddlecloud",
+        &[
+            "paddlecloud-cli",
+            "paddlecloud-runtime",
+            "paddlecloud-server",
+            "paddlecloud-supervisor",
+        ],
+    ),
+    (
+        "paddlecloud-cli",
+        &[
+            "paddlecloud-api",
+            "paddlecloud-core",
+            "paddlecloud-pfs",
+            "paddlecloud-recordio",
+        ],
+    ),
+    (
+        "paddlecloud-server",
+        &[
+            "paddlecloud-api",
+            "paddlecloud-core",
+            "paddlecloud-k8s",
+            "paddlecloud-pfs",
+            "paddlecloud-supervisor",
+        ],
+    ),
+    (
+        "paddlecloud-runtime",
+        &["paddlecloud-core", "paddlecloud-pserver"],
+    ),
+    (
+        "paddlecloud-py",
+        &[
+            "paddlecloud-api",
+            "paddlecloud-core",
+            "paddlecloud-pfs",
+            "paddlecloud-pserver",
+            "paddlecloud-recordio",
+        ],
+    ),
+    ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
+    ("paddlecloud-api", &["paddlecloud-core"]),
+    ("paddlecloud-core", &[]),
+    ("paddlecloud-pfs", &[]),
+    ("paddlecloud-pserver", &[]),
+    ("paddlecloud-recordio", &[]),
+    ("paddlecloud-supervisor", &[]),
+    ("e2e", &[]),
+    ("xtask", &[]),
+];
+
+/// Crates that stay free of I/O, and what must never reach them by any way.
+const PURE: &[&str] = &["paddlecloud-core", "paddlecloud-recordio"];
+const IMPURE: &[&str] = &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "sqlx-core"];
+
+/// Crates that only one of ours may depend on.
+const OWNED: &[(&str, &str)] = &[
+    ("sqlx", "paddlecloud-server"),
+    ("kube", "paddlecloud-k8s"),
+    ("k8s-openapi", "paddlecloud-k8s"),
+];
+
+pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
+    let graph = Graph::read(metadata)?;
+    let mut findings = graph.direction();
+    findings.extend(graph.owned());
+    findings.extend(graph.purity());
+    Ok(findings)
+}
+
+/// The parts of `cargo metadata` that the rules look at.
+struct Graph {
+    members: Vec<Member>,
+    names: BTreeMap<String, String>,
+    /// Package id to the ids it is built with; tests' own dependencies are left out.
+    edges: BTreeMap<String, Vec<String>>,
+}
+
+struct Member {
+    id: String,
+    name: String,
+    /// From the workspace's root.
+    manifest: String,
+    /// Declared dependencies of every kind.
+    dependencies: BTreeSet<String>,
+}
+
+impl Graph {
+    fn read(metadata: &Value) -> Result<Self> {
+        let root = text(metadata, "workspace_root")?;
+        let member_ids: BTreeSet<&str> = list(metadata, "workspace_members")?
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let mut graph = Self {
+            members: Vec::new(),
+            names: BTreeMap::new(),
+            edges: BTreeMap::new(),
+        };
+        for package in list(metadata, "packages")? {
+            let (id, name) = (text(package, "id")?, text(package, "name")?);
+            graph.names.insert(id.to_owned(), name.to_owned());
+            if member_ids.contains(id) {
+                graph.members.push(Member::read(package, root)?);
+            }
+        }
+        let resolve = metadata
+            .get("resolve")
+            .context("cargo metadata has no `resolve`")?;
+        for node in list(resolve, "nodes")? {
+            graph
+                .edges
+                .insert(text(node, "id")?.to_owned(), built_with(node)?);
+        }
+        Ok(graph)
+    }
+
+    fn direction(&self) -> Vec<Finding> {
+        let ours: BTreeSet<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
+        let mut findings = Vec::new();
+        for member in &self.members {
+            let Some((_, allowed)) = MAY_SEE.iter().find(|(name, _)| *name == member.name) else {
+                let advice = format!(
+                    "`{}` is new: say in xtask's `MAY_SEE` which crates it may see",
+                    member.name
+                );
+                findings.push(member.finding("direction", advice));
+                continue;
+            };
+            for seen in member
+                .dependencies
+                .iter()
+                .filter(|name| ours.contains(name.as_str()))
+            {
+                if !allowed.contains(&seen.as_str()) {
+                    let advice = format!("`{}` must not see `{seen}`: crates look down only", member.name);
+                    findings.push(member.finding("direction", advice));
+                }
+            }
+        }
+        findings
+    }
+
+    fn owned(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for member in &self.members {
+            for (owned, owner) in OWNED {
+                if member.dependencies.contains(*owned) && member.name != *owner {
+                    let advice = format!("only `{owner}` may depend on `{owned}`");
+                    findings.push(member.finding("owner", advice));
+                }
+            }
+        }
+        findings
+    }
+
+    fn purity(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for member in self
+            .members
+            .iter()
+            .filter(|member| PURE.contains(&member.name.as_str()))
+        {
+            for way in self.ways_to_impure(&member.id) {
+                let advice = format!(
+                    "`{}` is free of I/O but pulls in {way}: drop that dependency",
+                    member.name
+                );
+                findings.push(member.finding("purity", advice));
+            }
+        }
+        findings
+    }
+
+    /// Every forbidden crate that `start` is built with, each with one way that leads to it.
+    fn ways_to_impure(&self, start: &str) -> Vec<String> {
+        let mut ways = Vec::new();
+        let mut seen = BTreeSet::from([start]);
+        let mut open: Vec<(&str, String)> = vec![(start, String::new())];
+        while let Some((id, way)) = open.pop() {
+            for next in self.edges.get(id).into_iter().flatten() {
+                if !seen.insert(next) {
+                    continue;
+                }
+                let name = self.names.get(next).map_or("?", String::as_str);
+                let way = if way.is_empty() {
+                    format!("`{name}`")
+                } else {
+                    format!("{way} → `{name}`")
+                };
+                if IMPURE.contains(&name) {
+                    ways.push(way);
+                } else {
+                    open.push((next, way));
+                }
+            }
+        }
+        ways
+    }
+}
+
+impl Member {
+    fn read(package: &Value, root: &str) -> Result<Self> {
+        let manifest = text(package, "manifest_path")?;
+        let manifest = manifest
+            .strip_prefix(root)
+            .unwrap_or(manifest)
+            .trim_start_matches('/');
+        let mut dependencies = BTreeSet::new();
+        for dependency in list(package, "dependencies")? {
+            dependencies.insert(text(dependency, "name")?.to_owned());
+        }
+        Ok(Self {
+            id: text(package, "id")?.to_owned(),
+            name: text(package, "name")?.to_owned(),
+            manifest: manifest.to_owned(),
+            dependencies,
+        })
+    }
+
+    fn finding(&self, rule: &'static str, advice: String) -> Finding {
+        Finding {
+            path: self.manifest.clone(),
+            line: 0,
+            rule,
+            advice,
+        }
+    }
+}
+
+fn built_with(node: &Value) -> Result<Vec<String>> {
+    let mut ids = Vec::new();
+    for dependency in list(node, "deps")? {
+        let only_for_tests = list(dependency, "dep_kinds")?
+            .iter()
+            .all(|kind| kind["kind"] == "dev");
+        if !only_for_tests {
+            ids.push(text(dependency, "pkg")?.to_owned());
+        }
+    }
+    Ok(ids)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
+    value[key]
+        .as_str()
+        .with_context(|| format!("cargo metadata lacks the text `{key}`"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
+    value[key]
+        .as_array()
+        .with_context(|| format!("cargo metadata lacks the list `{key}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Metadata in which every crate is built with the ones beside it; `dev:x` is for tests only.
+    fn metadata(crates: &[(&str, &[&str])], members: &[&str]) -> Value {
+        let name = |dependency: &str| dependency.trim_start_matches("dev:").to_owned();
+        let packages = crates.iter().map(|(id, needs)| {
+            let dependencies: Vec<_> = needs.iter().map(|need| json!({"name": name(need)})).collect();
+            let manifest = format!("/repo/crates/{id}/Cargo.toml");
+            json!({"id": id, "name": id, "manifest_path": manifest, "dependencies": dependencies})
+        });
+        let nodes = crates.iter().map(|(id, needs)| {
+            let deps = needs.iter().map(|need| {
+                let kind = if need.starts_with("dev:") {
+                    json!("dev")
+                } else {
+                    Value::Null
+                };
+                json!({"pkg": name(need), "dep_kinds": [{"kind": kind}]})
+            });
+            json!({"id": id, "deps": deps.collect::<Vec<_>>()})
+        });
+        json!({
+            "workspace_root": "/repo",
+            "workspace_members": members,
+            "packages": packages.collect::<Vec<_>>(),
+            "resolve": {"nodes": nodes.collect::<Vec<_>>()},
+        })
+    }
+
+    fn advice(metadata: &Value) -> Vec<String> {
+        check(metadata).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn looking_down_is_allowed() {
+        let crates: &[(&str, &[&str])] = &[
+            ("paddlecloud-api", &["paddlecloud-core"]),
+            ("paddlecloud-core", &["serde"]),
+            ("serde", &[]),
+        ];
+        assert!(advice(&metadata(crates, &["paddlecloud-api", "paddlecloud-core"])).is_empty());
+    }
+
+    #[test]
+    fn looking_up_is_found_even_in_tests() {
+        let crates: &[(&str, &[&str])] = &[
+            ("paddlecloud-core", &["dev:paddlecloud-api"]),
+            ("paddlecloud-api", &[]),
+        ];
+        let found = advice(&metadata(crates, &["paddlecloud-api", "paddlecloud-core"]));
+        let expected = "crates/paddlecloud-core/Cargo.toml: [direction] `paddlecloud-core` must not see \
+                        `paddlecloud-api`: crates look down only";
+        assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn a_crate_nobody_placed_is_found() {
+        let found = advice(&metadata(&[("paddlecloud-new", &[])], &["paddlecloud-new"]));
+        assert!(found[0].contains("MAY_SEE"), "{found:?}");
+    }
+
+    #[test]
+    fn a_runtime_deep_in_the_tree_is_found_with_its_way() {
+        let crates: &[(&str, &[&str])] = &[
+            ("paddlecloud-recordio", &["a"]),
+            ("a", &["tokio"]),
+            ("tokio", &[]),
+        ];
+        let found = advice(&metadata(crates, &["paddlecloud-recordio"]));
+        assert!(found[0].contains("pulls in `a` → `tokio`"), "{found:?}");
+    }
+
+    #[test]
+    fn tests_of_the_domain_may_use_a_runtime() {
+        let crates: &[(&str, &[&str])] = &[("paddlecloud-core", &["dev:tokio"]), ("tokio", &[])];
+        assert!(advice(&metadata(crates, &["paddlecloud-core"])).is_empty());
+    }
+
+    #[test]
+    fn only_the_server_depends_on_sql() {
+        let crates: &[(&str, &[&str])] = &[("paddlecloud-cli", &["sqlx"]), ("sqlx", &[])];
+        let found = advice(&metadata(crates, &["paddlecloud-cli"]));
+        assert!(
+            found[0].contains("only `paddlecloud-server` may depend on `sqlx`"),
+            "{found:?}"
+        );
+    }
+}

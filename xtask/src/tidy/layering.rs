@@ -1,0 +1,145 @@
+//! Rules about which part of the code may name what: SQL, Kubernetes, stdout, the clock.
+
+use super::rust_code::{code_only, lines_with_word};
+use super::{Finding, SourceFile};
+
+/// Words that only some places may use.
+struct Reserved {
+    rule: &'static str,
+    words: &'static [&'static str],
+    /// Where the rule looks; everywhere when empty.
+    within: &'static [&'static str],
+    /// Where the words belong.
+    home: &'static [&'static str],
+    advice: &'static str,
+}
+
+const RESERVED: &[Reserved] = &[
+    Reserved {
+        rule: "sql",
+        words: &["sqlx"],
+        within: &[],
+        home: &["crates/server/src/store/", "crates/server/src/store.rs"],
+        advice: "only `server::store` speaks SQL: give it a method that says what you need",
+    },
+    Reserved {
+        rule: "kubernetes",
+        words: &["kube", "k8s_openapi"],
+        within: &[],
+        home: &["crates/k8s/"],
+        advice: "only the crate `k8s` speaks to Kubernetes: go through the `Engine` port",
+    },
+    Reserved {
+        rule: "stdout",
+        words: &["println!", "print!", "stdout()"],
+        within: &["crates/cli/src/"],
+        home: &["crates/cli/src/printer.rs", "crates/cli/src/printer/"],
+        advice: "only `cli::printer` writes to stdout, and only data: hand it what to print",
+    },
+    Reserved {
+        rule: "clock",
+        words: &["SystemTime::now", "Instant::now", "Timestamp::now", "Zoned::now"],
+        within: &["crates/core/src/", "crates/recordio/src/"],
+        home: &[],
+        advice: "what needs the time takes `now` as an argument",
+    },
+    Reserved {
+        rule: "core-io",
+        words: &[
+            "std::fs",
+            "std::process",
+            "std::env",
+            "TcpStream",
+            "TcpListener",
+            "UnixStream",
+        ],
+        within: &["crates/core/src/"],
+        home: &[],
+        advice: "`core` does no I/O: take the value, return what to do",
+    },
+];
+
+pub fn check(file: &SourceFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let code = code_only(&file.text);
+    let rules = RESERVED.iter().filter(|rule| rule.applies_to(&file.path));
+    rules.flat_map(|rule| rule.findings(file, &code)).collect()
+}
+
+impl Reserved {
+    fn applies_to(&self, path: &str) -> bool {
+        let below = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
+        (self.within.is_empty() || below(self.within)) && !below(self.home)
+    }
+
+    fn findings(&self, file: &SourceFile, code: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for word in self.words {
+            for line in lines_with_word(code, word) {
+                findings.push(file.finding(line, self.rule, format!("`{word}`: {}", self.advice)));
+            }
+        }
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    fn rules(path: &str, text: &str) -> Vec<&'static str> {
+        check(&file(path, text))
+            .into_iter()
+            .map(|finding| finding.rule)
+            .collect()
+    }
+
+    #[test]
+    fn sql_belongs_to_the_store() {
+        let text = "use sqlx::AnyPool;";
+        assert!(rules("crates/server/src/store/jobs.rs", text).is_empty());
+        assert_eq!(rules("crates/server/src/app/jobs.rs", text), ["sql"]);
+        assert!(rules("crates/server/src/app/jobs.rs", "// sqlx is not here").is_empty());
+    }
+
+    #[test]
+    fn kubernetes_belongs_to_its_crate() {
+        assert_eq!(rules("crates/k8s/src/apply.rs", "use kube::Client;"), [""; 0]);
+        assert_eq!(
+            rules("crates/server/src/run.rs", "use kube::Client;"),
+            ["kubernetes"]
+        );
+        assert_eq!(rules("crates/server/src/run.rs", "let kubeconfig = 1;"), [""; 0]);
+    }
+
+    #[test]
+    fn the_client_prints_only_in_its_printer() {
+        assert_eq!(
+            rules("crates/cli/src/commands/logs.rs", "println!(\"x\")"),
+            ["stdout"]
+        );
+        assert_eq!(
+            rules("crates/cli/src/commands/logs.rs", "io::stdout().lock()"),
+            ["stdout"]
+        );
+        assert!(rules("crates/cli/src/commands/logs.rs", "eprintln!(\"x\")").is_empty());
+        assert!(rules("crates/cli/src/printer.rs", "println!(\"x\")").is_empty());
+        assert!(rules("crates/server/src/run.rs", "println!(\"x\")").is_empty());
+    }
+
+    #[test]
+    fn core_asks_no_clock_and_opens_no_file() {
+        assert_eq!(
+            rules("crates/core/src/job.rs", "let now = Timestamp::now();"),
+            ["clock"]
+        );
+        assert_eq!(rules("crates/core/src/job.rs", "use std::fs::File;"), ["core-io"]);
+        assert_eq!(
+            rules("crates/server/src/run.rs", "let now = Timestamp::now();"),
+            [""; 0]
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! Rule about documents: a link to a file of the repository leads to a file that exists.
+
+use super::{Finding, SourceFile};
+
+/// `exists` answers for paths from the repository's root.
+pub fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    if !file.path.ends_with(".md") {
+        return Vec::new();
+    }
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut findings = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        for target in local_targets(line) {
+            let path = joined(folder, target);
+            if path.is_none_or(|path| !exists(&path)) {
+                let advice = format!("the link to `{target}` leads nowhere");
+                findings.push(file.finding(index + 1, "link", advice));
+            }
+        }
+    }
+    findings
+}
+
+/// Targets of `[text](target)` that name files, without their `#section`.
+fn local_targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', ' ']).next());
+    let files = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));
+    files
+        .map(|target| target.split('#').next().unwrap_or(target))
+        .filter(|target| !target.is_empty())
+}
+
+/// `target` as seen from `folder`; `None` when it leaves the repository.
+fn joined(folder: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    fn lines(path: &str, text: &str, there: &[&str]) -> Vec<usize> {
+        let findings = check(&file(path, text), |path| there.contains(&path));
+        findings.into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_is_there_is_fine() {
+        assert!(lines("README.md", "see [a](docs/a.md#part)", &["docs/a.md"]).is_empty());
+        assert!(lines("docs/guide/b.md", "see [a](../a.md)", &["docs/a.md"]).is_empty());
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        assert_eq!(lines("README.md", "x\n[a](docs/a.md) [b](b.md)", &["b.md"]), [2]);
+        assert_eq!(lines("README.md", "[a](../a.md)", &[]), [1]);
+    }
+
+    #[test]
+    fn links_to_the_web_and_within_the_page_are_not_followed() {
+        assert!(lines("README.md", "[a](https://example.org/x) [b](#part)", &[]).is_empty());
+    }
+}
