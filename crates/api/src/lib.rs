@@ -2,6 +2,8 @@
 //!
 //! JSON names and status codes are known here and in `server::http`, nowhere else.
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod error;
 pub mod jobs;
 pub mod logs;

@@ -1,0 +1,358 @@
+//! One request and its reply: credentials, limits, retries, and errors told apart.
+//!
+//! Which routes exist is the business of `routes`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::connect::Channel;
+use super::{Client, ClientError, UploadBody};
+use crate::error::{ErrorBody, ErrorName};
+use crate::server::{TokenReply, TokenRequest};
+
+/// The body of any request.
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// No reply of JSON is larger; what is, is not ours.
+const MAX_REPLY: usize = 256 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// Whether a request may be sent again when its reply was lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replay {
+    /// Doing it twice is the same as doing it once.
+    Safe,
+    Never,
+}
+
+/// A request that can be built again for every attempt.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) target: String,
+    pub(super) json: Option<Bytes>,
+    pub(super) key: Option<String>,
+    pub(super) replay: Replay,
+    /// Added to the limit for the reply: how long the server may wait on purpose.
+    pub(super) patience: Duration,
+}
+
+impl Call {
+    pub(super) fn new(method: Method, target: String) -> Call {
+        let replay = if method == Method::POST { Replay::Never } else { Replay::Safe };
+        Call {
+            method,
+            target,
+            json: None,
+            key: None,
+            replay,
+            patience: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn get(target: super::query::Target) -> Call {
+        Call::new(Method::GET, target.into_string())
+    }
+
+    pub(super) fn post(target: super::query::Target, body: &impl serde::Serialize) -> Call {
+        let json = serde_json::to_vec(body).expect("wire types always serialize");
+        Call {
+            json: Some(json.into()),
+            ..Call::new(Method::POST, target.into_string())
+        }
+    }
+
+    pub(super) fn replay(mut self, replay: Replay) -> Call {
+        self.replay = replay;
+        self
+    }
+}
+
+/// Why one attempt failed, and whether the server may have seen the request.
+enum Attempt {
+    /// Nothing was sent.
+    NotSent(ClientError),
+    /// The connection broke before the reply was whole.
+    Lost(ClientError),
+    /// An answer, or an error on this side: trying again changes nothing.
+    Final(ClientError),
+}
+
+impl Client {
+    /// Sends the call and reads the whole reply as JSON.
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+        let bytes = self.bytes(call).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| self.broken(format!("sent a reply that cannot be read: {error}")))
+    }
+
+    /// Sends the call and reads the whole reply.
+    pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        let mut was_connected = false;
+        loop {
+            let failure = match self.once(call).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(failure) => failure,
+            };
+            let (error, again) = match failure {
+                Attempt::Final(error) => {
+                    let busy = error.refusal() == Some(ErrorName::Unavailable);
+                    (error, busy && call.replay == Replay::Safe)
+                }
+                Attempt::NotSent(error) => (error, was_connected),
+                Attempt::Lost(error) => {
+                    was_connected = true;
+                    (error, call.replay == Replay::Safe)
+                }
+            };
+            if !again || started.elapsed() + pause > self.limits.give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn once(&self, call: &Call) -> Result<Bytes, Attempt> {
+        let (response, channel) = self.respond(call).await?;
+        let bytes = self.whole(response).await?;
+        self.keep(channel.sender);
+        Ok(bytes)
+    }
+
+    /// Sends the call and hands back the reply as soon as it begins; only a success gets through.
+    pub(super) async fn stream(&self, call: &Call) -> Result<Incoming, ClientError> {
+        match self.respond(call).await {
+            Ok((response, _)) => Ok(response.into_body()),
+            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+        }
+    }
+
+    /// One attempt, and a second one with a new token when the first token was refused.
+    async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
+        if self.login.is_some() && self.state().token.is_none() {
+            self.renew_token().await?;
+        }
+        let (response, channel) = self.send_json(call).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || self.login.is_none() {
+            return self.success(response, channel).await;
+        }
+        drop(channel);
+        self.renew_token().await?;
+        let (response, channel) = self.send_json(call).await?;
+        self.success(response, channel).await
+    }
+
+    async fn send_json(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
+        let limit = self.limits.reply + call.patience;
+        loop {
+            let mut channel = self.channel().await.map_err(Attempt::NotSent)?;
+            let body = Full::new(call.json.clone().unwrap_or_default());
+            let request = self.request(call, body.map_err(|never| match never {}).boxed_unsync());
+            let sent = tokio::time::timeout(limit, channel.sender.send_request(request)).await;
+            match sent {
+                Ok(Ok(response)) => {
+                    self.note_version(&response);
+                    return Ok((response, channel));
+                }
+                // The server closed a kept connection just now; hyper says that nothing was read from us.
+                Ok(Err(error)) if channel.reused && (error.is_canceled() || call.replay == Replay::Safe) => {}
+                Ok(Err(error)) if error.is_canceled() => {
+                    return Err(Attempt::NotSent(self.broken("closed the connection")));
+                }
+                Ok(Err(error)) => {
+                    return Err(Attempt::Lost(self.broken(format!(
+                        "closed the connection before it replied: {error}"
+                    ))));
+                }
+                Err(_) => {
+                    let problem = format!("did not reply within {} s", limit.as_secs());
+                    return Err(Attempt::Lost(self.broken(problem)));
+                }
+            }
+        }
+    }
+
+    /// Sends a stream that cannot be sent twice. The limit counts from the last byte that moved.
+    pub(super) async fn upload(&self, call: &Call, body: UploadBody) -> Result<Bytes, ClientError> {
+        let progress = body.progress();
+        let mut channel = self.channel().await?;
+        let request = self.request(call, body.boxed_unsync());
+        let limit = self.limits.reply + call.patience;
+        let reply = watch(limit, &progress, channel.sender.send_request(request)).await;
+        let response = match reply {
+            None => {
+                let problem = format!("took nothing for {} s", limit.as_secs());
+                return Err(self.broken(problem));
+            }
+            Some(Ok(response)) => response,
+            Some(Err(error)) if error.is_user() => {
+                return Err(ClientError::Upload(std::io::Error::other(error)));
+            }
+            Some(Err(error)) => {
+                return Err(self.broken(format!("closed the connection during the upload: {error}")));
+            }
+        };
+        self.note_version(&response);
+        let received = match self.success(response, channel).await {
+            Ok((response, channel)) => self.whole(response).await.map(|bytes| (bytes, channel)),
+            Err(attempt) => Err(attempt),
+        };
+        match received {
+            Ok((bytes, channel)) => {
+                self.keep(channel.sender);
+                Ok(bytes)
+            }
+            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+        }
+    }
+
+    fn request(&self, call: &Call, body: RequestBody) -> Request<RequestBody> {
+        let mut request = Request::new(body);
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = format!("{}{}", self.endpoint.base(), call.target)
+            .parse()
+            .expect("targets are percent-encoded");
+        let headers = request.headers_mut();
+        let plain = |text: String| HeaderValue::try_from(text).ok();
+        headers.extend(plain(self.endpoint.authority()).map(|host| (HOST, host)));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("paddlectl/", env!("CARGO_PKG_VERSION"))));
+        if call.json.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(mut token) = self.state().token.as_ref().and_then(|token| plain(format!("Token {token}"))) {
+            token.set_sensitive(true);
+            headers.insert(AUTHORIZATION, token);
+        }
+        if let Some(key) = call.key.clone().and_then(plain) {
+            headers.insert(crate::IDEMPOTENCY_HEADER, key);
+        }
+        request
+    }
+
+    fn note_version(&self, response: &Response<Incoming>) {
+        let version = response.headers().get(crate::VERSION_HEADER);
+        if let Some(version) = version.and_then(|value| value.to_str().ok()) {
+            self.state().server_version = Some(version.to_owned());
+        }
+    }
+
+    /// Passes a success on and turns everything else into a refusal.
+    async fn success(
+        &self,
+        response: Response<Incoming>,
+        channel: Channel,
+    ) -> Result<(Response<Incoming>, Channel), Attempt> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok((response, channel));
+        }
+        let bytes = self.whole(response).await?;
+        self.keep(channel.sender);
+        Err(Attempt::Final(match serde_json::from_slice::<ErrorBody>(&bytes) {
+            Ok(body) => ClientError::Refused(body),
+            Err(_) => self.strange(status, &bytes),
+        }))
+    }
+
+    /// A reply of some other program: a proxy, an old server, a wrong address.
+    fn strange(&self, status: StatusCode, bytes: &[u8]) -> ClientError {
+        if bytes.is_empty() && status == StatusCode::NOT_FOUND {
+            return ClientError::Refused(ErrorBody::new(ErrorName::NotFound, "not found"));
+        }
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(2000)]);
+        let line: String = text.lines().next().unwrap_or("").chars().take(120).collect();
+        let said = if line.trim().is_empty() { String::new() } else { format!(": {}", line.trim()) };
+        self.broken(format!("replied {status} and is perhaps not a PaddleCloud server{said}"))
+    }
+
+    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, Attempt> {
+        let mut body = response.into_body();
+        let mut bytes = BytesMut::new();
+        while let Some(piece) = self.piece(&mut body).await.map_err(Attempt::Lost)? {
+            if bytes.len() + piece.len() > MAX_REPLY {
+                return Err(Attempt::Final(self.broken("sent more than a reply may hold")));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.freeze())
+    }
+
+    /// The next bytes of a body; `None` at its end.
+    pub(super) async fn piece(&self, body: &mut Incoming) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            match tokio::time::timeout(self.limits.silence, body.frame()).await {
+                Err(_) => {
+                    let problem = format!("fell silent for {} s", self.limits.silence.as_secs());
+                    return Err(self.broken(problem));
+                }
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(error))) => {
+                    return Err(self.broken(format!("closed the connection within a reply: {error}")));
+                }
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Trades name and password for a token.
+    async fn renew_token(&self) -> Result<(), Attempt> {
+        let Some((username, password)) = self.login.clone() else {
+            return Ok(());
+        };
+        self.state().token = None;
+        let body = serde_json::to_vec(&TokenRequest { username, password }).expect("two texts always serialize");
+        let mut call = Call::new(Method::POST, "/api-token-auth".to_owned()).replay(Replay::Safe);
+        call.json = Some(body.into());
+        let (response, channel) = self.send_json(&call).await?;
+        let (response, channel) = self.success(response, channel).await?;
+        let bytes = self.whole(response).await?;
+        self.keep(channel.sender);
+        let reply: TokenReply = serde_json::from_slice(&bytes)
+            .map_err(|_| Attempt::Final(self.broken("sent a token that cannot be read")))?;
+        if let Some(sink) = &self.on_token {
+            sink(&reply.token);
+        }
+        self.state().token = Some(reply.token);
+        Ok(())
+    }
+
+    /// Proves the password now and hands the token to the sink.
+    pub async fn login(&self) -> Result<(), ClientError> {
+        match self.renew_token().await {
+            Ok(()) => Ok(()),
+            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+        }
+    }
+}
+
+/// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
+async fn watch<F: Future>(limit: Duration, progress: &Arc<AtomicU64>, reply: F) -> Option<F::Output> {
+    let mut reply = std::pin::pin!(reply);
+    let mut seen = progress.load(Ordering::Relaxed);
+    loop {
+        if let Ok(output) = tokio::time::timeout(limit, reply.as_mut()).await {
+            return Some(output);
+        }
+        let now = progress.load(Ordering::Relaxed);
+        if now == seen {
+            return None;
+        }
+        seen = now;
+    }
+}

@@ -1,0 +1,137 @@
+//! Making connections: TCP, TLS, unix sockets. Hands out a request channel and keeps one idle connection.
+
+use std::time::{Duration, Instant};
+
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::call::RequestBody;
+use super::{Client, ClientError, Endpoint};
+
+/// Servers close idle connections; older ones than this are not worth the risk of a lost request.
+const IDLE_LIMIT: Duration = Duration::from_secs(20);
+
+/// A connection that waits for its next request.
+pub(super) struct Idle {
+    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) since: Instant,
+}
+
+/// A connection and whether it has already served a request.
+pub(super) struct Channel {
+    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) reused: bool,
+}
+
+impl Client {
+    /// The idle connection if it still lives, else a new one.
+    pub(super) async fn channel(&self) -> Result<Channel, ClientError> {
+        let idle = self.state().idle.take();
+        if let Some(Idle { sender, since }) = idle
+            && since.elapsed() < IDLE_LIMIT
+            && sender.is_ready()
+        {
+            return Ok(Channel { sender, reused: true });
+        }
+        let made = tokio::time::timeout(self.limits.connect, self.connect()).await;
+        let sender = made.unwrap_or_else(|_| {
+            Err(self.unreachable(format!("no answer within {} s", self.limits.connect.as_secs())))
+        })?;
+        Ok(Channel { sender, reused: false })
+    }
+
+    /// Puts a connection aside for the next call.
+    pub(super) fn keep(&self, sender: SendRequest<RequestBody>) {
+        self.state().idle = Some(Idle {
+            sender,
+            since: Instant::now(),
+        });
+    }
+
+    async fn connect(&self) -> Result<SendRequest<RequestBody>, ClientError> {
+        match &self.endpoint {
+            Endpoint::Tcp { tls, host, port, .. } => {
+                let stream = TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(|error| self.unreachable(error.to_string()))?;
+                // Requests are small and wait for their reply; delaying them gains nothing.
+                stream.set_nodelay(true).ok();
+                if *tls { self.secure(stream, host).await } else { self.handshake(stream).await }
+            }
+            #[cfg(unix)]
+            Endpoint::Unix(path) => {
+                let stream = connect_unix(path)
+                    .await
+                    .map_err(|error| self.unreachable(error.to_string()))?;
+                self.handshake(stream).await
+            }
+            #[cfg(not(unix))]
+            Endpoint::Unix(_) => Err(self.unreachable("this system has no unix sockets".to_owned())),
+        }
+    }
+
+    async fn secure(&self, stream: TcpStream, host: &str) -> Result<SendRequest<RequestBody>, ClientError> {
+        let known = self.state().tls_config.clone();
+        let config = match known {
+            Some(config) => config,
+            None => {
+                let config = self.tls.load()?;
+                self.state().tls_config = Some(config.clone());
+                config
+            }
+        };
+        let name = rustls::pki_types::ServerName::try_from(host.to_owned())
+            .map_err(|_| self.unreachable(format!("`{host}` cannot be the name of a TLS server")))?;
+        let stream = tokio_rustls::TlsConnector::from(config)
+            .connect(name, stream)
+            .await
+            .map_err(|error| self.unreachable(format!("TLS failed: {error}")))?;
+        self.handshake(stream).await
+    }
+
+    async fn handshake<S>(&self, stream: S) -> Result<SendRequest<RequestBody>, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.unreachable(error.to_string()))?;
+        // Ends by itself when the sender is dropped or the peer closes; its error reaches the call that waits.
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    pub(super) fn unreachable(&self, reason: String) -> ClientError {
+        ClientError::Unreachable {
+            endpoint: self.endpoint.to_string(),
+            reason,
+        }
+    }
+
+    pub(super) fn broken(&self, problem: impl Into<String>) -> ClientError {
+        ClientError::Broken {
+            endpoint: self.endpoint.to_string(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// The kernel takes at most 107 bytes of path; longer ones are reached through their opened folder.
+#[cfg(unix)]
+async fn connect_unix(path: &std::path::Path) -> std::io::Result<tokio::net::UnixStream> {
+    #[cfg(target_os = "linux")]
+    if path.as_os_str().len() > 107
+        && let (Some(folder), Some(name)) = (path.parent(), path.file_name())
+    {
+        use std::os::fd::AsRawFd;
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, rustix::fs::Mode::empty())?;
+        let short = std::path::PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        return tokio::net::UnixStream::connect(short).await;
+    }
+    tokio::net::UnixStream::connect(path).await
+}

@@ -1,0 +1,336 @@
+//! Reading a log to its end: decodes frames, goes on after a cut where it stopped, loses and repeats nothing.
+//!
+//! What it promises rests on offsets: for every worker's attempt it knows the next byte it wants, asks for that
+//! after a cut, and drops what it already has. Printing is the caller's business.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use hyper::body::Incoming;
+
+use super::call::Call;
+use super::query::Target;
+use super::{Client, ClientError};
+use crate::error::ErrorName;
+use crate::logs::{Frame, HEAD, LogEnd, LogQuery, LogWorker, Stream};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What happens while a log is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogEvent {
+    /// All workers known so far; comes again when one joins.
+    Workers(Vec<Arc<LogWorker>>),
+    Data {
+        worker: Arc<LogWorker>,
+        stream: Stream,
+        offset: u64,
+        unix_nanos: u64,
+        bytes: Vec<u8>,
+    },
+    /// These bytes are gone for good.
+    Gap {
+        worker: Arc<LogWorker>,
+        from: u64,
+        to: u64,
+    },
+    /// The connection was lost; the next call makes a new one.
+    Lost(String),
+    /// Nothing more comes. With a body: the job is final.
+    End(Option<LogEnd>),
+}
+
+struct Cursor {
+    worker: Arc<LogWorker>,
+    /// The next byte wanted; `None` until the first one came.
+    next: Option<u64>,
+}
+
+/// What is asked for now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The tail that `n` or `since` choose; ends by itself.
+    Tail,
+    /// Everything from the cursors on.
+    Rest,
+    Done,
+}
+
+/// A log that is being read.
+pub struct LogFollow<'a> {
+    client: &'a Client,
+    job: String,
+    query: LogQuery,
+    phase: Phase,
+    cursors: Vec<Cursor>,
+    /// The open stream's worker numbers, as places in `cursors`.
+    numbers: Vec<usize>,
+    body: Option<Incoming>,
+    buffer: BytesMut,
+    lost_since: Option<Instant>,
+    pause: Duration,
+    connected_once: bool,
+    /// The tail came whole: what comes now goes on from it.
+    tail_done: bool,
+    /// Older pieces are not wanted.
+    since_nanos: u64,
+}
+
+impl<'a> LogFollow<'a> {
+    pub(super) fn new(client: &'a Client, job: String, query: LogQuery) -> LogFollow<'a> {
+        // A tail is asked for on its own first: after a cut in a followed tail nobody could tell a worker
+        // whose tail has not come yet from one that joined later.
+        let tail = query.n.is_some_and(|lines| lines > 0) || query.since.is_some();
+        LogFollow {
+            client,
+            job,
+            phase: if tail && query.follow { Phase::Tail } else { Phase::Rest },
+            since_nanos: query.since.as_deref().map_or(0, nanos_of),
+            query,
+            cursors: Vec::new(),
+            numbers: Vec::new(),
+            body: None,
+            buffer: BytesMut::new(),
+            lost_since: None,
+            pause: FIRST_PAUSE,
+            connected_once: false,
+            tail_done: false,
+        }
+    }
+
+    /// The next event; `None` after [`LogEvent::End`].
+    pub async fn next(&mut self) -> Result<Option<LogEvent>, ClientError> {
+        loop {
+            if self.phase == Phase::Done {
+                return Ok(None);
+            }
+            if self.body.is_none() {
+                self.connect().await?;
+            }
+            match Frame::decode(&self.buffer) {
+                Ok(Some((frame, length))) => {
+                    self.buffer.advance(length);
+                    if let Some(event) = self.take(frame) {
+                        return Ok(Some(event));
+                    }
+                }
+                Ok(None) => {
+                    if let Some(reason) = self.fill().await {
+                        return self.lose(reason).map(Some);
+                    }
+                }
+                // Damage is treated as a cut: the cursors say where to go on.
+                Err(error) => return self.lose(error.to_string()).map(Some),
+            }
+        }
+    }
+
+    /// Whether the next event is already here, so that output can be gathered before it is flushed.
+    pub fn has_more(&self) -> bool {
+        let length = self.buffer.get(HEAD - 4..HEAD);
+        let length = length.map(|four| u32::from_le_bytes(four.try_into().expect("four bytes")));
+        length.is_some_and(|length| self.buffer.len() >= HEAD + length as usize)
+    }
+
+    /// Reads more bytes; says why when there are none.
+    async fn fill(&mut self) -> Option<String> {
+        let body = self.body.as_mut().expect("connected before reading");
+        match self.client.piece(body).await {
+            Ok(Some(bytes)) => {
+                self.buffer.extend_from_slice(&bytes);
+                None
+            }
+            Ok(None) => Some("the stream ended too early".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn lose(&mut self, reason: String) -> Result<LogEvent, ClientError> {
+        self.body = None;
+        self.buffer.clear();
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > self.client.limits.give_up {
+            return Err(self.client.broken(format!("was lost while the log was read: {reason}")));
+        }
+        Ok(LogEvent::Lost(reason))
+    }
+
+    /// Opens the stream; after a loss it goes on trying until the client's limit.
+    async fn connect(&mut self) -> Result<(), ClientError> {
+        loop {
+            if self.lost_since.is_some() {
+                tokio::time::sleep(self.pause).await;
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            }
+            let call = self.call();
+            match self.client.stream(&call).await {
+                Ok(body) => {
+                    self.body = Some(body);
+                    self.numbers.clear();
+                    self.connected_once = true;
+                    return Ok(());
+                }
+                Err(error) => {
+                    let gone = matches!(error, ClientError::Refused(_) | ClientError::Tls(_))
+                        && error.refusal() != Some(ErrorName::Unavailable);
+                    let since = *self.lost_since.get_or_insert_with(Instant::now);
+                    if gone || !self.connected_once || since.elapsed() > self.client.limits.give_up {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        let from = self.from();
+        let finite = self.phase == Phase::Tail || !self.query.follow;
+        // A worker in `from` goes on there; `n` and `since` choose for the others. A followed log without a
+        // tail (`-n 0`) sends its `n` until the first byte came.
+        let choose = finite || (from.is_none() && !self.tail_done);
+        let target = Target::new("/jobs")
+            .word(&self.job)
+            .word("logs")
+            .maybe("w", self.query.w.as_deref())
+            .maybe("role", self.query.role.as_deref())
+            .maybe("n", self.query.n.filter(|_| choose))
+            .maybe("since", self.query.since.as_deref().filter(|_| choose))
+            .maybe("follow", (!finite).then_some("true"))
+            .maybe("from", from);
+        Call::get(target)
+    }
+
+    fn from(&self) -> Option<String> {
+        // After the tail came whole, a worker without a byte of it begins at 0 like one that joins later.
+        let unseen = self.tail_done.then_some(0);
+        let known = self.cursors.iter().filter_map(|cursor| {
+            let next = cursor.next.or(unseen)?;
+            Some(format!("{}:{}:{next}", cursor.worker.name, cursor.worker.attempt))
+        });
+        let known: Vec<String> = known.collect();
+        (!known.is_empty()).then(|| known.join(","))
+    }
+
+    fn take(&mut self, frame: Frame) -> Option<LogEvent> {
+        // A frame arrived: this connection works, so a later loss starts its own count.
+        self.lost_since = None;
+        self.pause = FIRST_PAUSE;
+        match frame {
+            Frame::Alive => None,
+            Frame::Workers(workers) => self.meet(workers),
+            Frame::Data {
+                worker,
+                stream,
+                offset,
+                unix_nanos,
+                bytes,
+            } => self.data(worker, stream, offset, unix_nanos, bytes),
+            Frame::Gap { worker, offset, to } => self.gap(worker, offset, to),
+            Frame::End(end) => self.end(end),
+        }
+    }
+
+    fn meet(&mut self, workers: Vec<LogWorker>) -> Option<LogEvent> {
+        let before = self.cursors.len();
+        self.numbers.clear();
+        for worker in workers {
+            let same = |cursor: &Cursor| cursor.worker.name == worker.name && cursor.worker.attempt == worker.attempt;
+            let place = self.cursors.iter().position(same).unwrap_or_else(|| {
+                self.cursors.push(Cursor {
+                    worker: Arc::new(worker),
+                    next: None,
+                });
+                self.cursors.len() - 1
+            });
+            self.numbers.push(place);
+        }
+        let joined = self.cursors.len() > before;
+        joined.then(|| LogEvent::Workers(self.cursors.iter().map(|cursor| cursor.worker.clone()).collect()))
+    }
+
+    fn cursor(&mut self, number: u32) -> Option<&mut Cursor> {
+        let place = *self.numbers.get(number as usize)?;
+        self.cursors.get_mut(place)
+    }
+
+    fn data(
+        &mut self,
+        number: u32,
+        stream: Stream,
+        offset: u64,
+        unix_nanos: u64,
+        mut bytes: Vec<u8>,
+    ) -> Option<LogEvent> {
+        let since = self.since_nanos;
+        let cursor = self.cursor(number)?;
+        let end = offset + bytes.len() as u64;
+        let wanted = cursor.next.unwrap_or(offset);
+        if wanted < offset {
+            // A hole nobody announced: say so rather than join what does not belong together.
+            let worker = cursor.worker.clone();
+            self.put_back(number, stream, offset, unix_nanos, bytes);
+            return Some(LogEvent::Gap {
+                worker,
+                from: wanted,
+                to: offset,
+            });
+        }
+        cursor.next = Some(end.max(wanted));
+        let known = (wanted - offset).min(bytes.len() as u64) as usize;
+        bytes.drain(..known);
+        let worker = cursor.worker.clone();
+        let wanted = !bytes.is_empty() && unix_nanos >= since;
+        wanted.then_some(LogEvent::Data {
+            worker,
+            stream,
+            offset: offset + known as u64,
+            unix_nanos,
+            bytes,
+        })
+    }
+
+    /// Queues a frame again, right before what else has arrived.
+    fn put_back(&mut self, number: u32, stream: Stream, offset: u64, unix_nanos: u64, bytes: Vec<u8>) {
+        if let Some(cursor) = self.cursor(number) {
+            cursor.next = Some(offset);
+        }
+        let mut again = Vec::new();
+        crate::logs::encode_data(&mut again, number, stream as u8, offset, unix_nanos, &bytes);
+        again.extend_from_slice(&self.buffer);
+        self.buffer = BytesMut::from(again.as_slice());
+    }
+
+    fn gap(&mut self, number: u32, offset: u64, to: u64) -> Option<LogEvent> {
+        let cursor = self.cursor(number)?;
+        let from = cursor.next.unwrap_or(offset).max(offset);
+        if to <= from {
+            return None;
+        }
+        cursor.next = Some(to);
+        Some(LogEvent::Gap {
+            worker: cursor.worker.clone(),
+            from,
+            to,
+        })
+    }
+
+    fn end(&mut self, end: Option<LogEnd>) -> Option<LogEvent> {
+        if self.phase == Phase::Tail {
+            self.phase = Phase::Rest;
+            self.tail_done = true;
+            self.body = None;
+            self.buffer.clear();
+            return None;
+        }
+        self.phase = Phase::Done;
+        Some(LogEvent::End(end))
+    }
+}
+
+/// A time that cannot be read chooses nothing here; the server refuses it with a sentence.
+fn nanos_of(since: &str) -> u64 {
+    let time = since.parse::<jiff::Timestamp>();
+    time.map_or(0, |time| u64::try_from(time.as_nanosecond()).unwrap_or(0))
+}

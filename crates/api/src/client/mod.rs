@@ -1,0 +1,129 @@
+//! The typed client: one method per route, over TCP, TLS or a unix socket.
+//!
+//! It retries what can be retried, renews a refused token once and names what went wrong. It knows no
+//! configuration files and prints nothing.
+
+mod call;
+mod connect;
+mod endpoint;
+mod error;
+mod log_follow;
+mod query;
+mod routes;
+mod tls;
+mod upload;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use self::connect::Idle;
+pub use self::endpoint::{Endpoint, EndpointError};
+pub use self::error::ClientError;
+pub use self::log_follow::{LogEvent, LogFollow};
+pub use self::routes::{JobFilter, new_idempotency_key};
+pub use self::tls::{TlsError, TlsOptions};
+pub use self::upload::{UploadBody, UploadWriter, upload_channel};
+
+/// Called with every token the server gives out, so that it can be kept.
+pub type TokenSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// How the caller proves who they are.
+#[derive(Default, Clone)]
+pub struct Credentials {
+    /// Name and password; traded for a token when there is none or when it is refused.
+    pub login: Option<(String, String)>,
+    pub token: Option<String>,
+}
+
+/// How long each part of a call may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Until the connection stands, TLS included.
+    pub connect: Duration,
+    /// Until the reply begins, counted from the last byte that was sent.
+    pub reply: Duration,
+    /// Between two pieces of a reply's body.
+    pub silence: Duration,
+    /// How long a call goes on trying after its connection was lost.
+    pub give_up: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connect: Duration::from_secs(10),
+            reply: Duration::from_secs(60),
+            silence: Duration::from_secs(90),
+            give_up: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One server, one caller. Cheap to use for many calls: the connection is kept open between them.
+pub struct Client {
+    endpoint: Endpoint,
+    tls: TlsOptions,
+    login: Option<(String, String)>,
+    limits: Limits,
+    on_token: Option<TokenSink>,
+    state: Mutex<State>,
+}
+
+/// What changes from call to call. Never held across an await.
+#[derive(Default)]
+struct State {
+    token: Option<String>,
+    server_version: Option<String>,
+    idle: Option<Idle>,
+    tls_config: Option<tls::SharedConfig>,
+}
+
+impl Client {
+    pub fn new(endpoint: Endpoint) -> Client {
+        Client {
+            endpoint,
+            tls: TlsOptions::default(),
+            login: None,
+            limits: Limits::default(),
+            on_token: None,
+            state: Mutex::default(),
+        }
+    }
+
+    pub fn with_credentials(mut self, credentials: Credentials) -> Client {
+        self.login = credentials.login;
+        self.state.get_mut().expect("no call has panicked yet").token = credentials.token;
+        self
+    }
+
+    pub fn with_tls(mut self, tls: TlsOptions) -> Client {
+        self.tls = tls;
+        self
+    }
+
+    pub fn with_limits(mut self, limits: Limits) -> Client {
+        self.limits = limits;
+        self
+    }
+
+    /// `sink` gets every new token; the client itself keeps it only in memory.
+    pub fn on_new_token(mut self, sink: TokenSink) -> Client {
+        self.on_token = Some(sink);
+        self
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The version the server named in its last reply.
+    pub fn server_version(&self) -> Option<String> {
+        self.state().server_version.clone()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

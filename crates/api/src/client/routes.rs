@@ -1,0 +1,170 @@
+//! Every route as a method: `<noun>_<verb>`, typed both ways.
+
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use hyper::Method;
+use serde::Serialize;
+
+use super::call::{Call, Replay};
+use super::query::Target;
+use super::{Client, ClientError, LogFollow, UploadBody};
+use crate::Envelope;
+use crate::error::ErrorName;
+use crate::jobs::{
+    JobDetail, JobPage, JobRequest, KillReply, PackageReply, PruneReply, QuotaRow, SubmitReply, WhyView,
+    WorkerView,
+};
+use crate::logs::LogQuery;
+use crate::server::{ServerInfo, WhoAmI};
+
+/// The longest one request waits for a job's end; `job_wait` asks again after it.
+const LONGEST_POLL: Duration = Duration::from_secs(50);
+
+/// Which jobs a list shows.
+#[derive(Debug, Clone, Default)]
+pub struct JobFilter {
+    /// Also those that have ended.
+    pub all: bool,
+    pub limit: Option<u32>,
+    pub name: Option<String>,
+    /// `next` of the page before.
+    pub after: Option<String>,
+}
+
+/// A key that makes resending a submit harmless: 128 bits that nobody else has.
+pub fn new_idempotency_key() -> String {
+    let word = || std::collections::hash_map::RandomState::new().hash_one(std::time::Instant::now());
+    format!("{:016x}{:016x}", word(), word())
+}
+
+#[derive(Serialize)]
+struct PruneRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    older_than_seconds: Option<u64>,
+    dry_run: bool,
+}
+
+impl Client {
+    pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
+        let target = Target::new("/jobs")
+            .maybe("all", filter.all.then_some("true"))
+            .maybe("limit", filter.limit)
+            .maybe("name", filter.name.as_deref())
+            .maybe("after", filter.after.as_deref());
+        self.json(&Call::get(target)).await
+    }
+
+    /// Starts a job. With the same `key` it is safe to send again: there will be one job.
+    pub async fn job_submit(&self, request: &JobRequest, key: &str) -> Result<SubmitReply, ClientError> {
+        let mut call = Call::post(Target::new("/jobs"), request).replay(Replay::Safe);
+        call.key = Some(key.to_owned());
+        self.json(&call).await
+    }
+
+    /// `job` is a name, an id or `last`, here and below.
+    pub async fn job_get(&self, job: &str) -> Result<JobDetail, ClientError> {
+        self.message(&Call::get(Target::new("/jobs").word(job))).await
+    }
+
+    pub async fn job_kill(&self, job: &str, remove: bool) -> Result<KillReply, ClientError> {
+        let target = Target::new("/jobs")
+            .word(job)
+            .maybe("rm", remove.then_some("true"))
+            .into_string();
+        // A second removal would answer that there is no such job, although the first one worked.
+        let replay = if remove { Replay::Never } else { Replay::Safe };
+        self.json(&Call::new(Method::DELETE, target).replay(replay)).await
+    }
+
+    pub async fn job_why(&self, job: &str) -> Result<WhyView, ClientError> {
+        self.message(&Call::get(Target::new("/jobs").word(job).word("why"))).await
+    }
+
+    /// Waits until the job is final, or until `limit` has passed (then its present state).
+    pub async fn job_wait(&self, job: &str, limit: Option<Duration>) -> Result<JobDetail, ClientError> {
+        let end = limit.map(|limit| std::time::Instant::now() + limit);
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+            let poll = left.unwrap_or(LONGEST_POLL).min(LONGEST_POLL);
+            let seconds = poll.as_millis().div_ceil(1000);
+            let target = Target::new("/jobs").word(job).word("wait").pair("timeout", seconds);
+            let mut call = Call::get(target);
+            call.patience = poll;
+            let detail: JobDetail = self.message(&call).await?;
+            if detail.job.status.is_final() || left.is_some_and(|left| left <= poll) {
+                return Ok(detail);
+            }
+        }
+    }
+
+    pub async fn job_rerun(&self, job: &str, key: &str) -> Result<SubmitReply, ClientError> {
+        let target = Target::new("/jobs").word(job).word("rerun");
+        let mut call = Call::post(target, &serde_json::json!({})).replay(Replay::Safe);
+        call.key = Some(key.to_owned());
+        self.json(&call).await
+    }
+
+    /// Reads the job's logs; with `query.follow` until the job has ended, across lost connections.
+    pub fn job_logs(&self, job: &str, query: LogQuery) -> LogFollow<'_> {
+        LogFollow::new(self, job.to_owned(), query)
+    }
+
+    pub async fn jobs_prune(&self, older_than: Option<Duration>, dry_run: bool) -> Result<PruneReply, ClientError> {
+        let body = PruneRequest {
+            older_than_seconds: older_than.map(|age| age.as_secs()),
+            dry_run,
+        };
+        self.message(&Call::post(Target::new("/prune"), &body).replay(Replay::Safe)).await
+    }
+
+    /// The workers of one job, or of all that run.
+    pub async fn workers_list(&self, job: Option<&str>) -> Result<Vec<WorkerView>, ClientError> {
+        self.message(&Call::get(Target::new("/workers").maybe("jobname", job))).await
+    }
+
+    pub async fn quota_get(&self) -> Result<Vec<QuotaRow>, ClientError> {
+        self.message(&Call::get(Target::new("/quota"))).await
+    }
+
+    pub async fn server_get(&self) -> Result<ServerInfo, ClientError> {
+        self.message(&Call::get(Target::new("/server"))).await
+    }
+
+    pub async fn server_stop(&self) -> Result<(), ClientError> {
+        let call = Call::post(Target::new("/server").word("stop"), &serde_json::json!({}));
+        self.bytes(&call).await.map(drop)
+    }
+
+    pub async fn whoami_get(&self) -> Result<WhoAmI, ClientError> {
+        self.message(&Call::get(Target::new("/whoami"))).await
+    }
+
+    /// Whether the server has the whole package already.
+    pub async fn package_has(&self, id: &str) -> Result<bool, ClientError> {
+        let target = Target::new("/packages").word(id).into_string();
+        match self.bytes(&Call::new(Method::HEAD, target)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.refusal() == Some(ErrorName::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Announces a package and learns which of its files the server lacks.
+    pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
+        self.message(&Call::post(Target::new("/packages"), manifest).replay(Replay::Safe)).await
+    }
+
+    /// Sends a pack stream. After it the package is stored, durably.
+    pub async fn package_put(&self, id: &str, body: UploadBody) -> Result<(), ClientError> {
+        let target = Target::new("/packages").word(id).into_string();
+        let mut call = Call::new(Method::PUT, target);
+        // Syncing a large package to a slow disk takes a while after its last byte.
+        call.patience = Duration::from_secs(240);
+        self.upload(&call, body).await.map(drop)
+    }
+
+    async fn message<T: serde::de::DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+        self.json::<Envelope<T>>(call).await.map(|envelope| envelope.msg)
+    }
+}

@@ -1,0 +1,90 @@
+//! TLS for the client: the system's roots, loaded only when a connection needs them, and client certificates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+pub(super) type SharedConfig = Arc<ClientConfig>;
+
+/// What a connection presents and whom it trusts.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    /// The caller's certificate chain and key (PEM), for mutual TLS.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Trust these authorities (PEM) instead of the system's.
+    pub authorities: Option<PathBuf>,
+}
+
+/// Why TLS cannot be set up on this side.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {what} `{}`: {problem}", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        problem: String,
+    },
+    #[error("the certificate and the key do not belong together: {0}")]
+    Identity(String),
+    #[error("this system has no trusted certificates: {0}")]
+    NoRoots(String),
+}
+
+impl TlsOptions {
+    pub(super) fn load(&self) -> Result<SharedConfig, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks the default versions")
+            .with_root_certificates(self.roots()?);
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => builder
+                .with_client_auth_cert(certificates("the certificate", cert)?, private_key(key)?)
+                .map_err(|error| TlsError::Identity(error.to_string()))?,
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &self.authorities {
+            roots.add_parsable_certificates(certificates("the authorities", path)?);
+            return Ok(roots);
+        }
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let reasons: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+            return Err(TlsError::NoRoots(reasons.join("; ")));
+        }
+        Ok(roots)
+    }
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |problem: String| TlsError::File {
+        what,
+        path: path.to_owned(),
+        problem,
+    };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .map_err(|error| wrong(error.to_string()))?
+        .collect();
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() {
+        return Err(wrong("it holds no certificate in PEM form".to_owned()));
+    }
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
+        what: "the key",
+        path: path.to_owned(),
+        problem: error.to_string(),
+    })
+}
