@@ -1,1 +1,24 @@
 //! Chunks, digests, manifests and the transfer engine of the file service.
+//!
+//! A leaf: it knows files and bytes, not jobs, users' rights or HTTP. Everything blocks; callers with an
+//! async runtime run it where blocking is allowed.
+
+pub mod content;
+mod digest;
+mod entry;
+mod escape;
+mod links;
+mod order;
+pub mod pack;
+pub mod package;
+mod relpath;
+pub mod root;
+#[cfg(test)]
+mod testing;
+
+pub use self::digest::{Digest, DigestSyntaxError};
+pub use self::entry::{Entry, LinkTarget, LinkTargetError, Mtime, Node};
+pub use self::links::LinkOutside;
+pub use self::order::OrderError;
+pub use self::relpath::{RelPath, RelPathError};
+pub use self::root::{Existing, Root, RootError};

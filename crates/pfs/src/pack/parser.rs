@@ -1,0 +1,291 @@
+//! Reads a pack stream piece by piece, as the bytes come in, and checks all of it.
+//!
+//! Stores nothing itself: a [`PackSink`] does. The parser never holds more than one path.
+
+use super::head::{self, HEAD, Head, HeadKind};
+use super::{MAGIC, PackError, PackTotals};
+use crate::digest::Digest;
+use crate::entry::{Entry, LinkTarget, Mtime, Node};
+use crate::links::Links;
+use crate::order::TreeOrder;
+use crate::relpath::RelPath;
+use crate::root::RootError;
+
+/// Takes what a stream holds, in order.
+///
+/// Nothing it is given is trustworthy before the parser's `finish` succeeded.
+pub trait PackSink {
+    /// A folder, a link, or the beginning of a file (whose digest is not known yet).
+    fn begin(&mut self, entry: &Entry) -> Result<(), RootError>;
+    /// The next bytes of the file begun last.
+    fn content(&mut self, bytes: &[u8]) -> Result<(), RootError>;
+    /// The file begun last is complete and has this digest.
+    fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError>;
+}
+
+/// How much a stream may hold; the rest of a longer one is not even read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackLimits {
+    pub entries: u64,
+    /// Bytes of file content.
+    pub bytes: u64,
+    /// Links, which are the only thing kept in memory until the end.
+    pub links: u64,
+}
+
+impl Default for PackLimits {
+    fn default() -> Self {
+        Self {
+            entries: 10_000_000,
+            bytes: 1 << 50,
+            links: 100_000,
+        }
+    }
+}
+
+/// Takes a stream apart.
+pub struct PackParser<S> {
+    sink: S,
+    limits: PackLimits,
+    state: State,
+    /// Bytes of the current piece that came so far; never longer than a path.
+    pending: Vec<u8>,
+    order: TreeOrder,
+    links: Links,
+    seal: blake3::Hasher,
+    content: blake3::Hasher,
+    found: PackTotals,
+    consumed: u64,
+}
+
+enum State {
+    Magic,
+    Head,
+    Path {
+        kind: HeadKind,
+        len: usize,
+        mtime: Mtime,
+    },
+    Target {
+        path: RelPath,
+        len: usize,
+        mtime: Mtime,
+    },
+    Content {
+        entry: Entry,
+        left: u64,
+    },
+    Digest {
+        entry: Entry,
+    },
+    Seal {
+        said: PackTotals,
+    },
+    End,
+    /// After an error nothing more is accepted.
+    Broken,
+}
+
+impl<S: PackSink> PackParser<S> {
+    /// A parser at the beginning of a stream.
+    pub fn new(sink: S, limits: PackLimits) -> Self {
+        Self {
+            sink,
+            limits,
+            state: State::Magic,
+            pending: Vec::new(),
+            order: TreeOrder::default(),
+            links: Links::default(),
+            seal: blake3::Hasher::new(),
+            content: blake3::Hasher::new(),
+            found: PackTotals::default(),
+            consumed: 0,
+        }
+    }
+
+    /// Takes the next bytes of the stream, however it was cut into pieces.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), PackError> {
+        while !bytes.is_empty() {
+            let before = bytes.len();
+            let state = std::mem::replace(&mut self.state, State::Broken);
+            self.state = self.step(state, &mut bytes)?;
+            self.consumed += (before - bytes.len()) as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether the end mark was seen and found right.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.state, State::End)
+    }
+
+    /// Accepts the stream if it is complete, and gives back the sink.
+    pub fn finish(self) -> Result<(S, PackTotals), PackError> {
+        if !self.is_complete() {
+            return Err(PackError::Cut(self.consumed));
+        }
+        Ok((self.sink, self.found))
+    }
+
+    fn step(&mut self, state: State, bytes: &mut &[u8]) -> Result<State, PackError> {
+        if let State::Content { entry, left } = state {
+            return self.take_content(entry, left, bytes);
+        }
+        let Some(piece) = self.take_piece(piece_len(&state), bytes) else {
+            return Ok(state);
+        };
+        if !matches!(state, State::Seal { .. }) {
+            self.seal.update(&piece);
+        }
+        let next = match state {
+            State::Magic if piece == MAGIC => State::Head,
+            State::Magic => return Err(PackError::Magic),
+            State::Head => self.on_head(&piece)?,
+            State::Path { kind, mtime, .. } => self.on_path(kind, mtime, &piece)?,
+            State::Target { path, mtime, .. } => self.on_target(path, mtime, &piece)?,
+            State::Digest { entry } => self.on_digest(&entry, &piece)?,
+            State::Seal { said } => self.on_seal(said, &piece)?,
+            State::End | State::Broken | State::Content { .. } => return Err(PackError::Trailing),
+        };
+        self.pending = piece;
+        self.pending.clear();
+        Ok(next)
+    }
+
+    /// Collects a piece of known length; `None` while bytes are missing.
+    fn take_piece(&mut self, len: usize, bytes: &mut &[u8]) -> Option<Vec<u8>> {
+        let take = (len - self.pending.len()).min(bytes.len());
+        self.pending.extend_from_slice(&bytes[..take]);
+        *bytes = &bytes[take..];
+        (self.pending.len() == len).then(|| std::mem::take(&mut self.pending))
+    }
+
+    fn on_head(&mut self, piece: &[u8]) -> Result<State, PackError> {
+        let head: &[u8; HEAD] = piece.try_into().expect("the piece has the length of a head");
+        match head::decode(head)? {
+            Head::End(said) => Ok(State::Seal { said }),
+            Head::Entry {
+                kind,
+                path_len,
+                mtime,
+            } => {
+                self.found.entries += 1;
+                within("entries", self.found.entries, self.limits.entries)?;
+                Ok(State::Path {
+                    kind,
+                    len: path_len,
+                    mtime,
+                })
+            }
+        }
+    }
+
+    fn on_path(&mut self, kind: HeadKind, mtime: Mtime, piece: &[u8]) -> Result<State, PackError> {
+        let path = RelPath::from_bytes(piece)?;
+        match kind {
+            HeadKind::Link { len } => Ok(State::Target { path, len, mtime }),
+            HeadKind::Dir => {
+                self.begin(&Entry {
+                    path,
+                    node: Node::Dir,
+                    mtime,
+                })?;
+                Ok(State::Head)
+            }
+            HeadKind::File { size, executable } => {
+                self.found.bytes = self.found.bytes.saturating_add(size);
+                within("bytes", self.found.bytes, self.limits.bytes)?;
+                let entry = Entry {
+                    path,
+                    node: Node::File {
+                        size,
+                        executable,
+                        digest: None,
+                    },
+                    mtime,
+                };
+                self.begin(&entry)?;
+                self.content.reset();
+                Ok(after_content(entry, size))
+            }
+        }
+    }
+
+    fn on_target(&mut self, path: RelPath, mtime: Mtime, piece: &[u8]) -> Result<State, PackError> {
+        let target = LinkTarget::from_bytes(piece)?;
+        let entry = Entry {
+            path,
+            node: Node::Symlink {
+                target: target.clone(),
+            },
+            mtime,
+        };
+        self.begin(&entry)?;
+        self.links.insert(entry.path, target);
+        within("links", self.links.len() as u64, self.limits.links)?;
+        Ok(State::Head)
+    }
+
+    fn begin(&mut self, entry: &Entry) -> Result<(), PackError> {
+        self.order.accept(entry)?;
+        Ok(self.sink.begin(entry)?)
+    }
+
+    fn take_content(&mut self, entry: Entry, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
+        let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let (content, rest) = bytes.split_at(take);
+        self.content.update(content);
+        self.sink.content(content)?;
+        *bytes = rest;
+        Ok(after_content(entry, left - take as u64))
+    }
+
+    fn on_digest(&mut self, entry: &Entry, piece: &[u8]) -> Result<State, PackError> {
+        let digest: Digest = self.content.finalize().into();
+        if digest.as_bytes() != piece {
+            return Err(PackError::Damaged(entry.path.clone()));
+        }
+        self.sink.end(entry, digest)?;
+        Ok(State::Head)
+    }
+
+    fn on_seal(&mut self, said: PackTotals, piece: &[u8]) -> Result<State, PackError> {
+        if self.seal.finalize().as_bytes() != piece {
+            return Err(PackError::Seal);
+        }
+        if said != self.found {
+            return Err(PackError::Totals {
+                said,
+                found: self.found,
+            });
+        }
+        self.links.check()?;
+        Ok(State::End)
+    }
+}
+
+fn piece_len(state: &State) -> usize {
+    match state {
+        State::Magic => MAGIC.len(),
+        State::Head => HEAD,
+        State::Path { len, .. } | State::Target { len, .. } => *len,
+        State::Digest { .. } | State::Seal { .. } => Digest::LEN,
+        State::Content { .. } | State::End | State::Broken => 0,
+    }
+}
+
+fn after_content(entry: Entry, left: u64) -> State {
+    if left == 0 {
+        State::Digest { entry }
+    } else {
+        State::Content { entry, left }
+    }
+}
+
+fn within(what: &'static str, found: u64, limit: u64) -> Result<(), PackError> {
+    if found > limit {
+        Err(PackError::Limit { what, limit })
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! Writes what a pack stream holds into a staged tree.
+//!
+//! Publishes nothing: that is one rename, done by whoever owns the tree.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
+use crate::digest::Digest;
+use crate::entry::{Entry, Mtime, Node};
+use crate::relpath::RelPath;
+use crate::root::{Root, RootError, timestamps};
+
+/// Writes entries below a folder of its own; a file that is not finished is removed again.
+#[derive(Debug)]
+pub struct Unpacker {
+    tree: Root,
+    folder: RelPath,
+    folder_fd: Option<OwnedFd>,
+    open: Option<(RelPath, File)>,
+    /// Folders entered and not left; their times are set last, as writing into them changes those.
+    entered: Vec<(RelPath, Mtime)>,
+}
+
+impl Unpacker {
+    /// Writes into `tree`, which nobody else looks at yet.
+    pub fn new(tree: Root) -> Self {
+        Self {
+            tree,
+            folder: RelPath::root(),
+            folder_fd: None,
+            open: None,
+            entered: Vec::new(),
+        }
+    }
+
+    /// The parent of an entry, opened once for all its children.
+    fn folder(&mut self, parent: &RelPath) -> Result<&OwnedFd, RootError> {
+        if self.folder_fd.is_none() || self.folder != *parent {
+            self.folder_fd = Some(self.tree.open_dir_no_links(parent)?);
+            self.folder = parent.clone();
+        }
+        Ok(self.folder_fd.as_ref().expect("just opened"))
+    }
+
+    fn leave_folders(&mut self, next: Option<&RelPath>) -> Result<(), RootError> {
+        while let Some((path, mtime)) = self
+            .entered
+            .pop_if(|(path, _)| next.is_none_or(|next| !next.is_within(path)))
+        {
+            let fd = self.tree.open_dir_no_links(&path)?;
+            rustix::fs::futimens(fd, &timestamps(mtime))
+                .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, entry: &Entry) -> Result<(), RootError> {
+        let (parent, name) = entry.path.split_last().expect("an entry has a name");
+        let failed = |errno| RootError::errno("write", &entry.path, errno);
+        let folder = self.folder(&parent)?;
+        match &entry.node {
+            Node::Dir => match rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
+                // An earlier stream into the same tree made it.
+                Ok(()) | Err(Errno::EXIST) => self.entered.push((entry.path.clone(), entry.mtime)),
+                Err(errno) => return Err(failed(errno)),
+            },
+            Node::Symlink { target } => {
+                again_if_there(folder, name, || {
+                    rustix::fs::symlinkat(target.as_bytes(), folder, name)
+                })
+                .map_err(failed)?;
+                let times = timestamps(entry.mtime);
+                rustix::fs::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+            }
+            Node::File { executable, .. } => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let mode = Mode::from_raw_mode(if *executable { 0o755 } else { 0o644 });
+                let fd = again_if_there(folder, name, || rustix::fs::openat(folder, name, flags, mode))
+                    .map_err(failed)?;
+                self.open = Some((entry.path.clone(), fd.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Called once the whole stream was accepted.
+    fn complete(mut self) -> Result<(), RootError> {
+        self.leave_folders(None)
+    }
+}
+
+/// What an interrupted earlier stream left under this name gives way.
+fn again_if_there<T>(folder: &OwnedFd, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::EXIST) => {
+            rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+            make()
+        }
+        done => done,
+    }
+}
+
+impl PackSink for Unpacker {
+    fn begin(&mut self, entry: &Entry) -> Result<(), RootError> {
+        self.leave_folders(Some(&entry.path))?;
+        self.make(entry)
+    }
+
+    fn content(&mut self, bytes: &[u8]) -> Result<(), RootError> {
+        let (path, file) = self
+            .open
+            .as_mut()
+            .expect("content follows the beginning of a file");
+        file.write_all(bytes)
+            .map_err(|error| RootError::io("write", path, error))
+    }
+
+    fn end(&mut self, entry: &Entry, _digest: Digest) -> Result<(), RootError> {
+        let (path, file) = self.open.take().expect("the end follows the beginning of a file");
+        rustix::fs::futimens(&file, &timestamps(entry.mtime))
+            .map_err(|errno| RootError::errno("set the time of", &path, errno))
+    }
+}
+
+impl Drop for Unpacker {
+    fn drop(&mut self) {
+        if let Some((path, _)) = self.open.take() {
+            // Best effort: a part that stays is found by its digest when the tree is checked.
+            let _ = self.tree.remove(&path);
+        }
+    }
+}
+
+impl PackParser<Unpacker> {
+    /// Accepts the stream if it is complete. The tree then holds all of it, not yet synced.
+    pub fn finish_unpacking(self) -> Result<PackTotals, PackError> {
+        let (unpacker, totals) = self.finish()?;
+        unpacker.complete()?;
+        Ok(totals)
+    }
+}
+
+/// Unpacks a whole stream from a blocking reader, which is read up to the stream's end and no further
+/// than one buffer beyond.
+pub fn unpack(tree: &Root, mut stream: impl Read, limits: PackLimits) -> Result<PackTotals, PackError> {
+    let mut parser = PackParser::new(Unpacker::new(tree.clone()), limits);
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return parser.finish_unpacking(),
+            Ok(read) => parser.feed(&buffer[..read])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(PackError::Stream(error)),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Writes a pack stream, one entry at a time, in memory that does not grow with it.
+
+use std::io::{Read, Write};
+
+use super::{MAGIC, PackError, PackTotals, head};
+use crate::digest::Digest;
+use crate::entry::{Entry, Node};
+use crate::order::TreeOrder;
+use crate::root::{Root, RootError};
+
+/// Turns entries into a stream. Without [`PackWriter::finish`] no reader accepts it.
+pub struct PackWriter<W: Write> {
+    out: W,
+    seal: blake3::Hasher,
+    content: blake3::Hasher,
+    order: TreeOrder,
+    totals: PackTotals,
+    buffer: Vec<u8>,
+    /// Bytes at the front of `buffer` that are not written yet.
+    filled: usize,
+}
+
+const BUFFER: usize = 256 << 10;
+
+impl<W: Write> PackWriter<W> {
+    /// Begins a stream.
+    pub fn new(out: W) -> Result<Self, PackError> {
+        let mut writer = Self {
+            out,
+            seal: blake3::Hasher::new(),
+            content: blake3::Hasher::new(),
+            order: TreeOrder::default(),
+            totals: PackTotals::default(),
+            buffer: vec![0; BUFFER],
+            filled: 0,
+        };
+        writer.put_sealed(MAGIC)?;
+        Ok(writer)
+    }
+
+    /// Adds an entry; files are read from `root`, where they must still be as the entry says.
+    pub fn add(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
+        match &entry.node {
+            Node::File { .. } => {
+                let (file, meta) = root.open_file_no_links(&entry.path)?;
+                if meta.size != entry.size() || meta.mtime != entry.mtime {
+                    return Err(PackError::Changed(entry.path.clone()));
+                }
+                self.add_file(entry, &file)?;
+                let after = file
+                    .metadata()
+                    .map_err(|error| RootError::io("look at", &entry.path, error))?;
+                if crate::entry::Mtime::from(after.modified().map_err(PackError::Stream)?) != meta.mtime {
+                    return Err(PackError::Changed(entry.path.clone()));
+                }
+                Ok(())
+            }
+            Node::Dir | Node::Symlink { .. } => self.add_small(entry),
+        }
+    }
+
+    /// Adds a file whose content comes from anywhere; it must give exactly the entry's size.
+    ///
+    /// A digest that is known is passed on without hashing again: the reader checks it anyway.
+    pub fn add_file(&mut self, entry: &Entry, mut content: impl Read) -> Result<(), PackError> {
+        self.begin(entry)?;
+        let known = entry.digest();
+        let mut left = entry.size();
+        self.content.reset();
+        while left > 0 {
+            let read = self.fill_from(&mut content, left, entry)?;
+            if known.is_none() {
+                self.content.update(&self.buffer[self.filled..self.filled + read]);
+            }
+            self.filled += read;
+            left -= read as u64;
+        }
+        let digest = known.unwrap_or_else(|| self.content.finalize().into());
+        self.totals.bytes += entry.size();
+        self.put_sealed(digest.as_bytes())
+    }
+
+    fn add_small(&mut self, entry: &Entry) -> Result<(), PackError> {
+        self.begin(entry)?;
+        match &entry.node {
+            Node::Symlink { target } => self.put_sealed(target.as_bytes()),
+            Node::Dir | Node::File { .. } => Ok(()),
+        }
+    }
+
+    /// Writes the end mark and hands the destination back.
+    pub fn finish(mut self) -> Result<(W, PackTotals), PackError> {
+        self.put_sealed(&head::encode_end(self.totals))?;
+        let seal: Digest = self.seal.finalize().into();
+        self.put(seal.as_bytes())?;
+        self.flush_buffer()?;
+        self.out.flush().map_err(PackError::Stream)?;
+        Ok((self.out, self.totals))
+    }
+
+    fn begin(&mut self, entry: &Entry) -> Result<(), PackError> {
+        self.order.accept(entry)?;
+        self.totals.entries += 1;
+        self.put_sealed(&head::encode_entry(entry))?;
+        self.put_sealed(entry.path.as_bytes())
+    }
+
+    /// Reads content directly into the free end of the buffer.
+    fn fill_from(&mut self, content: &mut impl Read, left: u64, entry: &Entry) -> Result<usize, PackError> {
+        if self.filled == self.buffer.len() {
+            self.flush_buffer()?;
+        }
+        let room = self.buffer.len() - self.filled;
+        let step = room.min(usize::try_from(left).unwrap_or(usize::MAX));
+        loop {
+            match content.read(&mut self.buffer[self.filled..self.filled + step]) {
+                Ok(0) => return Err(PackError::Changed(entry.path.clone())),
+                Ok(read) => return Ok(read),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(RootError::io("read", &entry.path, error).into()),
+            }
+        }
+    }
+
+    fn put_sealed(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        self.seal.update(bytes);
+        self.put(bytes)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        if self.buffer.len() - self.filled < bytes.len() {
+            self.flush_buffer()?;
+        }
+        self.buffer[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+        Ok(())
+    }
+
+    fn flush_buffer(&mut self) -> Result<(), PackError> {
+        self.out
+            .write_all(&self.buffer[..self.filled])
+            .map_err(PackError::Stream)?;
+        self.filled = 0;
+        Ok(())
+    }
+}
+
+/// Writes entries of a folder as one stream. Folders that hold a chosen entry must be among them.
+pub fn write_pack<'a, W: Write>(
+    root: &Root,
+    entries: impl IntoIterator<Item = &'a Entry>,
+    out: W,
+) -> Result<(W, PackTotals), PackError> {
+    let mut writer = PackWriter::new(out)?;
+    for entry in entries {
+        writer.add(entry, root)?;
+    }
+    writer.finish()
+}

@@ -1,0 +1,81 @@
+//! Reads the files of a scan in parallel and notes their digests.
+//!
+//! A file that changes while it is read is read again; one that never rests is an error.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use super::{ScanError, ScanOptions};
+use crate::content::{StatCache, hash_file};
+use crate::digest::Digest;
+use crate::entry::{Entry, Mtime, Node};
+use crate::relpath::RelPath;
+use crate::root::{Meta, Root};
+
+const ATTEMPTS: usize = 3;
+
+/// Fills in the digest of every file, and size, time and bit as they were when it was read.
+pub(super) fn fill_digests(
+    root: &Root,
+    entries: &mut [Entry],
+    options: &ScanOptions<'_>,
+) -> Result<(), ScanError> {
+    let files: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.is_file()).collect();
+    let slots: Vec<Mutex<&mut Entry>> = files.into_iter().map(Mutex::new).collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), ScanError> {
+        while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut entry = slot.try_lock().expect("each slot is taken by one thread only");
+            read_entry(root, &mut entry, options.known)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..thread_count(options, slots.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("hashing does not panic"))
+    })
+}
+
+fn thread_count(options: &ScanOptions<'_>, files: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    options
+        .threads
+        .map_or(cores, |threads| threads.get())
+        .min(files.div_ceil(8))
+        .max(1)
+}
+
+fn read_entry(root: &Root, entry: &mut Entry, known: Option<&StatCache>) -> Result<(), ScanError> {
+    let (meta, digest) = read_stable(root, &entry.path, known)?;
+    entry.node = Node::File {
+        size: meta.size,
+        executable: meta.executable,
+        digest: Some(digest),
+    };
+    entry.mtime = meta.mtime;
+    Ok(())
+}
+
+fn read_stable(root: &Root, path: &RelPath, known: Option<&StatCache>) -> Result<(Meta, Digest), ScanError> {
+    for _ in 0..ATTEMPTS {
+        let (file, before) = root.open_file_no_links(path)?;
+        if let Some(digest) = known.and_then(|known| known.get(&before.stamp)) {
+            return Ok((before, digest));
+        }
+        let now = Mtime::from(SystemTime::now());
+        let digest = hash_file(&file).map_err(|error| crate::root::RootError::io("read", path, error))?;
+        let (_, after) = root.open_file_no_links(path)?;
+        if before.stamp == after.stamp {
+            if let Some(known) = known {
+                known.insert(before.stamp, digest, now);
+            }
+            return Ok((before, digest));
+        }
+    }
+    Err(ScanError::Changing(path.clone()))
+}

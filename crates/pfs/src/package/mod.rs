@@ -1,0 +1,14 @@
+//! A folder on its way to the cluster: what belongs to it (`scan`) and how it is named (`Manifest`).
+//!
+//! The bytes travel as a pack stream; see `pack`.
+
+mod hashing;
+mod manifest;
+mod rules;
+mod scan;
+
+pub use self::manifest::{Manifest, ManifestError, PackageId};
+pub use self::scan::{LeftOut, Names, Reading, Scan, ScanError, ScanOptions, scan};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Looks through a folder and says what belongs to the package, how big it is, and what was left out.
+//!
+//! Sends nothing; the bytes are read here only to name them.
+
+use std::path::{Path, PathBuf};
+
+use super::hashing::fill_digests;
+use super::rules::Rules;
+use super::{Manifest, ManifestError};
+use crate::content::StatCache;
+use crate::entry::{Entry, Mtime, Node};
+use crate::links::{LinkOutside, Links};
+use crate::relpath::RelPath;
+use crate::root::{DirEntry, Kind, Root, RootError};
+
+/// How a folder is looked through. The default is what `submit` uses.
+#[derive(Debug, Clone, Default)]
+pub struct ScanOptions<'a> {
+    pub names: Names,
+    pub reading: Reading,
+    /// Whether ignore files are left unread and nothing, not even `.git`, stays out.
+    pub take_all: bool,
+    /// What earlier scans found; files that did not change since are not read again.
+    pub known: Option<&'a StatCache>,
+    /// Threads that read; as many as there are cores when absent.
+    pub threads: Option<std::num::NonZeroUsize>,
+}
+
+/// Which file names are acceptable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Names {
+    /// Only UTF-8: what every backend and every program can open.
+    #[default]
+    Utf8,
+    /// Any bytes; for backends that are plain file systems.
+    Bytes,
+}
+
+/// Whether file contents are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reading {
+    /// Every file gets its digest.
+    #[default]
+    Digests,
+    /// Only names, sizes and times.
+    Nothing,
+}
+
+/// A folder's contents, folders before what they hold.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    folder: PathBuf,
+    pub entries: Vec<Entry>,
+    pub total_bytes: u64,
+    /// Files and folders that ignore rules kept out; an ignored folder counts once.
+    pub ignored: u64,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A node that cannot travel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// A socket, pipe or device.
+    pub path: RelPath,
+}
+
+/// Why a folder cannot be a package.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    #[error("the folder `{folder}` cannot be read")]
+    Folder { folder: String, source: RootError },
+    #[error(transparent)]
+    Read(#[from] RootError),
+    #[error(transparent)]
+    LinkOutside(#[from] LinkOutside),
+    #[error("{} is not UTF-8: {}", count_names(.0.len()), list_names(.0))]
+    NotUtf8(Vec<RelPath>),
+    #[error("line {line} of `{file}` is not a valid pattern: {reason}")]
+    Rule {
+        file: RelPath,
+        line: usize,
+        reason: String,
+    },
+    #[error("`{0}` keeps changing while it is read")]
+    Changing(RelPath),
+}
+
+fn count_names(count: usize) -> String {
+    if count == 1 {
+        "a file name".to_owned()
+    } else {
+        format!("each of {count} file names")
+    }
+}
+
+fn list_names(names: &[RelPath]) -> String {
+    const SHOWN: usize = 5;
+    let mut text = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > SHOWN {
+        text.push_str(", …");
+    }
+    text
+}
+
+/// Looks through `folder`.
+pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
+    let folder = folder.as_ref();
+    let unreadable = |source| ScanError::Folder {
+        folder: folder.display().to_string(),
+        source,
+    };
+    let root = Root::open(folder).map_err(unreadable)?;
+    let mut collector = Collector {
+        root: &root,
+        options,
+        scan: Scan::empty(folder),
+        rules: Rules::default(),
+    };
+    collector.collect_folders()?;
+    let Collector { mut scan, .. } = collector;
+    check_names(&scan, options)?;
+    check_links(&scan)?;
+    scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
+    if options.reading == Reading::Digests {
+        fill_digests(&root, &mut scan.entries, options)?;
+        scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    fn empty(folder: &Path) -> Self {
+        let folder = folder.to_path_buf();
+        Self {
+            folder,
+            entries: Vec::new(),
+            total_bytes: 0,
+            ignored: 0,
+            left_out: Vec::new(),
+        }
+    }
+
+    /// The folder that was looked through.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many files there are, folders and links not counted.
+    pub fn file_count(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.is_file()).count()
+    }
+
+    /// The biggest files, the biggest first.
+    pub fn biggest(&self, count: usize) -> Vec<&Entry> {
+        let mut files: Vec<&Entry> = self.entries.iter().filter(|entry| entry.is_file()).collect();
+        files.sort_by(|a, b| b.size().cmp(&a.size()).then_with(|| a.path.cmp(&b.path)));
+        files.truncate(count);
+        files
+    }
+
+    /// The list that names the package; needs a scan that read the files.
+    pub fn manifest(&self) -> Result<Manifest, ManifestError> {
+        Manifest::new(self.entries.clone())
+    }
+}
+
+struct Collector<'a> {
+    root: &'a Root,
+    options: &'a ScanOptions<'a>,
+    scan: Scan,
+    rules: Rules,
+}
+
+impl Collector<'_> {
+    /// Goes through the folders without recursion: depth costs no stack.
+    fn collect_folders(&mut self) -> Result<(), ScanError> {
+        let mut levels = vec![self.list(&RelPath::root())?];
+        while let Some(level) = levels.last_mut() {
+            let Some(entry) = level.next() else {
+                levels.pop();
+                continue;
+            };
+            let is_dir = entry.meta.is_dir();
+            let path = entry.path.clone();
+            self.collect(entry);
+            if is_dir {
+                levels.push(self.list(&path)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<DirEntry>, ScanError> {
+        let mut entries = self.root.list(folder)?;
+        if !self.options.take_all {
+            self.rules.enter(self.root, folder, &entries)?;
+            let before = entries.len();
+            entries.retain(|entry| !self.rules.leave_out(entry));
+            self.scan.ignored += (before - entries.len()) as u64;
+        }
+        Ok(entries.into_iter())
+    }
+
+    fn collect(&mut self, entry: DirEntry) {
+        let DirEntry { path, meta } = entry;
+        let node = match meta.kind {
+            Kind::Dir => Node::Dir,
+            Kind::File => Node::File {
+                size: meta.size,
+                executable: meta.executable,
+                digest: None,
+            },
+            Kind::Symlink(target) => Node::Symlink { target },
+            Kind::Special => return self.scan.left_out.push(LeftOut { path }),
+        };
+        let mtime: Mtime = meta.mtime;
+        self.scan.entries.push(Entry { path, node, mtime });
+    }
+}
+
+fn check_names(scan: &Scan, options: &ScanOptions<'_>) -> Result<(), ScanError> {
+    if options.names == Names::Bytes {
+        return Ok(());
+    }
+    let bad: Vec<RelPath> = scan
+        .entries
+        .iter()
+        .map(|entry| &entry.path)
+        .filter(|path| !path.is_utf8())
+        .cloned()
+        .collect();
+    if bad.is_empty() {
+        Ok(())
+    } else {
+        Err(ScanError::NotUtf8(bad))
+    }
+}
+
+fn check_links(scan: &Scan) -> Result<(), LinkOutside> {
+    let mut links = Links::default();
+    for entry in &scan.entries {
+        if let Node::Symlink { target } = &entry.node {
+            links.insert(entry.path.clone(), target.clone());
+        }
+    }
+    links.check()
+}

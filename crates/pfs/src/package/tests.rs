@@ -1,0 +1,261 @@
+//! What a scan takes, leaves out and refuses.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use super::*;
+use crate::content::StatCache;
+use crate::testing::{make_executable, plant, rel};
+use crate::{Digest, Node};
+
+fn paths(scan: &Scan) -> Vec<String> {
+    scan.entries.iter().map(|entry| entry.path.to_string()).collect()
+}
+
+fn scanned(nodes: &[(&str, &str)]) -> Result<Scan, ScanError> {
+    let folder = tempfile::tempdir().unwrap();
+    plant(folder.path(), nodes);
+    scan(folder.path(), &ScanOptions::default())
+}
+
+#[test]
+fn a_folder_is_listed_in_order_with_digests_sizes_and_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(
+        folder.path(),
+        &[
+            ("train.py", "print()"),
+            ("data/a.txt", "aaa"),
+            ("data.txt", "x"),
+            ("empty/", ""),
+        ],
+    );
+    make_executable(&folder.path().join("train.py"));
+    let scan = scan(folder.path(), &ScanOptions::default()).unwrap();
+    assert_eq!(
+        paths(&scan),
+        ["data", "data/a.txt", "data.txt", "empty", "train.py"]
+    );
+    assert_eq!(scan.total_bytes, 11);
+    assert_eq!(scan.file_count(), 3);
+    assert_eq!(
+        scan.biggest(2)
+            .iter()
+            .map(|e| e.path.to_string())
+            .collect::<Vec<_>>(),
+        ["train.py", "data/a.txt"]
+    );
+    let program = Node::File {
+        size: 7,
+        executable: true,
+        digest: Some(Digest::of(b"print()")),
+    };
+    assert_eq!(scan.entries[4].node, program);
+}
+
+#[test]
+fn ignore_files_work_as_git_says() {
+    let scan = scanned(&[
+        (".gitignore", "*.log\n/build\n!keep.log\nout/\n# a comment\n"),
+        ("a.log", ""),
+        ("keep.log", ""),
+        ("build/x", ""),
+        ("sub/build/x", ""),
+        ("sub/b.log", ""),
+        ("sub/.gitignore", "!b.log\nsecret\n"),
+        ("sub/secret", ""),
+        ("out/deep/file", ""),
+        (".git/config", ""),
+        ("sub/.git/config", ""),
+    ])
+    .unwrap();
+    let expected = [
+        ".gitignore",
+        "keep.log",
+        "sub",
+        "sub/.gitignore",
+        "sub/b.log",
+        "sub/build",
+        "sub/build/x",
+    ];
+    assert_eq!(paths(&scan), expected);
+    assert_eq!(scan.ignored, 6, "a.log, build, out, .git, sub/.git, sub/secret");
+}
+
+#[test]
+fn paddleignore_overrules_gitignore() {
+    let scan = scanned(&[
+        (".gitignore", "*.bin\n"),
+        (".paddleignore", "!model.bin\nnotes\n"),
+        ("model.bin", ""),
+        ("other.bin", ""),
+        ("notes", ""),
+        ("deep/.gitignore", "model.bin\n"),
+        ("deep/model.bin", ""),
+    ])
+    .unwrap();
+    assert_eq!(
+        paths(&scan),
+        [
+            ".gitignore",
+            ".paddleignore",
+            "deep",
+            "deep/.gitignore",
+            "deep/model.bin",
+            "model.bin"
+        ]
+    );
+}
+
+#[test]
+fn a_broken_pattern_is_named_with_its_line() {
+    let error = scanned(&[(".paddleignore", "ok\n[z-a]\n")]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("line 2 of `.paddleignore` is not a valid pattern"),
+        "{error}"
+    );
+}
+
+#[test]
+fn take_all_leaves_nothing_out() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(
+        folder.path(),
+        &[(".gitignore", "*"), ("a", ""), (".git/config", "")],
+    );
+    let options = ScanOptions {
+        take_all: true,
+        ..ScanOptions::default()
+    };
+    assert_eq!(
+        paths(&scan(folder.path(), &options).unwrap()),
+        [".git", ".git/config", ".gitignore", "a"]
+    );
+}
+
+#[test]
+fn links_inside_are_kept_and_links_outside_refused() {
+    let kept = scanned(&[
+        ("a/b", "x"),
+        ("c -> a/b", ""),
+        ("a/up -> ../c", ""),
+        ("nowhere -> gone", ""),
+    ])
+    .unwrap();
+    assert_eq!(paths(&kept), ["a", "a/b", "a/up", "c", "nowhere"]);
+    assert_eq!(
+        kept.entries[3].node,
+        Node::Symlink {
+            target: "a/b".parse().unwrap()
+        }
+    );
+
+    for target in ["../x", "/etc/passwd", "a/../../x"] {
+        let error = scanned(&[("a/", ""), (&format!("bad -> {target}"), "")]).unwrap_err();
+        assert!(
+            matches!(&error, ScanError::LinkOutside(link) if link.path == rel("bad")),
+            "{target}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_ignored_link_to_the_outside_does_no_harm() {
+    let scan = scanned(&[(".gitignore", "venv\n"), ("venv -> /usr", "")]).unwrap();
+    assert_eq!(paths(&scan), [".gitignore"]);
+}
+
+#[test]
+fn names_that_are_not_utf8_are_spelled_out_or_taken_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(OsStr::from_bytes(b"caf\xe9")), "x").unwrap();
+    let error = scan(folder.path(), &ScanOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), r"a file name is not UTF-8: `caf\xe9`");
+    let options = ScanOptions {
+        names: Names::Bytes,
+        ..ScanOptions::default()
+    };
+    let taken = scan(folder.path(), &options).unwrap();
+    assert_eq!(taken.entries[0].path.as_bytes(), b"caf\xe9");
+    let json = taken.manifest().unwrap().to_json();
+    let back: Manifest = serde_json::from_slice(&json).unwrap();
+    assert_eq!(back.entries()[0].path.as_bytes(), b"caf\xe9");
+}
+
+#[test]
+fn sockets_and_pipes_are_told_and_do_not_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+    let pipe = rustix::fs::FileType::Fifo;
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, folder.path().join("pipe"), pipe, mode, 0).unwrap();
+    let scan = scan(folder.path(), &ScanOptions::default()).unwrap();
+    assert!(scan.entries.is_empty());
+    assert_eq!(
+        scan.left_out,
+        [LeftOut { path: rel("pipe") }, LeftOut { path: rel("socket") }]
+    );
+}
+
+#[test]
+fn a_folder_that_is_not_there_or_no_folder_is_a_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let error = scan(&missing, &ScanOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("the folder `{}` cannot be read", missing.display())
+    );
+    fs::write(folder.path().join("file"), "").unwrap();
+    let error = scan(folder.path().join("file"), &ScanOptions::default()).unwrap_err();
+    assert!(matches!(
+        error,
+        ScanError::Folder {
+            source: crate::RootError::NotAFolder(_),
+            ..
+        }
+    ));
+}
+
+/// A wrong digest planted in the cache can only come out again if the file was not read.
+#[test]
+fn an_unchanged_file_is_not_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(folder.path(), &[("old", "content"), ("changed", "content")]);
+    let root = crate::Root::open(folder.path()).unwrap();
+    let cache = StatCache::new();
+    let planted = Digest::of(b"planted");
+    for name in ["old", "changed"] {
+        let stamp = root.stat(&rel(name)).unwrap().stamp;
+        let later = crate::Mtime::from_nanos(stamp.ctime.as_nanos() + 3_000_000_000);
+        cache.insert(stamp, planted, later);
+    }
+    fs::write(folder.path().join("changed"), "another").unwrap();
+    let options = ScanOptions {
+        known: Some(&cache),
+        ..ScanOptions::default()
+    };
+    let digests: Vec<_> = scan(folder.path(), &options)
+        .unwrap()
+        .entries
+        .iter()
+        .map(|e| e.digest())
+        .collect();
+    assert_eq!(digests, [Some(Digest::of(b"another")), Some(planted)]);
+}
+
+#[test]
+fn a_scan_without_reading_has_no_digests_and_makes_no_manifest() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(folder.path(), &[("a", "x")]);
+    let options = ScanOptions {
+        reading: Reading::Nothing,
+        ..ScanOptions::default()
+    };
+    let scan = scan(folder.path(), &options).unwrap();
+    assert_eq!(scan.entries[0].digest(), None);
+    assert_eq!(scan.manifest(), Err(ManifestError::NoDigest(rel("a"))));
+}

@@ -1,0 +1,163 @@
+//! Copies inside the file system: shared extents where it can, otherwise by the kernel, otherwise by hand.
+//!
+//! The copy is staged and published like any other write.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+
+use super::{DirEntry, Existing, FileAttributes, Kind, Root, RootError};
+use crate::relpath::RelPath;
+
+/// What a copy brought over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copied {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+impl Root {
+    /// Copies one file, with its time and executable bit, to a place below `target`.
+    pub fn copy_file(
+        &self,
+        from: &RelPath,
+        target: &Root,
+        to: &RelPath,
+        existing: Existing,
+    ) -> Result<Copied, RootError> {
+        let (source, meta) = self.open_file(from)?;
+        let attributes = FileAttributes {
+            executable: meta.executable,
+            mtime: Some(meta.mtime),
+        };
+        let staged = target.stage_file(attributes)?;
+        let bytes = copy_content(&source, staged.file(), meta.size)
+            .map_err(|error| RootError::io("copy", from, error))?;
+        if bytes != meta.size {
+            return Err(RootError::Changing(from.clone()));
+        }
+        staged.publish(to, existing)?;
+        Ok(Copied { bytes, files: 1 })
+    }
+
+    /// Copies a file, link or whole folder to `to`, which a folder must find free or be merged into.
+    ///
+    /// Links are copied as links (where they lead is checked when they are followed); sockets and devices are left out.
+    pub fn copy_all(
+        &self,
+        from: &RelPath,
+        target: &Root,
+        to: &RelPath,
+        existing: Existing,
+    ) -> Result<Copied, RootError> {
+        let meta = self.stat(from)?;
+        if !meta.is_dir() {
+            return self.copy_file(from, target, to, existing);
+        }
+        if self.is_same_place(target)? && to.is_within(from) {
+            return Err(RootError::IntoItself {
+                from: from.clone(),
+                to: to.clone(),
+            });
+        }
+        target.make_dirs(to)?;
+        let mut copied = Copied::default();
+        for entry in self.walk(from) {
+            let entry = entry?;
+            let rest = entry
+                .path
+                .strip_prefix(from)
+                .expect("the walk stays below its start");
+            let place = to.join(&rest)?;
+            self.copy_node(&entry, target, &place, existing, &mut copied)?;
+        }
+        Ok(copied)
+    }
+
+    fn copy_node(
+        &self,
+        entry: &DirEntry,
+        target: &Root,
+        place: &RelPath,
+        existing: Existing,
+        copied: &mut Copied,
+    ) -> Result<(), RootError> {
+        match &entry.meta.kind {
+            Kind::Dir => target.make_dirs(place),
+            Kind::File => {
+                let one = self.copy_file(&entry.path, target, place, existing)?;
+                copied.bytes += one.bytes;
+                copied.files += one.files;
+                Ok(())
+            }
+            Kind::Symlink(link) => {
+                if existing == Existing::Replace && target.exists(place)? {
+                    target.remove(place)?;
+                }
+                target.make_link(place, link)?;
+                copied.files += 1;
+                Ok(())
+            }
+            Kind::Special => Ok(()),
+        }
+    }
+
+    fn is_same_place(&self, other: &Root) -> Result<bool, RootError> {
+        let stamp = |root: &Root| root.stat(&RelPath::root()).map(|meta| meta.stamp);
+        let (a, b) = (stamp(self)?, stamp(other)?);
+        Ok((a.device, a.inode) == (b.device, b.inode))
+    }
+}
+
+/// Copies up to `size` bytes into an empty file; answers how many there were.
+pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> io::Result<u64> {
+    if rustix::fs::ioctl_ficlone(target, source).is_ok() {
+        return Ok(target.metadata()?.len());
+    }
+    copy_range(source, 0, target, 0, size)
+}
+
+/// Copies a range between files; answers how many bytes there were before the source ended.
+pub(crate) fn copy_range(
+    source: &File,
+    source_offset: u64,
+    target: &File,
+    target_offset: u64,
+    len: u64,
+) -> io::Result<u64> {
+    let (mut from, mut to) = (source_offset, target_offset);
+    let mut left = len;
+    while left > 0 {
+        let step = usize::try_from(left.min(1 << 30)).expect("at most 1 GiB");
+        match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), step) {
+            Ok(0) => return Ok(len - left),
+            Ok(copied) => left -= copied as u64,
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+                return Ok(len - left + copy_by_hand(source, from, target, to, left)?);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(len)
+}
+
+fn copy_by_hand(source: &File, from: u64, target: &File, to: u64, len: u64) -> io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut done = 0;
+    while done < len {
+        let step = buffer
+            .len()
+            .min(usize::try_from(len - done).unwrap_or(usize::MAX));
+        let read = source.read_at(&mut buffer[..step], from + done)?;
+        if read == 0 {
+            break;
+        }
+        target.write_all_at(&buffer[..read], to + done)?;
+        done += read as u64;
+    }
+    (&*target).flush()?;
+    Ok(done)
+}

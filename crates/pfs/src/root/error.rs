@@ -1,0 +1,93 @@
+//! What can go wrong below a root, told apart as far as a caller can act on it.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::relpath::{RelPath, RelPathError};
+
+/// A failed operation below a root. The path is always relative to that root.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    #[error("`{0}` does not exist")]
+    NotFound(RelPath),
+    #[error("`{0}` leads out of its folder")]
+    Escapes(RelPath),
+    #[error("`{0}` exists already")]
+    Exists(RelPath),
+    #[error("`{0}` is not a folder")]
+    NotAFolder(RelPath),
+    #[error("`{0}` is a folder")]
+    IsAFolder(RelPath),
+    #[error("`{0}` is not a regular file")]
+    NotAFile(RelPath),
+    #[error("the folder `{0}` is not empty")]
+    NotEmpty(RelPath),
+    #[error("`{0}` goes through a symbolic link")]
+    ThroughLink(RelPath),
+    #[error("permission to `{0}` is denied")]
+    Denied(RelPath),
+    #[error("no space is left to write `{0}`")]
+    NoSpace(RelPath),
+    #[error("the file system's quota does not allow to write `{0}`")]
+    FsQuota(RelPath),
+    #[error("`{0}` is too long a path for this file system")]
+    TooLong(RelPath),
+    #[error("`{from}` cannot be moved into itself (`{to}`)")]
+    IntoItself { from: RelPath, to: RelPath },
+    #[error("`{0}` keeps changing while it is read")]
+    Changing(RelPath),
+    #[error("the content of `{0}` is not what its digest says")]
+    Damaged(RelPath),
+    #[error(transparent)]
+    Path(#[from] RelPathError),
+    #[error("cannot {action} `{path}`")]
+    Io {
+        action: &'static str,
+        path: RelPath,
+        source: io::Error,
+    },
+}
+
+impl RootError {
+    pub(crate) fn io(action: &'static str, path: &RelPath, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(errno) => Self::errno(action, path, errno),
+            None => Self::Io {
+                action,
+                path: path.clone(),
+                source,
+            },
+        }
+    }
+
+    pub(crate) fn errno(action: &'static str, path: &RelPath, errno: Errno) -> Self {
+        let at = path.clone();
+        match errno {
+            Errno::NOENT => Self::NotFound(at),
+            Errno::XDEV => Self::Escapes(at),
+            Errno::EXIST => Self::Exists(at),
+            Errno::NOTDIR => Self::NotAFolder(at),
+            Errno::ISDIR => Self::IsAFolder(at),
+            Errno::NOTEMPTY => Self::NotEmpty(at),
+            Errno::LOOP => Self::ThroughLink(at),
+            Errno::ACCESS | Errno::PERM => Self::Denied(at),
+            Errno::NOSPC => Self::NoSpace(at),
+            Errno::DQUOT => Self::FsQuota(at),
+            Errno::NAMETOOLONG => Self::TooLong(at),
+            // A socket, or a pipe nobody reads: opened without blocking, it says so.
+            Errno::NXIO => Self::NotAFile(at),
+            other => Self::Io {
+                action,
+                path: at,
+                source: other.into(),
+            },
+        }
+    }
+
+    /// Whether the path, as far as the caller may know, is simply not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))
+    }
+}

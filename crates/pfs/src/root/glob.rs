@@ -1,0 +1,123 @@
+//! Patterns such as `data/*.rio`, expanded inside a root after the path itself was accepted.
+//!
+//! `*` and `?` stop at `/`, `**` does not, `{a,b}` and `[a-z]` work as in a shell; a leading dot must be
+//! asked for by name.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{DirEntry, Root, RootError};
+use crate::relpath::{RelPath, RelPathError};
+
+/// A pattern whose fixed beginning is a checked path.
+#[derive(Debug, Clone)]
+pub struct GlobPattern {
+    base: RelPath,
+    matcher: Option<GlobMatcher>,
+    deep: bool,
+    depth: usize,
+    hidden: bool,
+}
+
+/// A pattern that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GlobError {
+    #[error(transparent)]
+    Path(#[from] RelPathError),
+    #[error("`{pattern}` is not a valid pattern: {reason}")]
+    Syntax { pattern: String, reason: String },
+}
+
+impl GlobPattern {
+    /// Splits a pattern into its fixed folder and what varies.
+    pub fn parse(pattern: &str) -> Result<Self, GlobError> {
+        let is_special = |part: &str| part.contains(['*', '?', '[', '{']);
+        let fixed: Vec<&str> = pattern.split('/').take_while(|part| !is_special(part)).collect();
+        let base = RelPath::from_bytes(fixed.join("/").as_bytes())?;
+        let rest: Vec<&str> = pattern.split('/').skip(fixed.len()).collect();
+        // The variable part obeys the same rules as any path: no `..`, no empty part.
+        RelPath::from_bytes(rest.join("/").as_bytes())?;
+        Ok(Self {
+            matcher: if rest.is_empty() {
+                None
+            } else {
+                Some(compile(pattern)?)
+            },
+            deep: rest.iter().any(|part| part.contains("**")),
+            depth: base.depth() + rest.len(),
+            hidden: rest.iter().any(|part| part.starts_with('.')),
+            base,
+        })
+    }
+
+    /// Whether the text held any wildcard at all.
+    pub fn is_literal(&self) -> bool {
+        self.matcher.is_none()
+    }
+
+    fn matches(&self, path: &RelPath) -> bool {
+        let shown = self.hidden
+            || !path
+                .parts()
+                .skip(self.base.depth())
+                .any(|part| part.starts_with(b"."));
+        let text = Path::new(OsStr::from_bytes(path.as_bytes()));
+        shown && self.matcher.as_ref().is_none_or(|matcher| matcher.is_match(text))
+    }
+
+    fn may_hold_matches(&self, folder: &RelPath) -> bool {
+        self.deep || folder.depth() < self.depth
+    }
+}
+
+fn compile(pattern: &str) -> Result<GlobMatcher, GlobError> {
+    GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| GlobError::Syntax {
+            pattern: pattern.to_owned(),
+            reason: error.kind().to_string(),
+        })
+}
+
+impl Root {
+    /// Everything below the root that matches, in order. No match is an empty answer, not an error.
+    pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
+        if pattern.is_literal() {
+            return match self.stat_link(&pattern.base) {
+                Ok(meta) => Ok(vec![DirEntry {
+                    path: pattern.base.clone(),
+                    meta,
+                }]),
+                Err(error) if error.is_not_found() => Ok(Vec::new()),
+                Err(error) => Err(error),
+            };
+        }
+        let mut found = Vec::new();
+        let mut folders = vec![pattern.base.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in self.list_if_there(&folder)? {
+                if entry.meta.is_dir() && pattern.may_hold_matches(&entry.path) {
+                    folders.push(entry.path.clone());
+                }
+                if pattern.matches(&entry.path) {
+                    found.push(entry);
+                }
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn list_if_there(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
+        match self.list(folder) {
+            Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the file system says about one node.
+
+use rustix::fs::{FileType, Stat};
+
+use crate::entry::{LinkTarget, Mtime};
+
+/// What a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Dir,
+    Symlink(LinkTarget),
+    /// A socket, pipe or device: listed, never read.
+    Special,
+}
+
+/// Kind, size and times of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    pub kind: Kind,
+    /// Bytes of content; zero for everything but files.
+    pub size: u64,
+    pub mtime: Mtime,
+    pub executable: bool,
+    pub stamp: Stamp,
+}
+
+/// What identifies one state of one file: while it is the same, the content is (see [`Stamp::is_settled`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    pub device: u64,
+    pub inode: u64,
+    pub size: u64,
+    pub mtime: Mtime,
+    pub ctime: Mtime,
+}
+
+impl Stamp {
+    /// Clocks of file systems tick coarsely: a file changed within this span may change again unseen.
+    pub const SETTLING: std::time::Duration = std::time::Duration::from_secs(2);
+
+    /// Whether the last change lies far enough back at `now` for the stamp to tell later ones.
+    pub fn is_settled(&self, now: Mtime) -> bool {
+        self.mtime.max(self.ctime).age(now) > Self::SETTLING
+    }
+}
+
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: Mtime::new(stat.st_mtime, stat.st_mtime_nsec as u32),
+            ctime: Mtime::new(stat.st_ctime, stat.st_ctime_nsec as u32),
+        }
+    }
+}
+
+impl Meta {
+    /// From the kernel's answer; `target` is asked only for links.
+    pub(crate) fn new<E>(stat: &Stat, target: impl FnOnce() -> Result<LinkTarget, E>) -> Result<Self, E> {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Symlink(target()?),
+            _ => Kind::Special,
+        };
+        let stamp = Stamp::from(stat);
+        Ok(Self {
+            size: if kind == Kind::File { stamp.size } else { 0 },
+            executable: kind == Kind::File && stat.st_mode & 0o111 != 0,
+            mtime: stamp.mtime,
+            kind,
+            stamp,
+        })
+    }
+
+    /// Whether this is a folder.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Dir
+    }
+
+    /// Whether this is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == Kind::File
+    }
+}

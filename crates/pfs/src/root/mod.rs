@@ -1,0 +1,227 @@
+//! A folder nobody gets out of: every operation is relative to its open descriptor, and the kernel
+//! refuses whatever leads elsewhere at the moment of use.
+//!
+//! Decides nothing about users; a caller opens the root of what a user may reach.
+
+mod copy;
+mod error;
+mod glob;
+mod meta;
+mod resolve;
+mod staged;
+mod tree;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+pub use self::copy::Copied;
+pub use self::error::RootError;
+pub use self::glob::{GlobError, GlobPattern};
+pub use self::meta::{Kind, Meta, Stamp};
+use self::resolve::{Follow, Resolver};
+pub use self::staged::{Existing, FileAttributes, StagedFile};
+pub use self::tree::{DirEntry, Usage, Walk};
+use crate::entry::{LinkTarget, Mtime};
+use crate::relpath::RelPath;
+
+pub(crate) use self::staged::{
+    STAGING, fresh_name, in_staging, publish_folder, publish_node, staging_folder, sync_tree, tidy_staging,
+};
+pub(crate) use self::tree::remove_tree_in;
+
+/// An opened folder; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Root {
+    fd: Arc<OwnedFd>,
+    resolver: Resolver,
+    durability: Durability,
+}
+
+/// Whether what is published must survive a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Files and folders are synced before an operation returns.
+    #[default]
+    Synced,
+    /// The operating system writes when it likes; for caches, scratch trees and measurements.
+    Relaxed,
+}
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+impl Root {
+    /// Opens `dir` itself; links in `dir` are followed, as it is the operator's word.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, RootError> {
+        let fd = rustix::fs::open(dir.as_ref(), FOLDER | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| RootError::errno("open the folder", &RelPath::root(), errno))?;
+        Ok(Self {
+            resolver: Resolver::probe(fd.as_fd()),
+            fd: Arc::new(fd),
+            durability: Durability::Synced,
+        })
+    }
+
+    /// The same root with another promise about power cuts.
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The same root on a kernel without `openat2`.
+    #[cfg(test)]
+    pub(crate) fn walking(mut self) -> Self {
+        self.resolver = Resolver::Walk;
+        self
+    }
+
+    /// What is promised about power cuts.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// A root further down; nothing resolved in it gets even to the upper one. No link may lie on the way.
+    pub fn descend(&self, path: &RelPath) -> Result<Self, RootError> {
+        let fd = self.open_at(path, FOLDER, Follow::Never, "open the folder")?;
+        Ok(Self {
+            fd: Arc::new(fd),
+            ..self.clone()
+        })
+    }
+
+    /// What `path` is, following links inside the root.
+    pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
+        self.meta_of(path, self.open_at(path, OFlags::PATH, Follow::Inside, "look at")?)
+    }
+
+    /// What `path` itself is: a link is told as a link.
+    pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
+        self.meta_of(
+            path,
+            self.open_at(path, OFlags::PATH, Follow::Parents, "look at")?,
+        )
+    }
+
+    fn meta_of(&self, path: &RelPath, fd: OwnedFd) -> Result<Meta, RootError> {
+        let failed = |errno| RootError::errno("look at", path, errno);
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        Meta::new(&stat, || {
+            let target = rustix::fs::readlinkat(&fd, c"", Vec::new()).map_err(failed)?;
+            link_target(path, target.as_bytes())
+        })
+    }
+
+    /// Whether anything, a broken link included, is at `path`.
+    pub fn exists(&self, path: &RelPath) -> Result<bool, RootError> {
+        match self.stat_link(path) {
+            Ok(_) => Ok(true),
+            Err(RootError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a regular file for reading, following links inside the root.
+    pub fn open_file(&self, path: &RelPath) -> Result<(File, Meta), RootError> {
+        self.open_regular(path, Follow::Inside)
+    }
+
+    /// Opens a regular file for reading; a link anywhere on the way is an error.
+    pub fn open_file_no_links(&self, path: &RelPath) -> Result<(File, Meta), RootError> {
+        self.open_regular(path, Follow::Never)
+    }
+
+    fn open_regular(&self, path: &RelPath, follow: Follow) -> Result<(File, Meta), RootError> {
+        let fd = self.open_at(path, READ, follow, "open")?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| RootError::errno("look at", path, errno))?;
+        let meta = Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))?;
+        match meta.kind {
+            Kind::File => Ok((File::from(fd), meta)),
+            Kind::Dir => Err(RootError::IsAFolder(path.clone())),
+            Kind::Symlink(_) | Kind::Special => Err(RootError::NotAFile(path.clone())),
+        }
+    }
+
+    /// Bytes free for an ordinary user on the file system, and its size.
+    pub fn free_space(&self) -> Result<(u64, u64), RootError> {
+        let info = rustix::fs::fstatvfs(&*self.fd)
+            .map_err(|errno| RootError::errno("measure", &RelPath::root(), errno))?;
+        Ok((
+            info.f_bavail.saturating_mul(info.f_frsize),
+            info.f_blocks.saturating_mul(info.f_frsize),
+        ))
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn open_dir(&self, path: &RelPath) -> Result<OwnedFd, RootError> {
+        self.open_at(path, FOLDER, Follow::Inside, "open the folder")
+    }
+
+    pub(crate) fn open_dir_no_links(&self, path: &RelPath) -> Result<OwnedFd, RootError> {
+        self.open_at(path, FOLDER, Follow::Never, "open the folder")
+    }
+
+    /// The folder `path` lies in, opened, and the last name. The root has neither.
+    pub(crate) fn open_parent<'a>(&self, path: &'a RelPath) -> Result<(OwnedFd, &'a [u8]), RootError> {
+        let (parent, name) = path
+            .split_last()
+            .ok_or_else(|| RootError::IsAFolder(path.clone()))?;
+        let fd = self.open_dir(&parent).map_err(|error| match error {
+            RootError::NotFound(_) => RootError::NotFound(path.clone()),
+            other => other,
+        })?;
+        Ok((fd, name))
+    }
+
+    fn open_at(
+        &self,
+        path: &RelPath,
+        flags: OFlags,
+        follow: Follow,
+        action: &'static str,
+    ) -> Result<OwnedFd, RootError> {
+        self.resolver
+            .open(self.fd(), path, flags, Mode::empty(), follow)
+            .map_err(|errno| RootError::errno(action, path, errno))
+    }
+
+    pub(crate) fn sync_fd(&self, fd: impl AsFd, path: &RelPath) -> Result<(), RootError> {
+        if self.durability == Durability::Relaxed {
+            return Ok(());
+        }
+        rustix::fs::fsync(fd).map_err(|errno| RootError::errno("sync", path, errno))
+    }
+}
+
+pub(crate) fn link_target(path: &RelPath, bytes: &[u8]) -> Result<LinkTarget, RootError> {
+    LinkTarget::from_bytes(bytes).map_err(|_| RootError::NotAFile(path.clone()))
+}
+
+/// Sets the time of last change, leaving the time of last access to the kernel.
+pub(crate) fn timestamps(mtime: Mtime) -> rustix::fs::Timestamps {
+    let (tv_sec, nanos) = mtime.parts();
+    rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_OMIT,
+        },
+        last_modification: rustix::fs::Timespec {
+            tv_sec,
+            tv_nsec: nanos.into(),
+        },
+    }
+}
+
+pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<rustix::fs::Stat, Errno> {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+#[cfg(test)]
+mod tests;

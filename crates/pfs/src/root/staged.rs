@@ -1,0 +1,257 @@
+//! Writing so that a reader sees the old file or the new one, never a part: content is staged under a
+//! temporary name in the same root, synced, and takes its place by one rename.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::{Meta, Root, RootError, stat_name, timestamps};
+use crate::entry::Mtime;
+use crate::relpath::RelPath;
+
+/// Folder, directly below a root, that holds what is not published yet. Hidden from listings, gone when empty.
+pub(crate) const STAGING: &str = ".pfs-staging";
+
+/// What to do when the place is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Take its place in one step.
+    Replace,
+    /// Leave it and fail with [`RootError::Exists`]; of two racing writers exactly one wins.
+    Keep,
+}
+
+/// What a file keeps beside its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileAttributes {
+    pub executable: bool,
+    /// Now, when absent.
+    pub mtime: Option<Mtime>,
+}
+
+impl FileAttributes {
+    fn mode(self) -> Mode {
+        Mode::from_raw_mode(if self.executable { 0o755 } else { 0o644 })
+    }
+}
+
+/// A file that is being written and has no name yet that anyone would look at. Dropping it removes it.
+#[derive(Debug)]
+pub struct StagedFile {
+    root: Root,
+    folder: OwnedFd,
+    name: String,
+    file: File,
+    attributes: FileAttributes,
+    published: bool,
+}
+
+impl Root {
+    /// Begins a new file.
+    pub fn stage_file(&self, attributes: FileAttributes) -> Result<StagedFile, RootError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = fresh_name();
+        let (folder, fd) = in_staging(self, |folder| {
+            rustix::fs::openat(folder, name.as_str(), flags, attributes.mode())
+        })?;
+        Ok(StagedFile {
+            root: self.clone(),
+            folder,
+            name,
+            file: fd.into(),
+            attributes,
+            published: false,
+        })
+    }
+
+    /// Writes a small file in one go.
+    pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
+        let mut staged = self.stage_file(FileAttributes::default())?;
+        staged
+            .write_all(content)
+            .map_err(|error| RootError::io("write", path, error))?;
+        staged.publish(path, existing).map(drop)
+    }
+}
+
+impl StagedFile {
+    /// The open file, for reading and writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes at an offset; several threads may do so at once.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Syncs the content and gives it its name. The folder must exist.
+    pub fn publish(mut self, path: &RelPath, existing: Existing) -> Result<Meta, RootError> {
+        let failed = |errno| RootError::errno("publish", path, errno);
+        if let Some(mtime) = self.attributes.mtime {
+            rustix::fs::futimens(&self.file, &timestamps(mtime)).map_err(failed)?;
+        }
+        self.root.sync_fd(&self.file, path)?;
+        let (parent, name) = self.root.open_parent(path)?;
+        publish_node((&self.folder, self.name.as_bytes()), (&parent, name), existing).map_err(failed)?;
+        self.published = true;
+        self.root.sync_fd(&parent, path)?;
+        let stat = rustix::fs::fstat(&self.file).map_err(failed)?;
+        Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))
+    }
+}
+
+impl Write for StagedFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.file.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nothing to tell anyone here; what stays behind expires with the unfinished uploads.
+            let _ = rustix::fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
+        }
+        tidy_staging(&self.root);
+    }
+}
+
+/// A name nobody else uses.
+pub(crate) fn fresh_name() -> String {
+    // Each `RandomState` is keyed anew by the operating system's random source.
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}
+
+/// The staging folder of a root, made if need be.
+pub(crate) fn staging_folder(root: &Root) -> Result<OwnedFd, RootError> {
+    in_staging(root, |_| Ok(())).map(|(folder, ())| folder)
+}
+
+/// Makes something in the staging folder; another user may tidy the empty folder away at any moment.
+pub(crate) fn in_staging<T>(
+    root: &Root,
+    make: impl Fn(&OwnedFd) -> Result<T, Errno>,
+) -> Result<(OwnedFd, T), RootError> {
+    let path: RelPath = STAGING.parse().expect("a plain name");
+    let failed = |errno| RootError::errno("stage in", &path, errno);
+    loop {
+        match rustix::fs::mkdirat(root.fd(), STAGING, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let folder = match root.open_dir_no_links(&path) {
+            Err(RootError::NotFound(_)) => continue,
+            other => other?,
+        };
+        match make(&folder) {
+            Ok(made) => return Ok((folder, made)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+}
+
+/// Removes the staging folder if nothing is in it.
+pub(crate) fn tidy_staging(root: &Root) {
+    let _ = rustix::fs::unlinkat(root.fd(), STAGING, AtFlags::REMOVEDIR);
+}
+
+type Name<'a> = (&'a OwnedFd, &'a [u8]);
+
+/// Moves a node to its place in one step, keeping or replacing what is there.
+pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<(), Errno> {
+    match existing {
+        Existing::Replace => rustix::fs::renameat(from.0, from.1, to.0, to.1),
+        Existing::Keep => {
+            match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => keep_without_flag(from, to),
+                done => done,
+            }
+        }
+    }
+}
+
+/// For file systems without `RENAME_NOREPLACE` (some FUSE ones): a hard link and `mkdir` refuse a taken
+/// name just as atomically.
+fn keep_without_flag(from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    let stat = stat_name(from.0, from.1)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        rustix::fs::mkdirat(to.0, to.1, Mode::from_raw_mode(0o755))?;
+        return rustix::fs::renameat(from.0, from.1, to.0, to.1);
+    }
+    rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())?;
+    rustix::fs::unlinkat(from.0, from.1, AtFlags::empty())
+}
+
+/// Publishes a whole folder. What it replaces is afterwards found under the old name of `from`; the
+/// answer says whether there was any.
+pub(crate) fn publish_folder(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<bool, Errno> {
+    if existing == Existing::Keep {
+        return publish_node(from, to, existing).map(|()| false);
+    }
+    loop {
+        match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::EXCHANGE) {
+            Ok(()) => return Ok(true),
+            Err(Errno::NOENT) => match publish_node(from, to, Existing::Keep) {
+                Err(Errno::EXIST) => continue,
+                done => return done.map(|()| false),
+            },
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => return replace_in_two_steps(from, to),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// For file systems that cannot exchange: the old folder steps aside first. Between the two renames the
+/// name is missing, which a reader sees as "not found", never as a mixture.
+fn replace_in_two_steps(from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
+    let aside = fresh_name();
+    let moved = match rustix::fs::renameat(to.0, to.1, from.0, aside.as_str()) {
+        Ok(()) => true,
+        Err(Errno::NOENT) => false,
+        Err(errno) => return Err(errno),
+    };
+    rustix::fs::renameat(from.0, from.1, to.0, to.1)?;
+    if moved {
+        rustix::fs::renameat(from.0, aside.as_str(), from.0, from.1)?;
+    }
+    Ok(moved)
+}
+
+/// Syncs every file and folder of a tree that is about to be published.
+pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> {
+    /// Up to here one sync per file is cheaper than writing out the whole file system.
+    const ONE_BY_ONE: usize = 64;
+    if root.durability() == super::Durability::Relaxed {
+        return Ok(());
+    }
+    let mut nodes = Vec::new();
+    for entry in root.walk(folder) {
+        let entry = entry?;
+        if entry.meta.is_dir() || entry.meta.is_file() {
+            nodes.push(entry);
+        }
+        if nodes.len() > ONE_BY_ONE {
+            let fd = root.open_dir(folder)?;
+            return rustix::fs::syncfs(fd.as_fd()).map_err(|errno| RootError::errno("sync", folder, errno));
+        }
+    }
+    for entry in &nodes {
+        match entry.meta.is_dir() {
+            true => root.sync_fd(root.open_dir_no_links(&entry.path)?, &entry.path)?,
+            false => root.sync_fd(root.open_file_no_links(&entry.path)?.0, &entry.path)?,
+        }
+    }
+    root.sync_fd(root.open_dir(folder)?, folder)
+}
