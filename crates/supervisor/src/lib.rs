@@ -9,3 +9,9 @@
 
 pub mod log;
 pub mod protocol;
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(target_os = "linux")]
+pub use linux::{SweepError, Swept, connect, is_alive, probe, run, sweep};

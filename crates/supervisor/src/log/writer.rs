@@ -52,9 +52,18 @@ impl LogWriter {
         })
     }
 
-    /// The offset behind the last byte that arrived, stored or dropped.
-    pub fn offset(&self) -> u64 {
-        self.offset
+    /// Where the log ends for a reader now: what a full disk has swallowed since is not in it.
+    pub fn len(&self) -> u64 {
+        let finished = self.finished.back().map(|segment| segment.start + segment.len);
+        self.current
+            .as_ref()
+            .map(|current| current.start + current.len)
+            .or(finished)
+            .unwrap_or(0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// How many bytes a full disk has cost so far.
@@ -80,7 +89,7 @@ impl LogWriter {
 
     /// Makes everything durable and returns where the log ends for a reader.
     pub fn close(mut self) -> u64 {
-        if self.current.is_none() && self.offset > self.stored_end() {
+        if self.current.is_none() && self.offset > self.len() {
             // An empty segment at the end shows readers that bytes before it are missing.
             self.current = Current::create(&self.dir, self.offset).ok();
         }
@@ -98,16 +107,7 @@ impl LogWriter {
             File::open(&self.dir).and_then(|dir| dir.sync_all()),
             &"sync the log's folder",
         );
-        self.stored_end()
-    }
-
-    fn stored_end(&self) -> u64 {
-        let finished = self.finished.back().map(|segment| segment.start + segment.len);
-        self.current
-            .as_ref()
-            .map(|current| current.start + current.len)
-            .or(finished)
-            .unwrap_or(0)
+        self.len()
     }
 
     /// Returns how many of the bytes are now in the log.

@@ -1,0 +1,21 @@
+//! The supervisor as a program of its own, as its tests start it; the product's one program
+//! answers to this name too.
+
+use std::process::ExitCode;
+
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    match std::env::args_os().nth(1) {
+        Some(dir) => paddlecloud_supervisor::run(dir.as_ref()),
+        None => {
+            eprintln!("error: the attempt's folder is missing");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    eprintln!("error: workers run on Linux only");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,236 @@
+//! The body of `paddlecloud-supervise <folder>`: detaches, takes its place, supervises, records.
+//!
+//! Of a supervisor remain in the end only the folder's `plan.json`, `exit.json`, `log/` and its
+//! own troubles. Whoever finds neither `exit.json` nor a living supervisor knows that the attempt
+//! was lost.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use super::clients::Clients;
+use super::supervise::{Output, supervise};
+use super::{Refusal as _, Refused, init, tree};
+use crate::log::{LogWriter, PlainCopy};
+use crate::protocol::{Exit, FileError, Report, WorkerPlan, files};
+
+const RECORD_PAUSE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("this attempt has ended already")]
+    Ended,
+    #[error("this attempt has a supervisor already")]
+    Taken,
+}
+
+/// Starts the supervisor of the attempt in `dir` and returns as soon as it can be connected to.
+///
+/// Forks: the parent returns (a failure is one line on stderr), the child goes on detached and
+/// ends the process itself. The calling process must have one thread and nothing else to do.
+pub fn run(dir: &Path) -> ExitCode {
+    close_inherited();
+    match start(dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Connects to the supervisor of an attempt, however long the folder's path is.
+pub fn connect(dir: &Path) -> io::Result<UnixStream> {
+    let dir = File::open(dir)?;
+    UnixStream::connect(socket_path(&dir))
+}
+
+/// Whether the supervisor that wrote the folder's `pid` still lives.
+pub fn is_alive(dir: &Path) -> bool {
+    let alive = || {
+        let text = fs::read_to_string(dir.join(files::PID)).ok()?;
+        let (pid, start) = text.trim().split_once(' ')?;
+        let pid = Pid::from_raw(pid.parse().ok()?)?;
+        Some(tree::start_time(pid)? == start.parse::<u64>().ok()?)
+    };
+    alive().unwrap_or(false)
+}
+
+fn start(dir: &Path) -> Result<(), String> {
+    let words = |error: &dyn std::error::Error| match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    let (mut answer, mut report) = pipe_with(PipeFlags::CLOEXEC)
+        .map(|(read, write)| (File::from(read), File::from(write)))
+        .map_err(|error| format!("cannot make a pipe: {error}"))?;
+    // SAFETY: the caller promised a single thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(format!("cannot fork: {}", io::Error::last_os_error())),
+        0 => {
+            drop(answer);
+            match Place::take(dir) {
+                Ok(place) => {
+                    let _ = report.write_all(b"\n");
+                    drop(report);
+                    place.supervise();
+                }
+                Err(error) => {
+                    let _ = report.write_all(words(&error).as_bytes());
+                }
+            }
+            std::process::exit(0)
+        }
+        _ => {
+            drop(report);
+            let mut message = String::new();
+            match answer.read_to_string(&mut message) {
+                Ok(_) if message == "\n" => Ok(()),
+                Ok(0) | Err(_) => Err("the supervisor ended before it could be reached".into()),
+                Ok(_) => Err(message),
+            }
+        }
+    }
+}
+
+/// A supervisor that can be reached, before its worker exists.
+struct Place {
+    dir: PathBuf,
+    plan: WorkerPlan,
+    clients: Clients,
+    /// Locked while this supervisor lives.
+    pid_file: File,
+}
+
+impl Place {
+    fn take(dir: &Path) -> Result<Self, StartError> {
+        let dir = dir
+            .canonicalize()
+            .refused(|| format!("open `{}`", dir.display()))?;
+        let plan = WorkerPlan::load(&dir)?;
+        if Exit::load(&dir)?.is_some() {
+            return Err(StartError::Ended);
+        }
+        detach(&dir).refused(|| "detach from the server".into())?;
+        let pid_file = lock_pid_file(&dir)?;
+        let listener = listen(&dir).refused(|| format!("listen on `{}`", files::SOCKET))?;
+        let clients = Clients::new(listener).refused(|| "prepare the socket".into())?;
+        let text = tree::describe_self().refused(|| "read own start time".into())?;
+        fs::write(dir.join(files::PID), text).refused(|| format!("write `{}`", files::PID))?;
+        Ok(Self {
+            dir,
+            plan,
+            clients,
+            pid_file,
+        })
+    }
+
+    fn supervise(mut self) {
+        init::set_name(OsStr::new("paddle-supervise"));
+        if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+            eprintln!("cannot become the reaper of the worker's processes: {error}");
+        }
+        let exit = self.run_worker();
+        self.record(&exit);
+        self.clients.broadcast(&Report::Exited(exit));
+        for file in [files::SOCKET, files::PID] {
+            let _ = fs::remove_file(self.dir.join(file));
+        }
+        drop(self.pid_file);
+    }
+
+    fn run_worker(&mut self) -> Exit {
+        let log = self.wait_for_disk("make the log", |place| {
+            let dir = place.dir.join(files::LOG);
+            // Left over from a supervisor that was killed before its worker began.
+            let _ = fs::remove_dir(&dir);
+            LogWriter::create(&dir, place.plan.log)
+        });
+        let keep = self.plan.log.keep_bytes;
+        let plain = self.plan.plain_log.clone().map(|path| PlainCopy::new(path, keep));
+        // SAFETY: this program never starts a thread.
+        unsafe { supervise(&self.plan, &self.dir, &mut self.clients, Output { log, plain }) }
+    }
+
+    /// An end that is not durable has not happened for anybody: a full disk is waited for.
+    fn record(&self, exit: &Exit) {
+        self.wait_for_disk("record the end", |place| {
+            exit.store(&place.dir).map_err(io::Error::other)
+        });
+    }
+
+    fn wait_for_disk<T>(&self, what: &str, attempt: impl Fn(&Self) -> io::Result<T>) -> T {
+        let mut complained = false;
+        loop {
+            match attempt(self) {
+                Ok(value) => return value,
+                Err(error) if !complained => eprintln!("cannot {what}, trying again: {error}"),
+                Err(_) => {}
+            }
+            complained = true;
+            std::thread::sleep(RECORD_PAUSE);
+        }
+    }
+}
+
+/// A session of its own, no terminal, no folder kept busy; troubles go to a file.
+fn detach(dir: &Path) -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let troubles = File::options()
+        .append(true)
+        .create(true)
+        .open(dir.join(files::TROUBLES))?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    rustix::stdio::dup2_stderr(troubles.as_fd())?;
+    Ok(())
+}
+
+fn lock_pid_file(dir: &Path) -> Result<File, StartError> {
+    let open = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(dir.join(files::PID));
+    let file = open.refused(|| format!("open `{}`", files::PID))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| StartError::Taken)?;
+    Ok(file)
+}
+
+/// Only for the same user; the path given to the kernel is short whatever the folder's is.
+fn listen(dir: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(dir.join(files::SOCKET)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let dir = File::open(dir)?;
+    let usual = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    let listener = UnixListener::bind(socket_path(&dir));
+    rustix::process::umask(usual);
+    listener
+}
+
+fn socket_path(dir: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), files::SOCKET))
+}
+
+/// A supervisor lives for days: it must not hold what whoever started it had open.
+fn close_inherited() {
+    // SAFETY: called first thing in the program, which has opened nothing yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}

@@ -1,0 +1,235 @@
+//! The control groups of one attempt: made, limited, watched for out-of-memory kills, removed.
+//!
+//! Where they may be made is found out by `probe`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+
+use super::{Refusal as _, Refused};
+use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
+
+const PERIOD_US: u64 = 100_000;
+/// The kernel accepts no less.
+const LEAST_QUOTA_US: u64 = 1_000;
+
+/// Removing a group that was just emptied can fail for a moment while the kernel lets go of it.
+const REMOVE_ATTEMPTS: u32 = 500;
+const REMOVE_PAUSE: Duration = Duration::from_millis(2);
+
+/// The groups of one attempt; nothing is made where neither a limit nor a controller is there.
+#[derive(Default)]
+pub struct Groups {
+    dirs: Vec<PathBuf>,
+    memory: Option<(CgroupVersion, PathBuf)>,
+}
+
+impl Groups {
+    pub fn create(isolation: &Isolation, limits: Limits, marker: &str) -> Result<Self, Refused> {
+        let mut groups = Self::default();
+        let made = groups.fill(isolation, limits, marker);
+        if made.is_err() {
+            groups.remove();
+        }
+        made.map(|()| groups)
+    }
+
+    fn fill(&mut self, isolation: &Isolation, limits: Limits, marker: &str) -> Result<(), Refused> {
+        if let Some((parent, millis)) = isolation.cpu.as_ref().zip(limits.cpu_millis) {
+            let dir = self.make(parent, marker)?;
+            limit_cpu(parent.version, &dir, millis).refused(|| limiting("cpu", &dir))?;
+        }
+        if let Some((parent, bytes)) = isolation.memory.as_ref().zip(limits.memory_bytes) {
+            let dir = self.make(parent, marker)?;
+            limit_memory(parent.version, &dir, bytes).refused(|| limiting("memory", &dir))?;
+            self.memory = Some((parent.version, dir));
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, parent: &CgroupParent, marker: &str) -> Result<PathBuf, Refused> {
+        let dir = parent.path.join(marker);
+        if !self.dirs.contains(&dir) {
+            make_group(parent, &dir).refused(|| format!("make control group `{}`", dir.display()))?;
+            self.dirs.push(dir.clone());
+        }
+        Ok(dir)
+    }
+
+    /// Files through which a process joins by writing `0`.
+    pub fn doors(&self) -> Result<Vec<OwnedFd>, Refused> {
+        let open = |dir: &PathBuf| {
+            let file = OpenOptions::new().write(true).open(dir.join("cgroup.procs"));
+            file.map(OwnedFd::from)
+                .refused(|| format!("open control group `{}`", dir.display()))
+        };
+        self.dirs.iter().map(open).collect()
+    }
+
+    /// Whether memory is limited by a group, so that nobody else needs to watch it.
+    pub fn limits_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    pub fn watch_oom(&self) -> Result<Option<OomWatch>, Refused> {
+        let Some((version, dir)) = &self.memory else {
+            return Ok(None);
+        };
+        OomWatch::new(*version, dir)
+            .map(Some)
+            .refused(|| format!("watch memory in `{}`", dir.display()))
+    }
+
+    /// How many processes of the group the kernel has killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let Some((version, dir)) = &self.memory else {
+            return 0;
+        };
+        let file = match version {
+            CgroupVersion::V1 => "memory.oom_control",
+            CgroupVersion::V2 => "memory.events",
+        };
+        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+        text.lines()
+            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    pub fn remove(&mut self) {
+        for dir in self.dirs.drain(..) {
+            if let Err(error) = remove_group(&dir) {
+                eprintln!("cannot remove control group `{}`: {error}", dir.display());
+            }
+        }
+    }
+}
+
+fn limiting(what: &str, dir: &Path) -> String {
+    format!("limit {what} in `{}`", dir.display())
+}
+
+/// Makes the group and, when it is missing, its parent: whoever ends last removes that.
+pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
+    loop {
+        match fs::create_dir(&parent.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if parent.version == CgroupVersion::V2 {
+            offer_controllers(&parent.path);
+        }
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result,
+        }
+    }
+}
+
+/// Passes on to the groups below whatever this group has of the two; what it lacks shows later.
+pub fn offer_controllers(dir: &Path) {
+    for controller in ["+cpu", "+memory"] {
+        let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
+    }
+}
+
+/// Removes an empty group, and its parent unless others are in it.
+pub fn remove_group(dir: &Path) -> io::Result<()> {
+    for attempt in 1.. {
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && attempt < REMOVE_ATTEMPTS => {
+                std::thread::sleep(REMOVE_PAUSE);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+            Ok(()) => break,
+        }
+    }
+    if let Some(parent) = dir.parent() {
+        let _ = fs::remove_dir(parent);
+    }
+    Ok(())
+}
+
+fn limit_cpu(version: CgroupVersion, dir: &Path, millis: u64) -> io::Result<()> {
+    let quota = (millis * PERIOD_US / 1000).max(LEAST_QUOTA_US);
+    match version {
+        CgroupVersion::V1 => {
+            fs::write(dir.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+            fs::write(dir.join("cpu.cfs_quota_us"), quota.to_string())
+        }
+        CgroupVersion::V2 => fs::write(dir.join("cpu.max"), format!("{quota} {PERIOD_US}")),
+    }
+}
+
+/// Swap is no way around the limit, where the kernel can say so.
+fn limit_memory(version: CgroupVersion, dir: &Path, bytes: u64) -> io::Result<()> {
+    let (limit, swap, swap_limit) = match version {
+        CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
+        CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
+    };
+    fs::write(dir.join(limit), bytes.to_string())?;
+    match fs::write(dir.join(swap), swap_limit.to_string()) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Becomes readable (v1) or exceptional (v2) when the group runs out of memory.
+pub struct OomWatch {
+    fd: OwnedFd,
+    flags: PollFlags,
+    _source: Option<File>,
+}
+
+impl OomWatch {
+    fn new(version: CgroupVersion, dir: &Path) -> io::Result<Self> {
+        if version == CgroupVersion::V2 {
+            let fd = File::open(dir.join("memory.events"))?.into();
+            return Ok(Self {
+                fd,
+                flags: PollFlags::PRI,
+                _source: None,
+            });
+        }
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let source = File::open(dir.join("memory.oom_control"))?;
+        let order = format!("{} {}", fd.as_raw_fd(), source.as_raw_fd());
+        fs::write(dir.join("cgroup.event_control"), order)?;
+        Ok(Self {
+            fd,
+            flags: PollFlags::IN,
+            _source: Some(source),
+        })
+    }
+
+    pub fn interest(&self) -> PollFlags {
+        self.flags
+    }
+
+    /// Makes the next poll wait again.
+    pub fn acknowledge(&self) {
+        let mut buffer = [0; 4096];
+        let _ = if self.flags == PollFlags::PRI {
+            rustix::io::pread(&self.fd, &mut buffer, 0)
+        } else {
+            rustix::io::read(&self.fd, &mut buffer)
+        };
+    }
+}
+
+impl AsFd for OomWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,43 @@
+//! What needs this kernel: namespaces, control groups, pidfds, kernel tables.
+
+mod attempt;
+mod cgroup;
+mod clients;
+mod hosts;
+mod init;
+mod listeners;
+mod namespaces;
+mod probe;
+mod sock_diag;
+mod supervise;
+mod sweep;
+mod tree;
+mod view;
+mod worker;
+
+pub use attempt::{connect, is_alive, run};
+pub use probe::probe;
+pub use sweep::{SweepError, Swept, sweep};
+
+use std::io;
+
+/// Something the kernel refused, in words a person can act on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what}: {source}")]
+struct Refused {
+    what: String,
+    source: io::Error,
+}
+
+trait Refusal<T> {
+    fn refused(self, what: impl FnOnce() -> String) -> Result<T, Refused>;
+}
+
+impl<T, E: Into<io::Error>> Refusal<T> for Result<T, E> {
+    fn refused(self, what: impl FnOnce() -> String) -> Result<T, Refused> {
+        self.map_err(|error| Refused {
+            what: what(),
+            source: error.into(),
+        })
+    }
+}

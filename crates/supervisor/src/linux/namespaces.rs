@@ -1,0 +1,69 @@
+//! Forks a process into namespaces of its own. What happens inside is `init`'s affair.
+
+use std::fs;
+use std::io;
+
+use rustix::process::Pid;
+
+use super::{Refusal as _, Refused};
+use crate::protocol::Namespaces;
+
+pub enum Fork {
+    Child,
+    Parent(Pid),
+}
+
+/// User and group as seen outside, where they must be asked for before the fork.
+#[derive(Clone, Copy)]
+pub struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
+impl Ids {
+    pub fn current() -> Self {
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }
+    }
+
+    /// Makes the user the same inside a new user namespace as outside.
+    pub fn keep(self) -> Result<(), Refused> {
+        let maps = [
+            ("setgroups", "deny".to_owned()),
+            ("uid_map", format!("{0} {0} 1", self.uid)),
+            ("gid_map", format!("{0} {0} 1", self.gid)),
+        ];
+        for (file, text) in maps {
+            fs::write(format!("/proc/self/{file}"), text)
+                .refused(|| format!("keep the user in a user namespace ({file})"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Like fork(2), the child being the first process of new namespaces.
+///
+/// # Safety
+/// The process must have one thread: the child goes on running Rust code without an exec.
+pub unsafe fn fork(namespaces: Option<Namespaces>) -> io::Result<Fork> {
+    let mut flags = libc::SIGCHLD;
+    if let Some(namespaces) = namespaces {
+        flags |= libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+        flags |= if namespaces.user { libc::CLONE_NEWUSER } else { 0 };
+        flags |= if namespaces.pid { libc::CLONE_NEWPID } else { 0 };
+    }
+    // SAFETY: no stack and no pointers are given, which makes this a fork; the caller vouches for
+    // the single thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
+    match pid {
+        0 => Ok(Fork::Child),
+        pid => i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .filter(|pid| pid.as_raw_nonzero().get() > 0)
+            .map(Fork::Parent)
+            .ok_or_else(io::Error::last_os_error),
+    }
+}

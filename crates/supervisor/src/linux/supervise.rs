@@ -1,0 +1,429 @@
+//! The supervisor's loop: one worker, one poll(2), from the start to the recorded end.
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::cgroup::{Groups, OomWatch};
+use super::clients::Clients;
+use super::init::{Note, Order};
+use super::worker::{Worker, read_pipe};
+use super::{Refused, listeners, tree};
+use crate::log::{LogWriter, PlainCopy, Stream};
+use crate::protocol::{Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
+
+const READ_BYTES: usize = 256 << 10;
+const READY_FIRST: Duration = Duration::from_millis(1);
+const READY_SLOWEST: Duration = Duration::from_millis(50);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
+/// The kernel announces that it is out of memory a moment before it counts the kill.
+const OOM_RECHECK: Duration = Duration::from_millis(5);
+/// After SIGKILL to everybody; then init itself is killed from outside.
+const FORCE_AFTER: Duration = Duration::from_secs(5);
+
+/// Runs the worker to its end. When this returns, its processes and control groups are gone.
+///
+/// # Safety
+/// The process must have one thread.
+pub unsafe fn supervise(plan: &WorkerPlan, dir: &Path, clients: &mut Clients, output: Output) -> Exit {
+    let mut supervisor = Supervisor {
+        plan,
+        clients,
+        output,
+        groups: Groups::default(),
+        phase: Phase::Waiting,
+        started: None,
+        ready: false,
+        timers: Timers::default(),
+        end: End::default(),
+    };
+    // SAFETY: the caller vouches for the single thread.
+    match unsafe { supervisor.start(dir) } {
+        Ok((worker, oom)) => supervisor.run(worker, oom),
+        Err(error) => supervisor.end.failure = Some((None, error.to_string())),
+    }
+    supervisor.finish()
+}
+
+/// Where the worker's bytes go.
+pub struct Output {
+    pub log: LogWriter,
+    pub plain: Option<PlainCopy>,
+}
+
+impl Output {
+    fn append(&mut self, stream: Stream, bytes: &[u8]) {
+        self.log.append(stream, bytes, UnixNanos::now());
+        if let Some(plain) = &mut self.plain {
+            plain.append(bytes);
+        }
+    }
+}
+
+struct Supervisor<'a> {
+    plan: &'a WorkerPlan,
+    clients: &'a mut Clients,
+    output: Output,
+    groups: Groups,
+    phase: Phase,
+    started: Option<(UnixNanos, Instant)>,
+    ready: bool,
+    timers: Timers,
+    end: End,
+}
+
+#[derive(Default)]
+struct Timers {
+    kill: Option<Instant>,
+    force: Option<Instant>,
+    ready: Option<(Instant, Duration)>,
+    memory: Option<Instant>,
+    oom: Option<Instant>,
+}
+
+impl Timers {
+    fn next(&self) -> Option<Instant> {
+        let ready = self.ready.map(|(at, _)| at);
+        [self.kill, self.force, ready, self.memory, self.oom]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// What is known about the end so far.
+#[derive(Default)]
+struct End {
+    program: Option<Ending>,
+    failure: Option<(Option<i32>, String)>,
+    oom: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    End,
+    Notes,
+    Stdout,
+    Stderr,
+    Oom,
+    Clients,
+}
+
+impl Supervisor<'_> {
+    unsafe fn start(&mut self, dir: &Path) -> Result<(Worker, Option<OomWatch>), Refused> {
+        self.groups = Groups::create(&self.plan.isolation, self.plan.limits, &self.plan.marker)?;
+        let oom = self.groups.watch_oom()?;
+        // SAFETY: the caller vouches for the single thread.
+        let worker = unsafe { Worker::start(self.plan, dir, self.groups.doors()?) }?;
+        if !self.plan.wait_for_go {
+            self.go(&worker, &[]);
+        }
+        Ok((worker, oom))
+    }
+
+    fn run(&mut self, mut worker: Worker, oom: Option<OomWatch>) {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let ready = self.wait(&worker, oom.as_ref());
+            if ready.contains(&Source::Notes) {
+                worker.hear().into_iter().for_each(|note| self.on_note(note));
+            }
+            if ready.contains(&Source::Stdout) {
+                self.read_once(&mut worker.stdout, Stream::Stdout, &mut buffer);
+            }
+            if ready.contains(&Source::Stderr) {
+                self.read_once(&mut worker.stderr, Stream::Stderr, &mut buffer);
+            }
+            if ready.contains(&Source::Oom) {
+                oom.iter().for_each(OomWatch::acknowledge);
+                self.timers.oom = Some(Instant::now());
+            }
+            if ready.contains(&Source::End) {
+                break;
+            }
+            if ready.contains(&Source::Clients) {
+                self.clients.accept(&Report::State(self.state(&worker)));
+                self.clients
+                    .commands()
+                    .into_iter()
+                    .for_each(|command| self.obey(&worker, command));
+            }
+            self.on_time(&worker);
+            self.clients.grown(self.output.log.len());
+            self.clients.flush();
+        }
+        self.bury(worker, &mut buffer);
+    }
+
+    /// Everybody is gone, so whatever they wrote is in the pipes, whoever else may hold them.
+    fn bury(&mut self, mut worker: Worker, buffer: &mut [u8]) {
+        self.phase = Phase::Ending;
+        worker.reap();
+        // Without a process namespace an init that was killed leaves its children to us.
+        tree::end_descendants(|_, _| {});
+        worker.hear().into_iter().for_each(|note| self.on_note(note));
+        while self.read_once(&mut worker.stdout, Stream::Stdout, buffer) {}
+        while self.read_once(&mut worker.stderr, Stream::Stderr, buffer) {}
+    }
+
+    /// The sources that have something, or nothing when a timer is due.
+    fn wait(&self, worker: &Worker, oom: Option<&OomWatch>) -> Vec<Source> {
+        let mut watched = vec![
+            (Source::End, PollFd::new(&worker.end, PollFlags::IN)),
+            (
+                Source::Clients,
+                PollFd::new(&self.clients.listener, PollFlags::IN),
+            ),
+        ];
+        let pipes = [
+            (Source::Notes, &worker.notes),
+            (Source::Stdout, &worker.stdout),
+            (Source::Stderr, &worker.stderr),
+        ];
+        for (source, pipe) in pipes {
+            watched.extend(
+                pipe.as_ref()
+                    .map(|pipe| (source, PollFd::new(pipe, PollFlags::IN))),
+            );
+        }
+        watched.extend(oom.map(|oom| (Source::Oom, PollFd::from_borrowed_fd(oom.as_fd(), oom.interest()))));
+        watched.extend(self.clients.streams().map(|(stream, has_output)| {
+            let flags = if has_output {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            (Source::Clients, PollFd::new(stream, flags))
+        }));
+        let (sources, mut fds): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
+        if poll(&mut fds, self.timeout().as_ref()).is_err() {
+            return Vec::new();
+        }
+        let ready = sources
+            .into_iter()
+            .zip(&fds)
+            .filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| source).collect()
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let left = self.timers.next()?.saturating_duration_since(Instant::now());
+        Some(Timespec::try_from(left).unwrap_or(Timespec {
+            tv_sec: 3600,
+            tv_nsec: 0,
+        }))
+    }
+
+    /// False when there was nothing (any more).
+    fn read_once(
+        &mut self,
+        fd: &mut Option<std::os::fd::OwnedFd>,
+        stream: Stream,
+        buffer: &mut [u8],
+    ) -> bool {
+        let Some(len) = fd.as_ref().and_then(|fd| read_pipe(fd, buffer)) else {
+            return false;
+        };
+        if len == 0 {
+            *fd = None;
+            return false;
+        }
+        let dropped = self.output.log.dropped();
+        self.output.append(stream, &buffer[..len]);
+        if self.output.log.dropped() != dropped {
+            self.clients.broadcast(&Report::Dropped {
+                bytes: self.output.log.dropped(),
+            });
+        }
+        true
+    }
+
+    fn state(&self, worker: &Worker) -> State {
+        State {
+            marker: self.plan.marker.clone(),
+            phase: self.phase,
+            pid: Some(worker.init.as_raw_pid().unsigned_abs()),
+            started_at: self.started.map(|(at, _)| at),
+            ready: self.ready,
+            log_offset: self.output.log.len(),
+            dropped_bytes: self.output.log.dropped(),
+        }
+    }
+
+    fn obey(&mut self, worker: &Worker, command: Command) {
+        match command {
+            Command::Go { lines } => self.go(worker, &lines),
+            Command::Stop { grace_ms } => self.stop(worker, grace_ms),
+            Command::Watch { .. } => {}
+        }
+    }
+
+    fn go(&mut self, worker: &Worker, lines: &[String]) {
+        if self.phase != Phase::Waiting {
+            return;
+        }
+        for line in lines {
+            self.output
+                .append(Stream::Launcher, format!("{line}\n").as_bytes());
+        }
+        self.phase = Phase::Running;
+        worker.order(Order::Go);
+    }
+
+    fn stop(&mut self, worker: &Worker, grace_ms: Option<u64>) {
+        let grace = Duration::from_millis(grace_ms.unwrap_or(self.plan.grace_ms));
+        let deadline = Instant::now().checked_add(grace);
+        let is_first = self.phase != Phase::Stopping;
+        self.timers.kill = match self.timers.kill {
+            Some(earlier) => deadline.map(|deadline| deadline.min(earlier)).or(Some(earlier)),
+            None if is_first => deadline,
+            None => None,
+        };
+        if is_first {
+            self.phase = Phase::Stopping;
+            worker.order(Order::Terminate);
+        }
+    }
+
+    fn kill(&mut self, worker: &Worker) {
+        self.phase = Phase::Stopping;
+        self.timers.kill = None;
+        self.timers.force = Some(Instant::now() + FORCE_AFTER);
+        worker.order(Order::Kill);
+    }
+
+    fn on_note(&mut self, note: Note) {
+        match note {
+            Note::Prepared => {}
+            Note::Started => self.on_started(),
+            Note::Ended(ending) => self.end.program = Some(ending),
+            Note::Failed { code, message } => self.end.failure = Some((code, message)),
+        }
+    }
+
+    fn on_started(&mut self) {
+        let at = UnixNanos::now();
+        self.started = Some((at, Instant::now()));
+        self.clients.broadcast(&Report::Started { at });
+        self.timers.ready = Some((Instant::now(), READY_FIRST));
+        let watches_memory = self.plan.limits.memory_bytes.is_some() && !self.groups.limits_memory();
+        self.timers.memory = watches_memory.then(|| Instant::now() + MEMORY_INTERVAL);
+    }
+
+    fn on_time(&mut self, worker: &Worker) {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if due(self.timers.oom) {
+            self.check_oom(worker, now);
+        }
+        if due(self.timers.memory) {
+            self.check_memory(worker, now);
+        }
+        if due(self.timers.ready.map(|(at, _)| at)) {
+            self.check_ready(worker, now);
+        }
+        if due(self.timers.force) {
+            self.timers.force = None;
+            worker.force_end();
+        }
+        if due(self.timers.kill) {
+            self.kill(worker);
+        }
+    }
+
+    fn check_oom(&mut self, worker: &Worker, now: Instant) {
+        self.timers.oom = (self.groups.oom_kills() == 0).then(|| now + OOM_RECHECK);
+        if self.timers.oom.is_none() && !self.end.oom {
+            self.end.oom = true;
+            self.kill(worker);
+        }
+    }
+
+    fn check_memory(&mut self, worker: &Worker, now: Instant) {
+        let limit = self.plan.limits.memory_bytes.unwrap_or(u64::MAX);
+        self.timers.memory = Some(now + MEMORY_INTERVAL);
+        if tree::exceeds_memory(&tree::descendants(worker.init), limit) {
+            self.timers.memory = None;
+            self.end.oom = true;
+            self.kill(worker);
+        }
+    }
+
+    fn check_ready(&mut self, worker: &Worker, now: Instant) {
+        let Some((_, pause)) = self.timers.ready.take() else {
+            return;
+        };
+        if listeners::all_listen(self.plan.address, &self.plan.ready_ports, worker.init) {
+            self.ready = true;
+            self.clients.broadcast(&Report::Ready);
+        } else {
+            self.timers.ready = Some((now + pause, (pause * 2).min(READY_SLOWEST)));
+        }
+    }
+
+    fn finish(mut self) -> Exit {
+        let ending = self.ending();
+        self.end.oom |= self.groups.oom_kills() > 0;
+        let message = self.message(ending);
+        if let Some(message) = &message
+            && self.end.failure.is_some()
+        {
+            self.output
+                .append(Stream::Launcher, format!("paddlecloud: {message}\n").as_bytes());
+        }
+        self.groups.remove();
+        let failed = ending != Ending::Code(0) && self.started.is_some();
+        let clash = failed
+            .then(|| listeners::find_clash(self.plan.address, &self.plan.ready_ports))
+            .flatten();
+        let dropped_bytes = self.output.log.dropped();
+        let final_log_offset = self.output.log.close();
+        self.clients.ended(final_log_offset);
+        Exit {
+            ending,
+            oom: self.end.oom,
+            started_at: self.started.map(|(at, _)| at),
+            finished_at: UnixNanos::now(),
+            duration_ms: self.started.map_or(0, |(_, at)| millis(at.elapsed())),
+            final_log_offset,
+            dropped_bytes,
+            clash,
+            message,
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        if let Some((code, _)) = &self.end.failure {
+            return code.map_or(Ending::NeverStarted, Ending::Code);
+        }
+        let lost = if self.started.is_some() {
+            Ending::Signal(libc::SIGKILL)
+        } else {
+            Ending::NeverStarted
+        };
+        self.end.program.unwrap_or(lost)
+    }
+
+    fn message(&self, ending: Ending) -> Option<String> {
+        if let Some((_, message)) = &self.end.failure {
+            return Some(message.clone());
+        }
+        if self.end.oom {
+            let limit = self.plan.limits.memory_bytes.unwrap_or_default();
+            return Some(format!(
+                "out of memory: the worker needed more than its {limit} bytes"
+            ));
+        }
+        match (ending, self.end.program) {
+            (Ending::NeverStarted, _) => Some("stopped before it was started".into()),
+            (_, None) => Some("the worker's first process was killed from outside".into()),
+            _ => None,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

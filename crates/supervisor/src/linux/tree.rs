@@ -1,0 +1,172 @@
+//! Processes as `/proc` shows them: who descends from whom, what they hold, and how to end them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+use crate::protocol::MARKER_VARIABLE;
+
+/// Every process below `root`, `root` itself left out.
+pub fn descendants(root: Pid) -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<Pid>> = HashMap::new();
+    for pid in all() {
+        if let Some(parent) = stat_field(pid, 4).and_then(|field| field.parse().ok()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = children.remove(&root.as_raw_pid()).unwrap_or_default();
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children.remove(&pid.as_raw_pid()).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// All processes this one can see.
+pub fn all() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// Tells two processes apart that had the same number, in clock ticks since boot.
+pub fn start_time(pid: Pid) -> Option<u64> {
+    stat_field(pid, 22)?.parse().ok()
+}
+
+/// A field of `/proc/<pid>/stat`, numbered from 1 as in proc(5); only those behind the name.
+fn stat_field(pid: Pid, number: usize) -> Option<String> {
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let fields = std::str::from_utf8(&stat[behind_name..]).ok()?;
+    fields
+        .split_whitespace()
+        .nth(number.checked_sub(3)?)
+        .map(str::to_owned)
+}
+
+/// Inodes of the sockets a process holds open; none when it may not be looked into.
+pub fn socket_inodes(pid: Pid) -> HashSet<u64> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| {
+            let link = fs::read_link(entry.path()).ok()?;
+            link.to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        })
+        .collect()
+}
+
+/// The attempt a process belongs to, by the environment it was started with.
+pub fn marker(pid: Pid) -> Option<String> {
+    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| {
+            variable
+                .strip_prefix(MARKER_VARIABLE.as_bytes())?
+                .strip_prefix(b"=")
+        })
+        .map(|marker| String::from_utf8_lossy(marker).into_owned())
+}
+
+/// Memory of the processes, pages that several of them share counted once.
+///
+/// The exact figure is expensive, so it is asked for only when the cheap upper bound is over `limit`.
+pub fn exceeds_memory(pids: &[Pid], limit: u64) -> bool {
+    let bound: u64 = pids.iter().filter_map(|pid| resident(*pid)).sum();
+    bound > limit
+        && pids
+            .iter()
+            .filter_map(|pid| proportional(*pid).or_else(|| resident(*pid)))
+            .sum::<u64>()
+            > limit
+}
+
+fn resident(pid: Pid) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_pid())).ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn proportional(pid: Pid) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.as_raw_pid())).ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// A process that is gone meanwhile is not an error.
+pub fn signal(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        if let Err(error) = kill_process(*pid, signal)
+            && error != rustix::io::Errno::SRCH
+        {
+            eprintln!("cannot signal process {}: {error}", pid.as_raw_pid());
+        }
+    }
+}
+
+/// Ends every descendant of this process, which must be their reaper, and waits until all are gone.
+///
+/// All are stopped before any is killed: a tree that forks as fast as it dies cannot get away. A
+/// fork does not complete once a signal waits for the forking process, so a round that finds
+/// nobody new has found everybody.
+pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
+    let mut stopped = HashSet::new();
+    loop {
+        let found = descendants(rustix::process::getpid());
+        let new: Vec<_> = found.into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        signal(&new, Signal::STOP);
+    }
+    signal(&stopped.into_iter().collect::<Vec<_>>(), Signal::KILL);
+    loop {
+        match waitpid(None, WaitOptions::empty()) {
+            Ok(Some((pid, status))) => on_end(pid, status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The machine's view of one process, by number and start time, as the file `pid` records it.
+pub fn describe_self() -> io::Result<String> {
+    let pid = rustix::process::getpid();
+    let start = start_time(pid).ok_or(io::ErrorKind::NotFound)?;
+    Ok(format!("{} {start}\n", pid.as_raw_pid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_child_is_found_below_its_parent_with_its_marker() {
+        let mut child = Command::new("cat")
+            .env(MARKER_VARIABLE, "mark")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("cat is everywhere");
+        let pid = Pid::from_child(&child);
+        assert!(descendants(rustix::process::getpid()).contains(&pid));
+        assert!(start_time(pid).unwrap() > 0);
+        assert_eq!(marker(pid).as_deref(), Some("mark"));
+        assert!(exceeds_memory(&[pid], 1));
+        assert!(!exceeds_memory(&[pid], 1 << 40));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!descendants(rustix::process::getpid()).contains(&pid));
+    }
+}

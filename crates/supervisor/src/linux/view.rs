@@ -1,0 +1,345 @@
+//! A worker's own view of the file system: the machine's, plus the plan's folders and files.
+//!
+//! The new root is a small tmpfs. Every entry of `/` is bound into it, so that all programs and
+//! data stay where they are, while what the worker creates in `/` itself is its own. A target that
+//! exists on the machine is covered; for one that does not, the folders above it are rebuilt in
+//! the tmpfs with the machine's entries bound into them, so that nothing is ever created outside.
+//! All of it lives in the calling process's mount namespace and goes with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+    unmount,
+};
+
+use super::{Refusal as _, Refused};
+use crate::protocol::Bind;
+
+/// Room for `/train.list` and its like; more belongs into the storage.
+const ROOT_SIZE: &str = "64m";
+const ROOT_INODES: &str = "16384";
+const BACKING: &str = ".backing";
+
+/// What a view shows beside the machine's own files.
+pub struct View<'a> {
+    pub binds: &'a [Bind],
+    /// Absolute paths and contents.
+    pub files: Vec<(PathBuf, String)>,
+    /// Mount a `/proc` for the process namespace of the caller.
+    pub own_proc: bool,
+}
+
+/// Enters the view. `cover` is any folder: it is covered while the view is built.
+pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
+    view.check_paths()?;
+    // Slave, not private: what the machine unmounts later is not kept busy by its copy in here.
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).refused(|| "make mounts private".into())?;
+
+    // Copies are taken before the new root covers anything.
+    let skeleton = Skeleton::plan(view)?;
+    let sources = view.binds.iter().map(copy_bind).collect::<Result<Vec<_>, _>>()?;
+    let root = Root::mount(cover)?;
+    skeleton.build(&root)?;
+    if view.own_proc {
+        root.mount_proc()?;
+    }
+    let mut order: Vec<_> = view.binds.iter().zip(sources).collect();
+    order.sort_by_key(|(bind, _)| bind.target.components().count());
+    for (bind, source) in order {
+        root.put_bind(bind, &source)?;
+    }
+    for (path, contents) in &view.files {
+        root.put_file(path, contents, view.is_nested(path))?;
+    }
+    root.become_root().refused(|| "change to the private root".into())
+}
+
+impl View<'_> {
+    fn targets(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().map(|(path, _)| path.as_path());
+        self.binds.iter().map(|bind| bind.target.as_path()).chain(files)
+    }
+
+    fn check_paths(&self) -> Result<(), Refused> {
+        let plain = |path: &Path| {
+            let mut parts = path.components();
+            parts.next() == Some(Component::RootDir)
+                && parts.clone().next().is_some()
+                && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        match self.targets().find(|target| !plain(target)) {
+            Some(target) => Err(io::Error::from(io::ErrorKind::InvalidInput))
+                .refused(|| format!("show something at `{}`", target.display())),
+            None => Ok(()),
+        }
+    }
+
+    /// Inside another bind's target, so that its mount point belongs to that bind's source.
+    fn is_nested(&self, target: &Path) -> bool {
+        self.binds
+            .iter()
+            .any(|bind| target != bind.target && target.starts_with(&bind.target))
+    }
+}
+
+/// What the new root holds before anything of the plan is put into it.
+struct Skeleton {
+    folders: BTreeSet<PathBuf>,
+    grafts: Vec<(PathBuf, Graft)>,
+}
+
+enum Graft {
+    Folder(OwnedFd),
+    File(OwnedFd),
+    Link(PathBuf),
+}
+
+impl Skeleton {
+    fn plan(view: &View<'_>) -> Result<Self, Refused> {
+        let missing: BTreeSet<_> = view
+            .targets()
+            .filter(|target| !view.is_nested(target) && fs::metadata(target).is_err())
+            .collect();
+        let above = missing.iter().flat_map(|target| target.ancestors().skip(1));
+        let folders: BTreeSet<_> = above.chain([Path::new("/")]).map(Path::to_owned).collect();
+        let mut grafts = Vec::new();
+        for folder in &folders {
+            for entry in entries_of(folder).refused(|| format!("list `{}`", folder.display()))? {
+                let is_ours = folders.contains(&entry) || missing.contains(entry.as_path());
+                if !is_ours && !(view.own_proc && entry == Path::new("/proc")) {
+                    grafts.extend(graft(&entry).map(|graft| (entry, graft)));
+                }
+            }
+        }
+        Ok(Self { folders, grafts })
+    }
+
+    fn build(&self, root: &Root) -> Result<(), Refused> {
+        for folder in self.folders.iter().filter(|folder| folder.parent().is_some()) {
+            mkdirat(&root.dir, inside(folder), Mode::from_raw_mode(0o755))
+                .refused(|| format!("make `{}`", folder.display()))?;
+        }
+        for (path, graft) in &self.grafts {
+            root.put_graft(path, graft)
+                .refused(|| format!("show `{}`", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(folder.join(entry?.file_name()))).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// An entry that cannot be bound (gone meanwhile, or marked unbindable) is left out.
+fn graft(path: &Path) -> Option<Graft> {
+    let kind = fs::symlink_metadata(path).ok()?.file_type();
+    let graft = if kind.is_symlink() {
+        fs::read_link(path).map(Graft::Link)
+    } else {
+        copy_tree(path).map(|tree| {
+            if kind.is_dir() {
+                Graft::Folder(tree)
+            } else {
+                Graft::File(tree)
+            }
+        })
+    };
+    graft
+        .inspect_err(|error| eprintln!("`{}` is not shown to the worker: {error}", path.display()))
+        .ok()
+}
+
+/// A detached copy of the mounts at and below a path.
+fn copy_tree(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_NO_AUTOMOUNT;
+    Ok(open_tree(CWD, path, flags)?)
+}
+
+fn copy_bind(bind: &Bind) -> Result<Graft, Refused> {
+    let what = || format!("show `{}` at `{}`", bind.source.display(), bind.target.display());
+    let is_dir = fs::metadata(&bind.source).refused(what)?.is_dir();
+    let tree = copy_tree(&bind.source).refused(what)?;
+    if bind.read_only {
+        make_read_only(&tree).refused(what)?;
+    }
+    Ok(if is_dir {
+        Graft::Folder(tree)
+    } else {
+        Graft::File(tree)
+    })
+}
+
+/// Every mount of the tree, not only its top; flags that a user namespace locks stay as they are.
+fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path is an empty C string, the struct outlives the call and its size is given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The new root, while it is still a folder of the old one.
+struct Root {
+    dir: OwnedFd,
+}
+
+impl Root {
+    fn mount(cover: &Path) -> Result<Self, Refused> {
+        let what = || "mount a private root".to_owned();
+        let options = [("size", ROOT_SIZE), ("nr_inodes", ROOT_INODES), ("mode", "755")];
+        let tmpfs = new_mount("tmpfs", &options).refused(what)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&tmpfs, "", CWD, cover, flags).refused(what)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(CWD, cover, flags, Mode::empty()).refused(what)?;
+        Ok(Self { dir })
+    }
+
+    fn mount_proc(&self) -> Result<(), Refused> {
+        let what = || "mount a private /proc".to_owned();
+        let proc = new_mount("proc", &[]).refused(what)?;
+        mkdirat(&self.dir, "proc", Mode::from_raw_mode(0o555)).refused(what)?;
+        self.attach(&proc, Path::new("/proc")).refused(what)
+    }
+
+    fn put_graft(&self, path: &Path, graft: &Graft) -> io::Result<()> {
+        match graft {
+            Graft::Link(target) => return Ok(symlinkat(target, &self.dir, inside(path))?),
+            Graft::Folder(_) => mkdirat(&self.dir, inside(path), Mode::from_raw_mode(0o755))?,
+            Graft::File(_) => self.create(path, "")?,
+        }
+        let (Graft::Folder(tree) | Graft::File(tree)) = graft else {
+            return Ok(());
+        };
+        self.attach(tree, path)
+    }
+
+    fn put_bind(&self, bind: &Bind, source: &Graft) -> Result<(), Refused> {
+        let (Graft::Folder(tree) | Graft::File(tree)) = source else {
+            return Ok(());
+        };
+        self.mount_point(&bind.target, matches!(source, Graft::Folder(_)))
+            .and_then(|()| self.attach(tree, &bind.target))
+            .refused(|| format!("show `{}` at `{}`", bind.source.display(), bind.target.display()))
+    }
+
+    /// Writes the file if its place is in the new root; otherwise covers what is there, so that
+    /// neither the machine nor the storage ever holds the contents.
+    fn put_file(&self, path: &Path, contents: &str, in_a_bind: bool) -> Result<(), Refused> {
+        let put = || {
+            if in_a_bind {
+                self.mount_point(path, false)?;
+            }
+            if self.open(path, OFlags::PATH).is_err() {
+                return self.create(path, contents);
+            }
+            self.create(Path::new(BACKING), contents)?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let tree = open_tree(&self.dir, BACKING, flags)?;
+            rustix::fs::unlinkat(&self.dir, BACKING, rustix::fs::AtFlags::empty())?;
+            self.attach(&tree, path)
+        };
+        put().refused(|| format!("write the private file `{}`", path.display()))
+    }
+
+    fn create(&self, path: &Path, contents: &str) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&self.dir, inside(path), flags, Mode::from_raw_mode(0o644))?;
+        io::Write::write_all(&mut fs::File::from(file), contents.as_bytes())
+    }
+
+    /// Makes what is missing of a path: in the new root, or in the source of the bind around it.
+    fn mount_point(&self, path: &Path, is_dir: bool) -> io::Result<()> {
+        if self.open(path, OFlags::PATH).is_ok() {
+            return Ok(());
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        self.mount_point(parent, true)?;
+        let parent = self.open(parent, OFlags::PATH)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        if is_dir {
+            return Ok(mkdirat(&parent, name, Mode::from_raw_mode(0o755))?);
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
+        Ok(())
+    }
+
+    fn attach(&self, tree: &OwnedFd, path: &Path) -> io::Result<()> {
+        let place = self.open(path, OFlags::PATH)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(tree, "", &place, "", flags)?)
+    }
+
+    /// Resolves as the worker will: links that begin with `/` begin at the new root.
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        Ok(openat2(
+            self.dir.as_fd(),
+            path,
+            flags,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT,
+        )?)
+    }
+
+    fn become_root(self) -> io::Result<()> {
+        rustix::process::fchdir(&self.dir)?;
+        // The old root lands on top of the new one and is taken off again with all it carries.
+        rustix::process::pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+        Ok(rustix::process::chdir("/")?)
+    }
+}
+
+fn new_mount(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
+}
+
+/// A path of the worker relative to its root.
+fn inside(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}

@@ -1,0 +1,139 @@
+//! The supervisor's side of a worker: starts its init, gives orders, hears notes, reads output.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid,
+};
+
+use super::init::{self, Ends, Note, Order};
+use super::namespaces::{self, Fork, Ids};
+use super::{Refusal as _, Refused};
+use crate::protocol::{WorkerPlan, decode};
+
+const BIG_PIPE: usize = 1 << 20;
+/// Pipes of one user share 64 MiB; who takes it all leaves tiny pipes to the user's other programs.
+const MODEST_PIPE: usize = 256 << 10;
+
+pub struct Worker {
+    pub init: Pid,
+    /// Readable when init has ended, and with it the whole tree.
+    pub end: OwnedFd,
+    /// Absent once init has closed its end.
+    pub notes: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+    orders: OwnedFd,
+    heard: Vec<u8>,
+}
+
+impl Worker {
+    /// # Safety
+    /// The process must have one thread.
+    pub unsafe fn start(plan: &WorkerPlan, dir: &Path, groups: Vec<OwnedFd>) -> Result<Self, Refused> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).refused(|| "make a pipe".into());
+        let ((orders_in, orders), (notes, notes_out)) = (pipe()?, pipe()?);
+        let ((stdout, stdout_out), (stderr, stderr_out)) = (pipe()?, pipe()?);
+        for (fd, size) in [(&stdout, pipe_size()), (&stderr, MODEST_PIPE)] {
+            let _ = fcntl_setpipe_size(fd, size);
+        }
+        for fd in [&stdout, &stderr, &notes] {
+            rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).refused(|| "prepare a pipe".into())?;
+        }
+        let ends = Ends {
+            orders: orders_in,
+            notes: notes_out,
+            stdout: stdout_out,
+            stderr: stderr_out,
+            groups,
+        };
+        let ids = Ids::current();
+        // SAFETY: the caller vouches for the single thread.
+        let fork = unsafe { namespaces::fork(plan.isolation.namespaces) };
+        let init = match fork.refused(|| "start a process in namespaces of its own".into())? {
+            Fork::Child => init::run(plan, dir, ids, ends),
+            Fork::Parent(init) => init,
+        };
+        let end = pidfd_open(init, PidfdFlags::empty()).refused(|| "watch the worker".into())?;
+        Ok(Self {
+            init,
+            end,
+            notes: Some(notes),
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            orders,
+            heard: Vec::new(),
+        })
+    }
+
+    /// An init that is gone hears nothing, and its end is seen elsewhere.
+    pub fn order(&self, order: Order) {
+        let _ = rustix::io::write(&self.orders, &[order as u8]);
+    }
+
+    /// The last resort, for an init that does not answer.
+    pub fn force_end(&self) {
+        let _ = pidfd_send_signal(&self.end, Signal::KILL);
+    }
+
+    /// What init said since the last time.
+    pub fn hear(&mut self) -> Vec<Note> {
+        let mut buffer = [0; 4096];
+        while let Some(len) = self
+            .notes
+            .as_ref()
+            .and_then(|notes| read_pipe(notes, &mut buffer))
+        {
+            self.heard.extend_from_slice(&buffer[..len]);
+            if len == 0 {
+                self.notes = None;
+            }
+        }
+        let whole = self
+            .heard
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.heard.drain(..whole).collect();
+        lines
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| decode(line).ok())
+            .collect()
+    }
+
+    /// Takes the ended init from the kernel's table.
+    pub fn reap(&self) -> Option<WaitStatus> {
+        waitpid(Some(self.init), WaitOptions::empty())
+            .ok()
+            .flatten()
+            .map(|(_, status)| status)
+    }
+}
+
+/// One portion: `None` when nothing is there now, zero when nothing will ever be.
+pub fn read_pipe(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match rustix::io::read(fd, &mut *buffer) {
+            Ok(len) => return Some(len),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return None,
+            Err(error) => {
+                eprintln!("cannot read from the worker: {}", io::Error::from(error));
+                return Some(0);
+            }
+        }
+    }
+}
+
+fn pipe_size() -> usize {
+    if rustix::process::geteuid().is_root() {
+        BIG_PIPE
+    } else {
+        MODEST_PIPE
+    }
+}
