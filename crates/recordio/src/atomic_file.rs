@@ -1,0 +1,83 @@
+//! A file whose name appears when it is whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::WriteError;
+
+/// Written under a temporary name beside its own; dropped unpublished, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct AtomicFile {
+    file: File,
+    path: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+impl AtomicFile {
+    pub(crate) fn create(path: &Path) -> Result<Self, WriteError> {
+        let (file, temporary) = create_beside(path).map_err(|e| WriteError::io(path, e))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            temporary: Some(temporary),
+        })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes contents and name durable, in this order.
+    pub(crate) fn publish(&mut self) -> Result<(), WriteError> {
+        self.try_publish().map_err(|e| WriteError::io(&self.path, e))
+    }
+
+    fn try_publish(&mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        if let Some(temporary) = &self.temporary {
+            fs::rename(temporary, &self.path)?;
+        }
+        self.temporary = None;
+        File::open(folder_of(&self.path))?.sync_all()
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // Nothing can be done about a failure here, and nobody sees the name.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
+    loop {
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        hidden.push(format!(".{}-{number}.tmp", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return Ok((other?, temporary)),
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}

@@ -1,0 +1,51 @@
+//! A byte buffer for reuse: it never zeroes again what it has already owned.
+
+use std::ops::Deref;
+
+/// Bytes `0..len` are in use; the memory behind them stays initialised for the next chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Makes the buffer exactly `len` long and returns it, old contents unspecified.
+    pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < len {
+            // What is behind `self.len` is worthless, so it need not be moved to the new place.
+            self.bytes.truncate(self.len);
+            self.bytes.reserve_exact(len - self.len);
+            self.bytes.resize(len, 0);
+        }
+        self.len = len;
+        &mut self.bytes[..len]
+    }
+
+    /// Adds `more` bytes at the end, contents unspecified, and returns all of it.
+    pub(crate) fn grow(&mut self, more: usize) -> &mut [u8] {
+        self.resize(self.len + more)
+    }
+
+    /// Drops the first `count` bytes and moves the rest to the front.
+    pub(crate) fn discard_front(&mut self, count: usize) {
+        self.bytes.copy_within(count..self.len, 0);
+        self.len -= count;
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}

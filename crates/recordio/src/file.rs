@@ -1,0 +1,266 @@
+//! A RecordIO file opened for reading anywhere in it.
+//!
+//! Opening finds every chunk (from the stored index, or by walking the headers); readers are made from
+//! the open file and share it. Offsets are passed with every read, so any number of threads, or
+//! processes after a fork, can read through the same file.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::chunk::{Chunk, Limits, LoadError};
+use crate::damage::{DamageReport, LostRecords, Policy};
+use crate::error::{IndexFault, ReadError};
+use crate::fault::Fault;
+use crate::index::Index;
+use crate::loss;
+use crate::random::RandomReader;
+use crate::range::RangeReader;
+use crate::scan;
+use crate::source::{ReadAt, Source};
+use crate::stored_index;
+
+/// Whether an index stored beside the file is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IndexUse {
+    #[default]
+    IfPresent,
+    /// walk the headers, whatever lies beside the file
+    Never,
+    /// a missing index is an error
+    Required,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    policy: Policy,
+    limits: Limits,
+    index: IndexUse,
+}
+
+impl ReadOptions {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    pub fn index(self, index: IndexUse) -> Self {
+        Self { index, ..self }
+    }
+
+    pub fn open(self, path: impl AsRef<Path>) -> Result<RecordFile, ReadError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+        let source = Source::new(file, path.to_owned())?;
+        let stored = match self.index {
+            IndexUse::Never => None,
+            _ => stored_index::load(path, source.len(), self.policy)?,
+        };
+        if stored.is_none() && self.index == IndexUse::Required {
+            return Err(ReadError::BadIndex {
+                file: stored_index::index_path(path),
+                reason: IndexFault::Missing,
+            });
+        }
+        RecordFile::with_index(source, self, stored)
+    }
+
+    /// Opens bytes that are not a local file. `name` is what errors call them.
+    pub fn open_source<S: ReadAt>(
+        self,
+        source: S,
+        name: impl Into<PathBuf>,
+    ) -> Result<RecordFile<S>, ReadError> {
+        RecordFile::with_index(Source::new(source, name.into())?, self, None)
+    }
+}
+
+/// An open file. Clones share it.
+pub struct RecordFile<S = File> {
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S> {
+    source: Source<S>,
+    index: Index,
+    index_is_stored: bool,
+    options: ReadOptions,
+}
+
+impl<S> Clone for RecordFile<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl RecordFile {
+    /// Opens `path` strictly, with the index beside it if there is one.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        ReadOptions::new().open(path)
+    }
+}
+
+impl<S: ReadAt> RecordFile<S> {
+    fn with_index(source: Source<S>, options: ReadOptions, stored: Option<Index>) -> Result<Self, ReadError> {
+        let index_is_stored = stored.is_some();
+        let index = match stored {
+            Some(index) => index,
+            None => scan::scan(&source, options.policy, &options.limits)?,
+        };
+        let inner = Inner {
+            source,
+            index,
+            index_is_stored,
+            options,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// How many records can be asked for by number.
+    pub fn len(&self) -> u64 {
+        self.index().record_count()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.inner.index
+    }
+
+    /// Whether the index came from beside the file.
+    pub fn index_is_stored(&self) -> bool {
+        self.inner.index_is_stored
+    }
+
+    pub fn path(&self) -> &Path {
+        self.source().name()
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.inner.options.policy
+    }
+
+    /// Reads all records in order.
+    pub fn records(&self) -> RangeReader<S> {
+        self.range(0..self.len()).expect("the file has its own records")
+    }
+
+    /// Reads the records with these numbers in order.
+    pub fn range(&self, records: Range<u64>) -> Result<RangeReader<S>, ReadError> {
+        self.check_range(&records)?;
+        Ok(RangeReader::new(self.clone(), records))
+    }
+
+    /// Like [`RecordFile::range`], with chunks loaded and unpacked ahead on `threads` threads.
+    ///
+    /// Holds at most two chunks per thread and one. Make it after a fork, not before: a child has no threads.
+    pub fn range_parallel(
+        &self,
+        records: Range<u64>,
+        threads: NonZeroUsize,
+    ) -> Result<RangeReader<S>, ReadError> {
+        self.check_range(&records)?;
+        RangeReader::parallel(self.clone(), records, threads)
+    }
+
+    /// Reads records by number, holding up to `cache_bytes` of what was learned about chunks.
+    pub fn random(&self, cache_bytes: usize) -> RandomReader<S> {
+        RandomReader::new(self.clone(), cache_bytes)
+    }
+
+    /// Reads everything, whatever the policy, and tells what is whole and what is not.
+    pub fn verify(&self) -> Result<Verified, ReadError> {
+        let mut verified = Verified::default();
+        let mut chunk = Chunk::default();
+        let mut gaps = self.index().gaps().iter().peekable();
+        for n in 0..=self.index().chunks().len() {
+            while let Some(gap) = gaps.next_if(|gap| gap.chunks_before == n) {
+                verified.damage.push(gap.lost.clone());
+            }
+            let Some(info) = self.index().chunks().get(n) else {
+                break;
+            };
+            match self.load_chunk(&mut chunk, n, 0) {
+                Ok(()) => verified.add(info.header.records, chunk.records().payload().len()),
+                Err(LoadError::Fatal(error)) => return Err(error),
+                Err(LoadError::Fault(fault)) => verified.damage.push(self.lost_chunk(&chunk, n, fault)),
+            }
+        }
+        Ok(verified)
+    }
+
+    fn check_range(&self, records: &Range<u64>) -> Result<(), ReadError> {
+        let last = records.start.max(records.end);
+        match last > self.len() {
+            true => Err(self.no_such_record(last - 1)),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn no_such_record(&self, record: u64) -> ReadError {
+        ReadError::NoSuchRecord {
+            file: self.path().to_owned(),
+            record,
+            len: self.len(),
+        }
+    }
+
+    pub(crate) fn source(&self) -> &Source<S> {
+        &self.inner.source
+    }
+
+    pub(crate) fn load_chunk(&self, chunk: &mut Chunk, n: usize, ahead: usize) -> Result<(), LoadError> {
+        let (index, limits) = (self.index(), &self.inner.options.limits);
+        chunk.load(self.source(), &index.chunks()[n], index.layout(), limits, ahead)
+    }
+
+    /// The account of chunk `n`, which failed to load into `chunk`.
+    pub(crate) fn lost_chunk(&self, chunk: &Chunk, n: usize, fault: Fault) -> crate::damage::LostRange {
+        let info = &self.index().chunks()[n];
+        let records = match self.inner.index_is_stored {
+            true => LostRecords::Known(info.header.records.into()),
+            false => loss::in_chunk(&info.header, chunk, &fault),
+        };
+        crate::damage::LostRange {
+            bytes: info.bytes(),
+            records,
+            fault,
+        }
+    }
+}
+
+/// What [`RecordFile::verify`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// chunks that are whole
+    pub chunks: u64,
+    /// records in them
+    pub records: u64,
+    /// their bytes, without lengths
+    pub record_bytes: u64,
+    pub damage: DamageReport,
+}
+
+impl Verified {
+    fn add(&mut self, records: u32, payload: usize) {
+        self.chunks += 1;
+        self.records += u64::from(records);
+        self.record_bytes += payload as u64 - 4 * u64::from(records);
+    }
+}

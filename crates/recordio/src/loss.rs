@@ -1,0 +1,95 @@
+//! Counts the records in bytes that were given up, where the bytes still tell.
+
+use crate::chunk::{Chunk, Limits, Opener, record_end};
+use crate::compressor::Compressor;
+use crate::damage::LostRecords;
+use crate::fault::Fault;
+use crate::layout::{HEADER_LEN, Header, Layout, RawHeader};
+use crate::snappy;
+
+/// Records in a chunk whose place is sure (its neighbours agree) but whose contents are not.
+pub(crate) fn in_chunk(header: &Header, chunk: &Chunk, fault: &Fault) -> LostRecords {
+    let claimed = LostRecords::Known(header.records.into());
+    match fault {
+        // The payload is what was written, so it can be counted.
+        Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => count(chunk.records().payload()),
+        Fault::Checksum { .. } if is_consistent(header, chunk.stored()) => claimed,
+        Fault::Checksum { .. } => LostRecords::Unknown,
+        _ => claimed,
+    }
+}
+
+/// Whether a damaged payload still has the outline that its header describes.
+fn is_consistent(header: &Header, stored: &[u8]) -> bool {
+    match header.compressor {
+        Compressor::None => count(stored) == LostRecords::Known(header.records.into()),
+        Compressor::Snappy => snappy::frames_fit(stored),
+        Compressor::Gzip | Compressor::Zstd => true,
+    }
+}
+
+/// Records in `lost`, bytes from the start of a damaged chunk to the next good one.
+///
+/// Known only if this is a single chunk with damage to its header alone, or one without compression whose
+/// records are as many as its header says.
+pub(crate) fn in_gap(lost: &[u8], layout: Option<Layout>, limits: &Limits) -> LostRecords {
+    let layouts: &[Layout] = match layout {
+        Some(Layout::Cloud) => &[Layout::Cloud],
+        Some(Layout::Fluid) => &[Layout::Fluid],
+        None => &Layout::ALL,
+    };
+    let Some((header, payload)) = lost.split_first_chunk::<HEADER_LEN>() else {
+        return LostRecords::Unknown;
+    };
+    let counts = layouts
+        .iter()
+        .map(|l| in_damaged_chunk(&RawHeader::split(header, *l), payload, limits));
+    counts
+        .into_iter()
+        .find(|c| *c != LostRecords::Unknown)
+        .unwrap_or(LostRecords::Unknown)
+}
+
+fn in_damaged_chunk(raw: &RawHeader, payload: &[u8], limits: &Limits) -> LostRecords {
+    if payload.is_empty() {
+        return LostRecords::Unknown;
+    }
+    let plain = count(payload);
+    if crc32fast::hash(payload) != raw.checksum {
+        let claimed = LostRecords::Known(raw.records.into());
+        return if plain == claimed {
+            claimed
+        } else {
+            LostRecords::Unknown
+        };
+    }
+    if plain != LostRecords::Unknown {
+        return plain;
+    }
+    let opens = |compressor| {
+        let header = Header {
+            checksum: raw.checksum,
+            compressor,
+            stored_len: payload.len() as u32,
+            records: raw.records,
+        };
+        Opener::default().open(&header, payload, limits).is_ok()
+    };
+    match Compressor::ALL.into_iter().any(opens) {
+        true => LostRecords::Known(raw.records.into()),
+        false => LostRecords::Unknown,
+    }
+}
+
+/// Counts records that fill `payload` exactly.
+fn count(payload: &[u8]) -> LostRecords {
+    let (mut at, mut records) = (0, 0);
+    while at < payload.len() {
+        let Some(end) = record_end(payload, at) else {
+            return LostRecords::Unknown;
+        };
+        at = end;
+        records += 1;
+    }
+    LostRecords::Known(records)
+}

@@ -1,0 +1,315 @@
+//! Finds the next chunk behind damage.
+//!
+//! Bytes that look like a header are not enough: a record may itself hold a RecordIO file. A place
+//! counts as a chunk's start in two cases only.
+//!
+//! 1. The damaged chunk's own size leads there, and what starts there is whole and valid (or the end).
+//! 2. The chain of headers from there on reaches the end of the file exactly, and nothing before
+//!    shows that the place lies inside a record: neither a record's length just in front of it, nor the
+//!    records or Snappy frames of the damaged chunk, counted from its start, span it and end where
+//!    that chain has a joint. (Where they end exactly at the place, it is a chunk's start.)
+//!
+//! Every place is followed once: chains are remembered by where they lead, so time is linear in the
+//! bytes looked at. The memory of failed places is bounded; a file made to exceed it is given up.
+
+use std::collections::HashSet;
+
+use crate::buffer::Buffer;
+use crate::chunk::{Chunk, Limits, LoadError};
+use crate::error::ReadError;
+use crate::index::ChunkInfo;
+use crate::layout::{HEADER_LEN, Layout, MAGIC, RawHeader};
+use crate::peek::Peek;
+use crate::snappy;
+use crate::source::{ReadAt, Source};
+
+const SEARCH_STEP: usize = 256 << 10;
+/// Failed places remembered before a file is given up; about 100 MB.
+const MAX_DEAD_ENDS: usize = 4 << 20;
+
+/// Looks for chunks behind damage in one file.
+pub(crate) struct Resync<'a, S> {
+    source: &'a Source<S>,
+    headers: Peek<'a, S>,
+    limits: Limits,
+    /// places from which the chain of headers is known to break
+    dead_ends: HashSet<(u64, Layout)>,
+    /// places from which it is known to reach the end of the file
+    alive: HashSet<(u64, Layout)>,
+}
+
+/// Where reading can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// a chunk starts here, or the file ends
+    At(u64),
+    /// nothing up to the end of what was to be searched
+    NotFound,
+}
+
+impl<'a, S: ReadAt> Resync<'a, S> {
+    pub(crate) fn new(source: &'a Source<S>, limits: Limits) -> Self {
+        Self {
+            source,
+            headers: Peek::new(source),
+            limits,
+            dead_ends: HashSet::new(),
+            alive: HashSet::new(),
+        }
+    }
+
+    /// Where to go on after damage that begins at `start`, looking no further than `search_end`.
+    pub(crate) fn resume(
+        &mut self,
+        start: u64,
+        layout: Option<Layout>,
+        search_end: u64,
+    ) -> Result<Resume, ReadError> {
+        let layouts: Vec<Layout> = layout.map_or(Layout::ALL.to_vec(), |known| vec![known]);
+        for layout in &layouts {
+            if let Some(end) = self.declared_end(start, *layout)? {
+                return Ok(Resume::At(end));
+            }
+        }
+        self.search(start, &layouts, search_end)
+    }
+
+    /// The end that the damaged chunk's own header gives, if a valid chunk or the file's end is there.
+    fn declared_end(&mut self, start: u64, layout: Layout) -> Result<Option<u64>, ReadError> {
+        let Some(bytes) = self.headers.bytes::<HEADER_LEN>(start)? else {
+            return Ok(None);
+        };
+        let size = RawHeader::split(&bytes, layout).stored_len;
+        let end = start + HEADER_LEN as u64 + u64::from(size);
+        if end == self.source.len() {
+            return Ok(Some(end));
+        }
+        Ok(self.is_valid_chunk(end, layout)?.then_some(end))
+    }
+
+    fn is_valid_chunk(&mut self, offset: u64, layout: Layout) -> Result<bool, ReadError> {
+        if offset > self.source.len() {
+            return Ok(false);
+        }
+        let Ok((header, _)) = self.headers.header(offset, Some(layout))? else {
+            return Ok(false);
+        };
+        let info = ChunkInfo {
+            offset,
+            first_record: 0,
+            header,
+        };
+        match Chunk::default().load(self.source, &info, layout, &self.limits, 0) {
+            Ok(()) => Ok(true),
+            Err(LoadError::Fault(_)) => Ok(false),
+            Err(LoadError::Fatal(error)) => Err(error),
+        }
+    }
+
+    fn search(&mut self, start: u64, layouts: &[Layout], search_end: u64) -> Result<Resume, ReadError> {
+        let end = search_end.min(self.source.len());
+        let mut candidates = MagicSearch::new(self.source, start + 1, end);
+        let mut insides = Insides::new(self.source, start)?;
+        let mut inside_until = 0;
+        while let Some(candidate) = candidates.next()? {
+            if candidate < inside_until {
+                continue;
+            }
+            for layout in layouts {
+                if !self.reaches_end(candidate, *layout, start)? {
+                    continue;
+                }
+                let is_joint = |end: &u64| self.alive.contains(&(*end, *layout));
+                match insides.enclosing(candidate, is_joint)? {
+                    Some(record_end) => inside_until = record_end,
+                    None => return Ok(Resume::At(candidate)),
+                }
+            }
+        }
+        Ok(if end == self.source.len() {
+            Resume::At(end)
+        } else {
+            Resume::NotFound
+        })
+    }
+
+    /// Whether the chunks from `from` on lead to the end of the file.
+    fn reaches_end(&mut self, from: u64, layout: Layout, damage: u64) -> Result<bool, ReadError> {
+        let mut joints = vec![(from, layout)];
+        let mut at = from;
+        let alive = loop {
+            if at == self.source.len() || self.alive.contains(&(at, layout)) {
+                break true;
+            }
+            if self.dead_ends.contains(&(at, layout)) {
+                break false;
+            }
+            let Ok((header, _)) = self.headers.header(at, Some(layout))? else {
+                break false;
+            };
+            at += header.chunk_len();
+            joints.push((at, layout));
+        };
+        let known = if alive {
+            &mut self.alive
+        } else {
+            &mut self.dead_ends
+        };
+        known.extend(joints);
+        if self.dead_ends.len() > MAX_DEAD_ENDS {
+            return Err(ReadError::Unrecoverable {
+                file: self.source.name().to_owned(),
+                offset: damage,
+                false_starts: self.dead_ends.len() as u64,
+            });
+        }
+        Ok(alive)
+    }
+}
+
+/// Finds the magic number, wherever it stands.
+struct MagicSearch<'a, S> {
+    source: &'a Source<S>,
+    window: Buffer,
+    window_at: u64,
+    /// first offset not looked at yet
+    next: u64,
+    end: u64,
+}
+
+impl<'a, S: ReadAt> MagicSearch<'a, S> {
+    fn new(source: &'a Source<S>, from: u64, end: u64) -> Self {
+        Self {
+            source,
+            window: Buffer::default(),
+            window_at: from,
+            next: from,
+            end,
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<u64>, ReadError> {
+        let magic = MAGIC.to_le_bytes();
+        loop {
+            let skip = (self.next - self.window_at) as usize;
+            let unseen = self.window.get(skip..).unwrap_or_default();
+            if let Some(found) = unseen.windows(magic.len()).position(|bytes| bytes == magic) {
+                let at = self.next + found as u64;
+                self.next = at + 1;
+                return Ok(Some(at));
+            }
+            // The last three bytes may be the first three of a magic number.
+            self.next += (unseen.len() as u64).saturating_sub(3);
+            if self.end.saturating_sub(self.next) < magic.len() as u64 {
+                return Ok(None);
+            }
+            let len = (self.end - self.next).min(SEARCH_STEP as u64) as usize;
+            self.window_at = self.next;
+            self.source.read(self.window.resize(len), self.next)?;
+        }
+    }
+}
+
+/// What a damaged chunk's payload holds, as far as it can still be followed.
+struct Insides<'a, S> {
+    peek: Peek<'a, S>,
+    payload: u64,
+    records: Walk,
+    frames: Option<Walk>,
+}
+
+/// A run of things that each tell their own length.
+struct Walk {
+    /// where the thing reached last ends
+    end: u64,
+}
+
+/// Where a walk stands to a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// one thing ends and the place begins
+    Landed,
+    /// the place is inside a thing that ends here
+    Inside(u64),
+    /// the walk came to something without a length
+    Astray,
+}
+
+impl Step {
+    fn end(self) -> Option<u64> {
+        match self {
+            Self::Inside(end) => Some(end),
+            Self::Landed | Self::Astray => None,
+        }
+    }
+}
+
+impl<'a, S: ReadAt> Insides<'a, S> {
+    fn new(source: &'a Source<S>, damaged: u64) -> Result<Self, ReadError> {
+        let payload = damaged + HEADER_LEN as u64;
+        let at_payload = || Walk { end: payload };
+        let mut peek = Peek::new(source);
+        let identifier = peek.bytes(payload)?;
+        Ok(Self {
+            peek,
+            payload,
+            records: at_payload(),
+            frames: (identifier.as_ref() == Some(snappy::STREAM_IDENTIFIER)).then(at_payload),
+        })
+    }
+
+    /// The end of the record or frame that holds `place`, if one does and ends at a joint.
+    fn enclosing(&mut self, place: u64, is_joint: impl Fn(&u64) -> bool) -> Result<Option<u64>, ReadError> {
+        let walked = [self.record_around(place)?, self.frame_around(place)?];
+        if walked.contains(&Step::Landed) {
+            return Ok(None);
+        }
+        let mut ends = vec![self.record_starting_at(place)?];
+        ends.extend(walked.map(Step::end));
+        Ok(ends
+            .into_iter()
+            .flatten()
+            .find(|end| *end > place && is_joint(end)))
+    }
+
+    fn record_starting_at(&mut self, place: u64) -> Result<Option<u64>, ReadError> {
+        if place < self.payload + 4 {
+            return Ok(None);
+        }
+        let len = self.peek.bytes::<4>(place - 4)?;
+        Ok(len.map(|len| place + u64::from(u32::from_le_bytes(len))))
+    }
+
+    fn record_around(&mut self, place: u64) -> Result<Step, ReadError> {
+        let extent = |len: [u8; 4]| Some(4 + u64::from(u32::from_le_bytes(len)));
+        self.records.around(place, &mut self.peek, extent)
+    }
+
+    fn frame_around(&mut self, place: u64) -> Result<Step, ReadError> {
+        match &mut self.frames {
+            Some(frames) => frames.around(place, &mut self.peek, snappy::frame_extent),
+            None => Ok(Step::Astray),
+        }
+    }
+}
+
+impl Walk {
+    /// Walks on up to `place`; places must rise from call to call.
+    fn around<S: ReadAt>(
+        &mut self,
+        place: u64,
+        peek: &mut Peek<'_, S>,
+        extent: impl Fn([u8; 4]) -> Option<u64>,
+    ) -> Result<Step, ReadError> {
+        while self.end < place {
+            let Some(extent) = peek.bytes::<4>(self.end)?.and_then(&extent) else {
+                return Ok(Step::Astray);
+            };
+            self.end += extent;
+        }
+        Ok(match self.end == place {
+            true => Step::Landed,
+            false => Step::Inside(self.end),
+        })
+    }
+}
