@@ -1,1 +1,19 @@
-//! The real programs, driven as a user does.
+//! The real programs, driven as a user does: an empty home, a cleared environment, nothing left behind.
+//!
+//! This is only the stage; the plays are in `tests/`, one file per theme. It uses none of our crates, so that
+//! it sees what users see.
+#![cfg(target_os = "linux")]
+
+mod background;
+mod environment;
+mod leftovers;
+mod package;
+mod program;
+mod ran;
+mod wait;
+
+pub use background::Background;
+pub use environment::TestEnvironment;
+pub use package::Package;
+pub use ran::Ran;
+pub use wait::{LIMIT, wait_until};

@@ -1,0 +1,115 @@
+//! A command that goes on while the test does something else, read line by line as lines come.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::{LIMIT, wait_until};
+
+/// A running command whose stdout and stderr are read as they come; ended when dropped.
+#[derive(Debug)]
+pub struct Background {
+    line: String,
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Background {
+    pub(crate) fn start(line: String, command: &mut Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start `{line}`: {error}"));
+        let (sender, lines) = channel();
+        let stdout: Box<dyn Read + Send> = Box::new(child.stdout.take().expect("stdout is a pipe"));
+        let stderr: Box<dyn Read + Send> = Box::new(child.stderr.take().expect("stderr is a pipe"));
+        for stream in [stdout, stderr] {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for bytes in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                    // A test that has seen enough drops the receiver; the rest is read so that nobody blocks.
+                    let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+                }
+            });
+        }
+        Self {
+            line,
+            child,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    /// The next line, from either stream, that contains `text`.
+    #[track_caller]
+    pub fn wait_for_line(&mut self, text: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.fail(&format!("no line with {text:?} came")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.fail(&format!("it ended without a line with {text:?}"))
+                }
+            }
+        }
+    }
+
+    /// What a terminal sends on Ctrl-C.
+    pub fn interrupt(&self) {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a child has a pid");
+        kill_process(pid, Signal::INT).expect("the child is not reaped yet");
+    }
+
+    /// Waits for its end; gives the status and every line it wrote.
+    #[track_caller]
+    pub fn end(mut self) -> (ExitStatus, Vec<String>) {
+        let mut seen = std::mem::take(&mut self.seen);
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) => seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.seen = seen;
+                    self.fail("it does not end");
+                }
+            }
+        }
+        let what = format!("`{}` closed its streams and must end", self.line);
+        let status = wait_until(&what, || {
+            self.child.try_wait().expect("a child can be waited for")
+        });
+        (status, seen)
+    }
+
+    #[track_caller]
+    fn fail(&self, why: &str) -> ! {
+        panic!(
+            "`{}`: {why}\n--- lines so far\n{}",
+            self.line,
+            self.seen.join("\n")
+        )
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Both fail only when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
