@@ -5,17 +5,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::background::Background;
+use crate::gate::Gate;
 use crate::leftovers::{self, Process};
 use crate::package::Package;
 use crate::program;
 use crate::ran::Ran;
 use crate::wait::{LIMIT, wait_until};
+
+/// The machine, shared by all tests of this program except those that need it alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held, never read")]
+enum Share {
+    WithOthers(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
 
 /// One user on one machine. When dropped it ends its jobs and its server, and fails the test if anything is
 /// left: a process, a mount, a control group, a socket.
@@ -26,6 +38,7 @@ pub struct TestEnvironment {
     /// Searched first, in this order.
     path: Vec<PathBuf>,
     variables: Vec<(String, String)>,
+    _share: Share,
 }
 
 impl Default for TestEnvironment {
@@ -36,6 +49,20 @@ impl Default for TestEnvironment {
 
 impl TestEnvironment {
     pub fn new() -> Self {
+        // A test that failed has not harmed the machine, so a poisoned lock is as good as any.
+        Self::with(Share::WithOthers(
+            MACHINE.read().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    /// For a test that takes something of the whole machine, such as a port on all addresses.
+    pub fn alone() -> Self {
+        Self::with(Share::Alone(
+            MACHINE.write().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    fn with(share: Share) -> Self {
         let root = tempfile::Builder::new()
             .prefix("paddlecloud-e2e-")
             .tempdir()
@@ -49,6 +76,7 @@ impl TestEnvironment {
             home,
             path: vec![bin],
             variables: Vec::new(),
+            _share: share,
         }
     }
 
@@ -77,6 +105,11 @@ impl TestEnvironment {
     /// An empty package of this name, beside the home.
     pub fn package(&self, name: &str) -> Package {
         Package::new(self.root.path().join("packages").join(name))
+    }
+
+    /// A gate that a worker waits at; see [`Gate`].
+    pub fn gate(&self, name: &str) -> Gate {
+        Gate::new(self.folder("gates").join(name))
     }
 
     /// Runs `paddlectl` to its end.
@@ -136,22 +169,17 @@ impl TestEnvironment {
         env::join_paths(folders).expect("folders of PATH can be joined again")
     }
 
-    /// Submits a package with small workers and no parameter servers, unless the flags say otherwise; they come last
-    /// and so win.
+    /// Submits a package with small workers and no parameter servers, unless the flags say otherwise.
     #[track_caller]
     pub fn submit(&self, name: &str, package: &Package, flags: &[&str]) {
-        let usual = [
-            "submit",
-            "-jobname",
-            name,
-            "-cpu",
-            "20m",
-            "-memory",
-            "32Mi",
-            "-pservers",
-            "0",
-        ];
-        self.paddlectl(&[&usual[..], flags, &[package.arg()]].concat())
+        let usual = [["-cpu", "20m"], ["-memory", "32Mi"], ["-pservers", "0"]];
+        let missing = usual
+            .iter()
+            .filter(|[flag, _]| !flags.contains(flag))
+            .flatten()
+            .copied();
+        let args: Vec<&str> = ["submit", "-jobname", name].into_iter().chain(missing).collect();
+        self.paddlectl(&[&args[..], flags, &[package.arg()]].concat())
             .ok();
     }
 

@@ -6,6 +6,7 @@
 
 mod background;
 mod environment;
+mod gate;
 mod leftovers;
 mod package;
 mod program;
@@ -14,6 +15,7 @@ mod wait;
 
 pub use background::Background;
 pub use environment::TestEnvironment;
+pub use gate::Gate;
 pub use package::Package;
 pub use ran::Ran;
 pub use wait::{LIMIT, wait_until};

@@ -40,22 +40,22 @@ fn write(workspace: &Workspace) -> Result<()> {
 
 fn generate(workspace: &Workspace) -> Result<String> {
     build_programs(workspace)?;
-    let mut command = Command::new(workspace.built_program());
-    as_server(&mut command);
-    let printed = step::capture(command.arg("openapi"))?;
+    let printed = step::capture(server(workspace)?.arg("openapi"))?;
     normalized(&printed)
 }
 
 /// The one program picks its face by the name it is called with.
-#[cfg(unix)]
-fn as_server(command: &mut Command) {
+#[cfg(target_os = "linux")]
+fn server(workspace: &Workspace) -> Result<Command> {
     use std::os::unix::process::CommandExt;
+    let mut command = Command::new(workspace.built_program());
     command.arg0("paddlecloud-server");
+    Ok(command)
 }
 
-#[cfg(not(unix))]
-fn as_server(command: &mut Command) {
-    command.arg("paddlecloud-server");
+#[cfg(not(target_os = "linux"))]
+fn server(_: &Workspace) -> Result<Command> {
+    bail!("openapi.json is printed by the server, which needs Linux")
 }
 
 /// Indented, with a final newline, so that a change of one route is a change of few lines.

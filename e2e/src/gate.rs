@@ -1,0 +1,41 @@
+//! A gate in a worker's way: the worker's `cat $GATE` goes on when the test opens it, and not before.
+//!
+//! It makes a test the master of time without anybody sleeping.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+
+use crate::wait::wait_until;
+
+/// A named pipe. Whoever reads it waits for somebody who writes; several may wait, each needs its own opening.
+#[derive(Debug)]
+pub struct Gate {
+    path: PathBuf,
+}
+
+impl Gate {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe in a fresh folder");
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As `-env` takes it: `GATE=/…`.
+    pub fn variable(&self, name: &str) -> String {
+        format!("{name}={}", self.path.display())
+    }
+
+    /// Waits until somebody stands before it, then lets them through.
+    pub fn open(&self) {
+        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).expect("flags of open are small");
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(nonblocking);
+        wait_until("somebody must come to the gate", || options.open(&self.path).ok());
+    }
+}

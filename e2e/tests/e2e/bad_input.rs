@@ -1,0 +1,186 @@
+//! Nonsense of every kind gets one clear sentence, the right exit code, and loses nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use e2e::{Package, TestEnvironment};
+
+fn good(env: &TestEnvironment) -> Package {
+    env.package("good").file("train.sh", "echo fine\n")
+}
+
+/// Submits with these flags; whatever is wrong with them, no job may come of it.
+#[track_caller]
+fn refuse_submit(flags: &[&str], code: i32, says: &str) {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    let args = [&["submit", "-entry", "sh train.sh"], flags, &[package.arg()]].concat();
+    env.paddlectl(&args).refused(code).says(says);
+    assert!(env.jobs().is_empty(), "a refused submit leaves no job");
+}
+
+#[test]
+fn a_number_of_trainers_that_makes_no_sense_is_refused() {
+    refuse_submit(&["-parallelism", "0"], 1, "parallelism");
+    refuse_submit(&["-parallelism", "-1"], 1, "parallelism");
+    refuse_submit(&["-parallelism", "1000000"], 1, "parallelism");
+    refuse_submit(&["-parallelism", "many"], 2, "parallelism");
+}
+
+#[test]
+fn amounts_that_cannot_be_read_are_refused() {
+    refuse_submit(&["-memory", "1X"], 1, "1X");
+    refuse_submit(&["-cpu", "fast"], 1, "fast");
+    refuse_submit(&["-psmemory", "-5Gi"], 1, "-5Gi");
+}
+
+#[test]
+fn names_that_are_not_allowed_are_refused_with_one_that_is() {
+    refuse_submit(&["-jobname", "my_job"], 1, "my-job");
+    refuse_submit(&["-jobname", &"x".repeat(300)], 1, "63");
+    refuse_submit(&["-jobname", "last"], 1, "last");
+    refuse_submit(&["-jobname", ""], 1, "name");
+}
+
+#[test]
+fn a_card_that_is_not_there_is_refused() {
+    refuse_submit(&["-gpu", "1000"], 1, "GPU");
+}
+
+#[test]
+fn an_unknown_flag_or_command_suggests_the_nearest() {
+    let env = TestEnvironment::new();
+    env.paddlectl(&["submit", "-paralelism", "2", "x"])
+        .refused(2)
+        .says("parallelism");
+    env.paddlectl(&["submitt"]).refused(2).says("submit");
+    assert!(env.processes().is_empty(), "usage errors start no server");
+}
+
+#[test]
+fn a_package_that_cannot_be_used_is_refused() {
+    let env = TestEnvironment::new();
+    let empty = env.package("empty");
+    env.paddlectl(&["submit", "-entry", "sh train.sh", empty.arg()])
+        .refused(1)
+        .says("empty");
+    let other = env.package("other").file("readme.txt", "no program here\n");
+    env.paddlectl(&["submit", "-entry", "python train.py", other.arg()])
+        .refused(1)
+        .says("train.py");
+    env.paddlectl(&["submit", "-entry", "sh train.sh", "./nowhere"])
+        .refused(1)
+        .says("nowhere");
+    assert!(env.jobs().is_empty());
+}
+
+#[test]
+fn a_job_nobody_knows_is_named() {
+    let env = TestEnvironment::new();
+    for command in ["logs", "kill", "describe", "why", "wait", "rerun"] {
+        env.paddlectl(&[command, "ghost"]).refused(1).says("ghost");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_explained() {
+    let env = TestEnvironment::new();
+    let config = env.home().join(".paddle/config");
+    fs::create_dir_all(&config).unwrap();
+    env.paddlectl(&["get", "jobs"]).refused(1).says("director");
+
+    fs::remove_dir(&config).unwrap();
+    let placeholder = "datacenters:\n- name: dc\n  username: [your user name]\n  endpoint: http://x\ncurrent-datacenter: dc\n";
+    fs::write(&config, placeholder).unwrap();
+    env.paddlectl(&["get", "jobs"]).refused(1).says("username");
+
+    fs::write(&config, "datacenters: [\n").unwrap();
+    env.paddlectl(&["get", "jobs"]).refused(1).says("line");
+    assert!(
+        env.processes().is_empty(),
+        "a broken configuration does not start a server instead"
+    );
+    fs::remove_file(&config).unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_exit_code_3() {
+    let env = TestEnvironment::new();
+    let config = env.home().join(".paddle/config");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    // Port 1 of this machine: nothing listens there.
+    let text = "datacenters:\n- name: dc\n  username: me\n  token: t\n  endpoint: 127.0.0.1:1\ncurrent-datacenter: dc\n";
+    fs::write(&config, text).unwrap();
+    env.paddlectl(&["get", "jobs"]).refused(3).says("127.0.0.1:1");
+    fs::remove_file(&config).unwrap();
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_explained() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("skipped: root may write anywhere");
+        return;
+    }
+    let env = TestEnvironment::new();
+    fs::set_permissions(env.home(), fs::Permissions::from_mode(0o500)).unwrap();
+    env.paddlectl(&["get", "jobs"]).refused(1).says("home");
+    fs::set_permissions(env.home(), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_home_that_is_no_folder_is_explained() {
+    let mut env = TestEnvironment::new();
+    let file = env.home().join("file");
+    fs::write(&file, "").unwrap();
+    env.set("PADDLECLOUD_HOME", file.to_str().unwrap());
+    env.paddlectl(&["get", "jobs"]).refused(1).says("file");
+    env.set("PADDLECLOUD_HOME", "/proc/no/such");
+    env.paddlectl(&["get", "jobs"]).refused(1).says("/proc/no/such");
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_named() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    env.submit("absent", &package, &["-entry", "no-such-python train.sh"]);
+    assert_eq!(env.paddlectl(&["wait", "absent"]).code, Some(1));
+    let why = env.paddlectl(&["why", "absent"]).ok().stdout;
+    assert!(why.contains("no-such-python"), "{why}");
+}
+
+#[test]
+fn a_port_that_is_taken_on_all_addresses_is_explained() {
+    let env = TestEnvironment::alone();
+    let listen =
+        "import signal, socket\nlistener = socket.create_server(('0.0.0.0', 7164))\nsignal.pause()\n";
+    let package = env.package("port").file("train.py", listen);
+    let flags = [
+        "-parallelism",
+        "2",
+        "-memory",
+        "64Mi",
+        "-entry",
+        "python3 train.py",
+    ];
+    env.submit("clash", &package, &flags);
+    assert_eq!(env.paddlectl(&["wait", "clash"]).code, Some(1));
+    let why = env.paddlectl(&["why", "clash"]).ok().stdout;
+    assert!(why.contains("7164"), "{why}");
+}
+
+#[test]
+fn a_dry_run_starts_nothing() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    env.paddlectl(&[
+        "submit",
+        "--dry-run",
+        "-jobname",
+        "plan",
+        "-entry",
+        "sh train.sh",
+        package.arg(),
+    ])
+    .ok();
+    assert!(env.jobs().is_empty());
+}

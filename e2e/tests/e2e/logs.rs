@@ -1,0 +1,104 @@
+//! Logs: every byte of every worker, followed to the end.
+
+use e2e::TestEnvironment;
+
+#[test]
+fn following_ends_with_the_job_and_not_before_its_last_byte() {
+    let env = TestEnvironment::new();
+    let lines = 20_000;
+    let package = env.package("job").file(
+        "train.sh",
+        format!("seq {lines}\nprintf 'no newline at the end'\n"),
+    );
+    env.submit("talk", &package, &["-entry", "sh train.sh"]);
+    let (status, followed) = env
+        .start(&["logs", "-f", "--raw", "--role", "trainer", "talk"])
+        .end();
+    assert_eq!(status.code(), Some(0));
+    let numbers: Vec<u32> = followed.iter().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(
+        numbers,
+        (1..=lines).collect::<Vec<u32>>(),
+        "no line lost, none twice, in order"
+    );
+    assert_eq!(followed.last().map(String::as_str), Some("no newline at the end"));
+}
+
+#[test]
+fn a_follower_of_a_failed_job_ends_with_one() {
+    let env = TestEnvironment::new();
+    let package = env.package("job").file("train.sh", "exit 4\n");
+    env.submit("fails", &package, &["-entry", "sh train.sh"]);
+    let (status, lines) = env.start(&["logs", "-f", "fails"]).end();
+    assert_eq!(status.code(), Some(1), "{lines:?}");
+}
+
+#[test]
+fn bytes_that_are_no_text_come_through_unchanged() {
+    let env = TestEnvironment::new();
+    let package = env
+        .package("job")
+        .file("train.sh", "printf '10%%\\r20%%\\r\\377\\376\\000end\\n'\n");
+    env.submit("bytes", &package, &["-entry", "sh train.sh", "-f"]);
+    let output = env
+        .command("paddlectl", &["logs", "--raw", "bytes"])
+        .output()
+        .unwrap();
+    let expected = b"10%\r20%\r\xff\xfe\x00end\n";
+    let found = output
+        .stdout
+        .windows(expected.len())
+        .any(|window| window == expected);
+    assert!(found, "{:?}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn the_last_lines_and_one_workers_lines_can_be_asked_for() {
+    let env = TestEnvironment::new();
+    let package = env
+        .package("job")
+        .file("train.sh", "seq 50 | sed \"s/^/$PADDLE_INIT_TRAINER_ID:/\"\n");
+    env.submit(
+        "many",
+        &package,
+        &["-parallelism", "2", "-entry", "sh train.sh", "-f"],
+    );
+    let workers = env.describe("many")["workers"].clone();
+    let workers = workers.as_array().unwrap();
+    let second = workers
+        .iter()
+        .find(|worker| worker["index"] == 1)
+        .expect("trainer 1");
+    let name = second["name"].as_str().unwrap();
+
+    let log = env
+        .paddlectl(&["logs", "-n", "3", "-w", name, "--raw", "many"])
+        .ok()
+        .stdout;
+    assert_eq!(log, "1:48\n1:49\n1:50\n");
+}
+
+#[test]
+fn lines_of_several_workers_say_whose_they_are() {
+    let env = TestEnvironment::new();
+    let package = env
+        .package("job")
+        .file("train.sh", "echo I am $PADDLE_INIT_TRAINER_ID\n");
+    env.submit(
+        "both",
+        &package,
+        &["-parallelism", "2", "-entry", "sh train.sh", "-f"],
+    );
+    let log = env.logs("both");
+    for index in ["0", "1"] {
+        let said = format!("I am {index}");
+        let line = log
+            .iter()
+            .find(|line| line.ends_with(&said))
+            .expect("each trainer's line");
+        assert!(
+            line.len() > said.len() && line.contains("trainer"),
+            "no prefix: {line}"
+        );
+    }
+}

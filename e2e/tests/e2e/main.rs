@@ -1,0 +1,12 @@
+//! What a user can rely on, one module per theme.
+#![cfg(target_os = "linux")]
+
+mod bad_input;
+mod crash;
+mod endings;
+mod examples;
+mod first_job;
+mod history;
+mod logs;
+mod server;
+mod worker;

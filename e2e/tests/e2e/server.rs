@@ -1,0 +1,69 @@
+//! The embedded server: starts by itself, once, stays private, and leaves jobs running when it stops.
+
+use std::os::unix::fs::PermissionsExt;
+
+use e2e::TestEnvironment;
+
+#[test]
+fn commands_that_race_start_one_server() {
+    let env = TestEnvironment::new();
+    let racing: Vec<_> = (0..6).map(|_| env.start(&["get", "jobs"])).collect();
+    for command in racing {
+        let (status, lines) = command.end();
+        assert_eq!(status.code(), Some(0), "{lines:?}");
+    }
+    let servers = env
+        .processes()
+        .iter()
+        .filter(|process| process.arguments.contains("--embedded"))
+        .count();
+    assert_eq!(servers, 1, "{:#?}", env.processes());
+}
+
+#[test]
+fn the_server_is_private_to_its_user() {
+    let env = TestEnvironment::new();
+    env.paddlectl(&["server", "start"]).ok();
+    let data = env.home().join(".paddle/local");
+    let mode = std::fs::metadata(&data).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700, "the folder of the server is nobody else's");
+}
+
+#[test]
+fn stopping_the_server_leaves_jobs_running_and_the_next_one_adopts_them() {
+    let env = TestEnvironment::new();
+    let package = env
+        .package("job")
+        .file("train.sh", "echo up\nexec tail -f /dev/null\n");
+    env.submit("stays", &package, &["-entry", "sh train.sh"]);
+    env.start(&["logs", "-f", "stays"]).wait_for_line("up");
+    let before = env.server_pid();
+    env.paddlectl(&["server", "stop"]).ok();
+    assert!(!env.workers().is_empty(), "the worker goes on");
+    assert_eq!(env.status("stays"), "Running");
+    assert_ne!(env.server_pid(), before);
+    env.paddlectl(&["kill", "stays"]).ok();
+    env.wait_for_status("stays", "Killed");
+}
+
+#[test]
+fn what_comes_later_says_so() {
+    let env = TestEnvironment::new();
+    for args in [
+        &["ls", "/pfs/local/home"][..],
+        &["cp", "a", "/pfs/local/home/x/a"],
+        &["mkdir", "/pfs/local/home/x"],
+    ] {
+        env.paddlectl(args).refused(1).says("not there yet");
+    }
+}
+
+#[test]
+fn version_and_help_need_no_server() {
+    let env = TestEnvironment::new();
+    env.paddlectl(&["version"]).ok().prints("0.1.0");
+    env.paddlectl(&[]).ok().prints("Subcommands for PFS:");
+    env.run("paddlecloud", &["version"]).ok().prints("0.1.0");
+    assert!(env.processes().is_empty());
+    assert!(!env.home().join(".paddle").exists(), "nothing was written");
+}

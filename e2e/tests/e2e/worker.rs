@@ -1,0 +1,164 @@
+//! What a worker finds: its variables, files, address and view of the file system.
+
+use e2e::TestEnvironment;
+
+/// Whether workers are isolated here; says so where they are not.
+fn isolated(env: &TestEnvironment) -> bool {
+    let status = env.paddlectl(&["server", "status", "-o", "json"]).ok().json();
+    let degraded = status["degraded"].as_array().cloned().unwrap_or_default();
+    if !degraded.is_empty() {
+        eprintln!("skipped: this machine does not permit full isolation: {degraded:?}");
+    }
+    degraded.is_empty()
+}
+
+fn start(env: &TestEnvironment) {
+    env.paddlectl(&["server", "start"]).ok();
+}
+
+#[test]
+fn every_worker_has_an_address_and_a_host_name_that_leads_to_it() {
+    let env = TestEnvironment::new();
+    start(&env);
+    if !isolated(&env) {
+        return;
+    }
+    let program = "import os, socket\nname = socket.gethostname()\n\
+                   print('at', socket.gethostbyname(name), os.environ['POD_IP'], name)\n";
+    let package = env.package("job").file("train.py", program);
+    let flags = [
+        "-parallelism",
+        "2",
+        "-memory",
+        "64Mi",
+        "-entry",
+        "python3 train.py",
+        "-f",
+    ];
+    env.submit("where", &package, &flags);
+    let log = env.paddlectl(&["logs", "--raw", "where"]).ok().stdout;
+    let found: Vec<Vec<&str>> = log
+        .lines()
+        .filter(|line| line.starts_with("at "))
+        .map(|line| line.split(' ').collect())
+        .collect();
+    assert_eq!(found.len(), 2, "{log}");
+    for words in &found {
+        assert_eq!(
+            words[1], words[2],
+            "the host name leads to the worker's own address"
+        );
+    }
+    assert_ne!(found[0][1], found[1][1], "each has its own");
+    assert_ne!(found[0][3], found[1][3]);
+}
+
+#[test]
+fn what_one_worker_writes_to_its_root_no_other_sees() {
+    let env = TestEnvironment::new();
+    start(&env);
+    if !isolated(&env) {
+        return;
+    }
+    let gates = [env.gate("0"), env.gate("1")];
+    let script = "me=$PADDLE_INIT_TRAINER_ID\n[ -e /train.list ] && exit 9\necho $me > /train.list\n\
+                  cat $GATES/$me\necho list of $me: $(cat /train.list)\n";
+    let package = env.package("job").file("train.sh", script);
+    let folder = format!("GATES={}", env.folder("gates").display());
+    env.submit(
+        "lists",
+        &package,
+        &["-parallelism", "2", "-env", &folder, "-entry", "sh train.sh"],
+    );
+    // Both have written when both are at their gates.
+    gates.iter().for_each(|gate| gate.open());
+    env.paddlectl(&["wait", "lists"]).ok();
+    let log = env.paddlectl(&["logs", "--raw", "lists"]).ok().stdout;
+    assert!(
+        log.contains("list of 0: 0\n") && log.contains("list of 1: 1\n"),
+        "{log}"
+    );
+    assert!(
+        !std::path::Path::new("/train.list").exists(),
+        "nothing reached the machine itself"
+    );
+}
+
+#[test]
+fn the_home_is_a_real_folder_under_its_name() {
+    let env = TestEnvironment::new();
+    start(&env);
+    if !isolated(&env) {
+        return;
+    }
+    let script = "cd /pfs/local/home/$PADDLE_CLOUD_USERNAME && echo home $PWD\n\
+                  cd /pfs/local/user/$PADDLE_CLOUD_USERNAME && echo also $PWD\n";
+    let package = env.package("job").file("train.sh", script);
+    env.submit("home", &package, &["-entry", "sh train.sh", "-f"]);
+    let log = env.paddlectl(&["logs", "--raw", "home"]).ok().stdout;
+    assert!(
+        log.contains("home /pfs/local/home/") && log.contains("also /pfs/local/user/"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_workers_own_variables_and_secrets_are_what_was_asked() {
+    let mut env = TestEnvironment::new();
+    env.set("OF_MY_SHELL", "stays at home");
+    let package = env.package("job").file(
+        "train.sh",
+        "echo \"[$GREETING] [$OF_MY_SHELL] [$TRAINING_ROLE]\"\n",
+    );
+    let flags = [
+        "-env",
+        "GREETING=good morning",
+        "-env",
+        "B=2",
+        "-entry",
+        "sh train.sh",
+        "-f",
+    ];
+    env.submit("vars", &package, &flags);
+    env.paddlectl(&["logs", "--raw", "vars"])
+        .ok()
+        .prints("[good morning] [] [TRAINER]\n");
+}
+
+#[test]
+fn files_that_are_ignored_stay_at_home() {
+    let env = TestEnvironment::new();
+    let package = env
+        .package("job")
+        .file("train.sh", "ls\n")
+        .file(".gitignore", "secret\n")
+        .file(".paddleignore", "*.big\n")
+        .file("secret", "x")
+        .file("a.big", "x")
+        .file("b.txt", "x");
+    env.submit("files", &package, &["-entry", "sh train.sh", "-f"]);
+    let log = env.paddlectl(&["logs", "--raw", "files"]).ok().stdout;
+    assert!(log.contains("b.txt\n"), "{log}");
+    assert!(!log.contains("secret") && !log.contains("a.big"), "{log}");
+}
+
+#[test]
+fn a_running_job_keeps_the_files_it_was_submitted_with() {
+    let env = TestEnvironment::new();
+    let gate = env.gate("go");
+    let package = env
+        .package("job")
+        .file("train.sh", "cat $GATE data\n")
+        .file("data", "old\n");
+    env.submit(
+        "keeps",
+        &package,
+        &["-env", &gate.variable("GATE"), "-entry", "sh train.sh"],
+    );
+    let package = package.file("data", "new\n").file("train.sh", "cat data\n");
+    env.submit("other", &package, &["-entry", "sh train.sh", "-f"]);
+    env.paddlectl(&["logs", "--raw", "other"]).ok().prints("new\n");
+    gate.open();
+    env.paddlectl(&["wait", "keeps"]).ok();
+    env.paddlectl(&["logs", "--raw", "keeps"]).ok().prints("old\n");
+}
