@@ -97,7 +97,7 @@ impl Options {
 
     fn add(&mut self, kind: &str) -> Result<()> {
         let variable = match kind {
-            "sim" => ("PADDLECLOUD_SIM_SEEDS", "100000"),
+            "sim" => ("SIMULATOR_SEEDS", "100000"),
             "crash" => ("PADDLECLOUD_CRASH_ROUNDS", "200"),
             other => bail!("there are no tests of kind `{other}`; the kinds are sim and crash"),
         };
@@ -126,10 +126,7 @@ mod tests {
     #[test]
     fn a_kind_becomes_the_variable_its_tests_read() {
         let options = parse(&["--with", "sim", "--with=crash"]).unwrap();
-        let expected = vec![
-            ("PADDLECLOUD_SIM_SEEDS", "100000"),
-            ("PADDLECLOUD_CRASH_ROUNDS", "200"),
-        ];
+        let expected = vec![("SIMULATOR_SEEDS", "100000"), ("PADDLECLOUD_CRASH_ROUNDS", "200")];
         assert_eq!(options.env, expected);
     }
 
