@@ -98,16 +98,40 @@ impl Cluster {
         &self.idle
     }
 
-    pub fn len(&self) -> usize {
-        self.machines.len()
-    }
-
     /// What would be free on a node without a part of what runs there.
     pub fn room_without(&self, node: usize, gone: &Load) -> Room {
         let machine = &self.machines[node];
         let mut used = machine.used;
         used.remove(gone);
         machine.capacity.beside(&used)
+    }
+
+    /// Spreads a job over idle nodes that are too small for it, the least loaded first. Only cards must suffice.
+    pub fn squeeze(&self, shape: &Shape) -> Option<Vec<Share>> {
+        let mut used = vec![Load::default(); self.machines.len()];
+        let mut shares = Vec::new();
+        for (index, part) in shape.parts.iter().enumerate() {
+            let one = Load::of(&part.need, 1);
+            for _ in 0..part.count {
+                let node = self.least_loaded(&used, &part.need)?;
+                used[node].add(&one);
+                shares.push(Share {
+                    part: index,
+                    node,
+                    count: 1,
+                });
+            }
+        }
+        Some(shares)
+    }
+
+    fn least_loaded(&self, used: &[Load], need: &Room) -> Option<usize> {
+        let nodes = self.machines.iter().zip(used).enumerate();
+        let with_cards = nodes.filter(|(_, (machine, used))| machine.capacity.beside(used).gpu >= need.gpu);
+        let by_load = with_cards.min_by_key(|(_, (machine, used))| {
+            used.cpu * 1_000_000 / u128::from(machine.capacity.cpu.max(1))
+        });
+        by_load.map(|(node, _)| node)
     }
 
     /// Turns shares into seats and takes them.
@@ -195,30 +219,48 @@ impl Cluster {
         self.free.set(node, machine.capacity.beside(&machine.used));
     }
 
-    /// The same holding on another inventory: nodes are known by name, what vanished is dropped.
-    pub fn move_to(&self, holding: &Holding, target: &mut Cluster) -> Holding {
-        let by_name: HashMap<&str, usize> = target
+    /// Changes to other nodes; those of the same name keep what runs there, what ran elsewhere is dropped.
+    pub fn replace<'a>(&mut self, inventory: Inventory, holdings: impl Iterator<Item = &'a mut Holding>) {
+        let mut next = Cluster::new(inventory);
+        let by_name: HashMap<&str, usize> = next
             .machines
             .iter()
             .enumerate()
             .map(|(place, machine)| (machine.name.as_str(), place))
             .collect();
-        let place = |node: &usize| by_name.get(self.machines[*node].name.as_str()).copied();
-        let mut moved = Holding::default();
-        for (node, load) in &holding.loads {
-            moved.loads.extend(place(node).map(|node| (node, *load)));
+        let moves: Vec<Option<usize>> = self
+            .machines
+            .iter()
+            .map(|machine| by_name.get(machine.name.as_str()).copied())
+            .collect();
+        for holding in holdings {
+            *holding = next.take_over(holding, &moves);
         }
-        for (node, card) in &holding.cards {
-            moved.cards.extend(place(node).map(|node| (node, *card)));
-        }
-        moved
+        *self = next;
+    }
+
+    fn take_over(&mut self, holding: &Holding, moves: &[Option<usize>]) -> Holding {
+        let mut loads: Vec<(usize, Load)> = holding
+            .loads
+            .iter()
+            .filter_map(|(node, load)| Some((moves[*node]?, *load)))
+            .collect();
+        loads.sort_by_key(|(node, _)| *node);
+        self.take(&loads);
+        let mut cards: Vec<(usize, u32)> = holding
             .cards
-            .retain(|(node, card)| (*card as usize) < target.machines[*node].holders.len());
-        moved.loads.sort_by_key(|(node, _)| *node);
-        for (node, card) in &moved.cards {
-            target.machines[*node].holders[*card as usize] += 1;
-        }
-        target.take(&moved.loads);
-        moved
+            .iter()
+            .filter_map(|(node, card)| Some((moves[*node]?, *card)))
+            .collect();
+        cards.retain(
+            |(node, card)| match self.machines[*node].holders.get_mut(*card as usize) {
+                Some(holders) => {
+                    *holders += 1;
+                    true
+                }
+                None => false,
+            },
+        );
+        Holding { loads, cards }
     }
 }

@@ -1,151 +1,223 @@
-//! Decides which queued job starts when and where: whole jobs, by priority, first in first out.
+//! Decides which queued job starts when and where.
+//!
+//! Whole jobs (all workers or none), each worker on one node, within the user's quota, by priority, first in first
+//! out within one. The first job that does not fit gets a reservation; a later one passes it only if it fits beside
+//! that reservation or is over before it begins. A job that waits for its own user's quota keeps no room from
+//! others, and no later job of that user passes it.
 //!
 //! Values in, values out: it neither starts anything nor asks the clock.
 
+mod accounts;
+mod change;
 mod cluster;
+mod decide;
+mod estimate;
+mod explain;
 mod placing;
+mod queue;
 mod quota;
 mod request;
+mod reservation;
 mod room;
+mod running;
+#[cfg(test)]
+mod tests;
 mod too_big;
 mod tree;
-mod why;
-
-use std::collections::{BTreeMap, HashMap};
+mod words;
 
 use jiff::Timestamp;
 
+pub use explain::{Estimate, Why};
 pub use quota::{Quota, Usage};
 pub use request::{Admission, Inventory, Node, Placement, Policy, Request, Seat};
 pub use too_big::TooBig;
-pub use why::{Estimate, Why};
 
 use crate::names::{JobId, UserName};
-use cluster::{Cluster, Holding};
+use accounts::Accounts;
+use cluster::Cluster;
+use queue::{Fit, Queue};
 use quota::Tally;
+use reservation::{Reservation, Spare};
 use room::Shape;
+use running::{End, Run, Running};
 
 /// The queue, the nodes and what runs on them.
-#[derive(Debug)]
+///
+/// Every call but [`Scheduler::explain`] and [`Scheduler::set_inventory`] costs no more with a longer queue
+/// (beyond a logarithm): see the notes on groups in `queue.rs`.
+#[derive(Debug, Clone)]
 pub struct Scheduler {
     policy: Policy,
     cluster: Cluster,
-    queue: BTreeMap<(i32, u64), Request>,
-    running: HashMap<JobId, (Request, Holding)>,
-    quotas: HashMap<UserName, Quota>,
-    usage: HashMap<UserName, Tally>,
+    queue: Queue,
+    running: Running,
+    accounts: Accounts,
+    /// The running job that has all nodes to itself.
+    alone: Option<JobId>,
+    /// What is kept for the first stuck job, once somebody behind it asked.
+    reservation: Option<Reservation>,
+    spare: Spare,
+    /// Something became free since the last round.
+    grown: bool,
 }
 
 impl Scheduler {
     pub fn new(inventory: Inventory, policy: Policy) -> Self {
+        let cluster = Cluster::new(inventory);
         Scheduler {
             policy,
-            cluster: Cluster::new(inventory),
-            queue: BTreeMap::new(),
-            running: HashMap::new(),
-            quotas: HashMap::new(),
-            usage: HashMap::new(),
+            spare: Spare::new(&cluster),
+            cluster,
+            queue: Queue::default(),
+            running: Running::default(),
+            accounts: Accounts::default(),
+            alone: None,
+            reservation: None,
+            grown: false,
         }
     }
 
     /// Refuses what could not start even if nothing else ran.
+    ///
+    /// Where big jobs run alone, too much cpu or memory is no reason; cards that do not exist and the user's quota
+    /// always are.
     pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
-        let fits = placing::place(self.cluster.idle(), &Shape::of(request)).is_some();
-        if fits || self.policy.oversubscribe_alone {
-            return Ok(());
-        }
-        Err(TooBig {
-            problem: "the job is bigger than all machines together".into(),
-            largest: None,
-        })
+        too_big::check(self, request)
     }
 
     /// Queues a job. The same id again replaces the first; a job that runs is not queued.
     pub fn enqueue(&mut self, request: Request, _now: Timestamp) {
+        if self.running.contains(&request.id) {
+            return;
+        }
         self.withdraw(&request.id);
-        self.queue.insert((-request.priority, request.order), request);
+        let user = self.accounts.id(&request.user);
+        let (cluster, policy) = (&self.cluster, self.policy);
+        self.queue.insert(request, user, &mut self.accounts, |shape| {
+            fit(cluster, policy, shape)
+        });
     }
 
     /// Takes a queued job out. Unknown and running jobs are left alone.
     pub fn withdraw(&mut self, id: &JobId) {
-        self.queue.retain(|_, request| request.id != *id);
-    }
-
-    /// Takes over a job that already runs.
-    pub fn occupy(&mut self, request: Request, placement: Placement, _started: Timestamp) {
-        let holding = self.cluster.adopt(&request, &placement);
-        let used = self.usage.entry(request.user.clone()).or_default();
-        *used = used.plus(Tally::of(&request));
-        self.running.insert(request.id.clone(), (request, holding));
-    }
-
-    /// Gives back what a job held, once its last process is gone.
-    pub fn release(&mut self, id: &JobId, _now: Timestamp) {
-        let Some((request, holding)) = self.running.remove(id) else {
-            return;
-        };
-        self.cluster.give(&holding);
-        let used = self.usage.entry(request.user.clone()).or_default();
-        *used = used.minus(Tally::of(&request));
-    }
-
-    /// The jobs that start now; they count as running from here on.
-    pub fn decide(&mut self, _now: Timestamp) -> Vec<Admission> {
-        let mut admitted = Vec::new();
-        while let Some(first) = self.queue.first_entry() {
-            let shape = Shape::of(first.get());
-            let Some(shares) = placing::place(self.cluster.free(), &shape) else {
-                break;
-            };
-            let request = first.remove();
-            let (placement, holding) = self.cluster.seat(&request, &shape, &shares);
-            let used = self.usage.entry(request.user.clone()).or_default();
-            *used = used.plus(Tally::of(&request));
-            admitted.push(Admission {
-                id: request.id.clone(),
-                placement,
-                note: None,
-            });
-            self.running.insert(request.id.clone(), (request, holding));
+        if let Some(key) = self.queue.key(id) {
+            self.queue.remove(key, &mut self.accounts);
         }
-        admitted
     }
 
-    /// Why a queued job does not run; `None` for a job that is not queued.
-    pub fn explain(&self, id: &JobId, _now: Timestamp) -> Option<Why> {
-        let at = self.queue.values().position(|request| request.id == *id)?;
-        Some(Why {
-            reason: "waits for its turn".into(),
-            ahead: self
-                .queue
-                .values()
-                .take(at.min(10))
-                .map(|r| r.id.clone())
-                .collect(),
-            ahead_total: at,
-            estimate: None,
-            change: None,
-        })
+    /// Takes over a job that already runs, whether or not there is room for it.
+    pub fn occupy(&mut self, request: Request, placement: Placement, started: Timestamp) {
+        self.withdraw(&request.id);
+        self.end(&request.id);
+        let shape = Shape::of(&request);
+        if self.fit(&shape) == Fit::Alone {
+            self.alone = Some(request.id.clone());
+        }
+        let holding = self.cluster.adopt(&request, &placement);
+        self.follow(&holding);
+        let run = Run {
+            user: self.accounts.id(&request.user),
+            id: request.id,
+            asked: Tally::of(&shape),
+            holding,
+        };
+        self.count(run, End::of(started, request.max_runtime));
+        self.forget_reservation();
+    }
+
+    /// Gives back what a job held, once its last process is gone. Other jobs are left alone.
+    pub fn release(&mut self, id: &JobId, _now: Timestamp) {
+        self.end(id);
+    }
+
+    /// The jobs that start now, in the order of the decisions; they count as running from here on.
+    pub fn decide(&mut self, now: Timestamp) -> Vec<Admission> {
+        self.decide_round(now)
+    }
+
+    /// Why a queued job does not run; `None` for a job that is not queued. Ask after [`Scheduler::decide`].
+    pub fn explain(&self, id: &JobId, now: Timestamp) -> Option<Why> {
+        explain::explain(self, id, now)
     }
 
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
-        self.quotas.insert(user, quota);
+        let user = self.accounts.id(&user);
+        self.accounts.get_mut(user).quota = quota;
+        self.queue.account_changed(user, &mut self.accounts);
+        self.forget_reservation();
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
-        self.quotas.get(user).copied().unwrap_or_default()
+        self.accounts
+            .find(user)
+            .map(|account| account.quota)
+            .unwrap_or_default()
     }
 
     /// What the user has running.
     pub fn usage(&self, user: &UserName) -> Usage {
-        self.usage.get(user).copied().unwrap_or_default().usage()
+        let used = self.accounts.find(user).map(|account| account.used);
+        used.unwrap_or_default().usage()
     }
 
+    /// Changes to other nodes. Running jobs stay on the nodes of the same name.
     pub fn set_inventory(&mut self, inventory: Inventory) {
-        let mut cluster = Cluster::new(inventory);
-        for (_, holding) in self.running.values_mut() {
-            *holding = self.cluster.move_to(holding, &mut cluster);
-        }
-        self.cluster = cluster;
+        self.cluster.replace(inventory, self.running.holdings_mut());
+        self.reservation = None;
+        self.spare = Spare::new(&self.cluster);
+        let (cluster, policy) = (&self.cluster, self.policy);
+        self.queue.refit(|shape| fit(cluster, policy, shape));
+        self.grown = true;
     }
+
+    fn fit(&self, shape: &Shape) -> Fit {
+        fit(&self.cluster, self.policy, shape)
+    }
+
+    fn follow(&mut self, holding: &cluster::Holding) {
+        let nodes = holding.loads.iter().map(|(node, _)| *node);
+        self.spare.follow(&self.cluster, nodes);
+    }
+
+    /// Counts a job as running.
+    fn count(&mut self, run: Run, end: End) {
+        let user = run.user;
+        let account = self.accounts.get_mut(user);
+        account.used = account.used.plus(run.asked);
+        self.running.insert(run, end);
+        self.usage_changed(user);
+    }
+
+    fn end(&mut self, id: &JobId) {
+        let Some(run) = self.running.remove(id) else {
+            return;
+        };
+        self.cluster.give(&run.holding);
+        self.follow(&run.holding);
+        let account = self.accounts.get_mut(run.user);
+        account.used = account.used.minus(run.asked);
+        self.usage_changed(run.user);
+        if self.alone.as_ref() == Some(id) {
+            self.alone = None;
+        }
+        self.grown = true;
+    }
+
+    fn usage_changed(&mut self, user: accounts::UserId) {
+        if !self.accounts.get(user).quota.is_unlimited() {
+            self.queue.account_changed(user, &mut self.accounts);
+        }
+    }
+}
+
+/// How a shape relates to all nodes together.
+fn fit(cluster: &Cluster, policy: Policy, shape: &Shape) -> Fit {
+    if placing::place(cluster.idle(), shape).is_some() {
+        return Fit::Beside;
+    }
+    if policy.oversubscribe_alone && cluster.squeeze(shape).is_some() {
+        return Fit::Alone;
+    }
+    Fit::Never
 }

@@ -86,12 +86,12 @@ pub(super) fn loads(parts: &[Part], shares: &[Share]) -> Vec<(usize, Load)> {
     loads
 }
 
-/// How many trainers fit beside the other workers, fewer than asked; the rest of the request stays.
-pub(super) fn most_workers(asked: u32, fits: impl Fn(u32) -> bool) -> Option<u32> {
-    let (mut good, mut bad) = (0, asked);
-    while bad - good > 1 {
+/// The largest number from 1 up to, not including, `bound` that passes; larger numbers are harder to pass.
+pub(super) fn largest_below(bound: u64, passes: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut good, mut bad) = (0, bound);
+    while bad.saturating_sub(good) > 1 {
         let middle = good + (bad - good) / 2;
-        if fits(middle) {
+        if passes(middle) {
             good = middle;
         } else {
             bad = middle;

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Request;
+use super::room::Shape;
 use crate::quantity::{Bytes, Cpu};
 
 /// The most a user may have running at once. `None` means no limit.
@@ -54,18 +54,13 @@ pub(super) struct Limit {
 }
 
 impl Tally {
-    pub fn of(request: &Request) -> Tally {
-        let mut sum = Tally {
-            trainers: u128::from(request.trainers()),
-            ..Tally::default()
-        };
-        for (count, each) in &request.roles {
-            let count = u128::from(*count);
-            sum.cpu += u128::from(each.cpu.as_millis()) * count;
-            sum.memory += u128::from(each.memory.as_u64()) * count;
-            sum.gpu += u128::from(each.gpu) * count;
+    pub fn of(shape: &Shape) -> Tally {
+        Tally {
+            cpu: shape.total.cpu,
+            memory: shape.total.memory,
+            gpu: shape.total.gpu,
+            trainers: u128::from(shape.trainers),
         }
-        sum
     }
 
     pub fn plus(self, other: Tally) -> Tally {

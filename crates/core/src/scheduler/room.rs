@@ -114,6 +114,8 @@ pub(super) struct Shape {
     /// Largest workers first: they are the hardest to place. Roles without workers are left out.
     pub parts: Vec<Part>,
     pub total: Load,
+    /// Workers of the last role; a quota may limit them.
+    pub trainers: u32,
 }
 
 impl Shape {
@@ -134,6 +136,14 @@ impl Shape {
         for part in &parts {
             total.add(&Load::of(&part.need, part.count));
         }
-        Shape { parts, total }
+        Shape {
+            parts,
+            total,
+            trainers: request.trainers(),
+        }
+    }
+    /// How many workers the job has.
+    pub fn workers(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.count)).sum()
     }
 }

@@ -6,7 +6,7 @@
 use super::room::{Load, Room};
 
 /// The room of every node, searchable from left to right.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RoomTree {
     nodes: usize,
     /// Number of leaves: a power of two.

@@ -1,0 +1,182 @@
+//! The smallest change to a waiting job that would start it now.
+//!
+//! Every proposal was tried with the same rules and the same search for a place as a real decision.
+
+use std::borrow::Cow;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Scheduler;
+use super::decide::is_before;
+use super::placing::{largest_below, place};
+use super::queue::{Fit, GroupId, Key, Waiting};
+use super::quota::Tally;
+use super::request::Request;
+use super::reservation::{Reservation, Spare};
+use super::room::Shape;
+use super::running::End;
+use super::too_big::with_trainers;
+use crate::quantity::{Bytes, Cpu};
+
+/// A flag that would start the job, and how much of what it asked for is left, in thousandths.
+struct Proposal {
+    flag: String,
+    kept: u64,
+}
+
+/// A shorter runtime takes nothing from the job if it is short anyway: better than losing half of the workers.
+const KEPT_WITH_SHORTER_RUNTIME: u64 = 500;
+const MINUTE: i64 = 60;
+
+/// `would start now with -parallelism 6`, or `None` when no single flag would do.
+pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<String> {
+    let trial = Trial::new(scheduler, key, now);
+    let request = &scheduler.queue.get(key).request;
+    let proposals = [
+        fewer_trainers(&trial, request),
+        less_memory(&trial, request),
+        less_cpu(&trial, request),
+        shorter(&trial, request),
+    ];
+    let best = proposals.into_iter().flatten().rev().max_by_key(|p| p.kept)?;
+    Some(format!("would start now with `{}`", best.flag))
+}
+
+fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let asked = u64::from(request.trainers());
+    let trainers = largest_below(asked, |trainers| trial.starts(&with_trainers(request, trainers)))?;
+    Some(Proposal {
+        flag: format!("-parallelism {trainers}"),
+        kept: kept(trainers, asked),
+    })
+}
+
+fn less_cpu(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let asked = request.roles.last()?.1.cpu.as_millis();
+    let with = |millis: u64| {
+        let mut smaller = request.clone();
+        smaller.roles.last_mut()?.1.cpu = Cpu::millis(millis);
+        Some(smaller)
+    };
+    let starts = |millis: u64| with(millis).is_some_and(|smaller| trial.starts(&smaller));
+    let millis = largest_multiple(asked, &[1000, 100], starts)?;
+    Some(Proposal {
+        flag: format!("-cpu {}", Cpu::millis(millis)),
+        kept: kept(millis, asked),
+    })
+}
+
+fn less_memory(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let asked = request.roles.last()?.1.memory.as_u64();
+    let with = |bytes: u64| {
+        let mut smaller = request.clone();
+        smaller.roles.last_mut()?.1.memory = Bytes::new(bytes);
+        Some(smaller)
+    };
+    let starts = |bytes: u64| with(bytes).is_some_and(|smaller| trial.starts(&smaller));
+    let bytes = largest_multiple(asked, &[1 << 30, 64 << 20], starts)?;
+    Some(Proposal {
+        flag: format!("-memory {}", Bytes::new(bytes)),
+        kept: kept(bytes, asked),
+    })
+}
+
+/// A runtime that ends before the job ahead could start.
+fn shorter(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let start = trial.kept?.start?;
+    let minutes = start.duration_since(trial.now).as_secs() / MINUTE;
+    let limit = SignedDuration::from_mins(minutes);
+    let is_shorter = request.max_runtime.is_none_or(|asked| limit < asked);
+    let shorter = Request {
+        max_runtime: Some(limit),
+        ..request.clone()
+    };
+    (minutes > 0 && is_shorter && trial.starts(&shorter)).then(|| Proposal {
+        flag: format!("-max-runtime {}", hours_and_minutes(minutes)),
+        kept: KEPT_WITH_SHORTER_RUNTIME,
+    })
+}
+
+fn hours_and_minutes(minutes: i64) -> String {
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes}m"),
+        (hours, 0) => format!("{hours}h"),
+        (hours, minutes) => format!("{hours}h{minutes}m"),
+    }
+}
+
+/// The largest multiple of the first unit for which one passes, else of the next.
+fn largest_multiple(asked: u64, units: &[u64], passes: impl Fn(u64) -> bool) -> Option<u64> {
+    units.iter().find_map(|unit| {
+        let bound = asked.div_ceil(*unit);
+        Some(largest_below(bound, |count| passes(count * unit))? * unit)
+    })
+}
+
+fn kept(left: u64, asked: u64) -> u64 {
+    u64::try_from(u128::from(left) * 1000 / u128::from(asked.max(1))).unwrap_or(1000)
+}
+
+/// The state in which changed requests are tried in place of a waiting job.
+struct Trial<'a> {
+    scheduler: &'a Scheduler,
+    key: Key,
+    waiting: &'a Waiting,
+    ahead: Option<(Key, GroupId)>,
+    kept: Option<Reservation>,
+    spare: Cow<'a, Spare>,
+    now: Timestamp,
+}
+
+impl<'a> Trial<'a> {
+    fn new(scheduler: &'a Scheduler, key: Key, now: Timestamp) -> Trial<'a> {
+        let ahead = scheduler.queue.first_stuck().filter(|(ahead, _)| *ahead < key);
+        let known = scheduler
+            .reservation
+            .filter(|kept| ahead.is_some_and(|(ahead, _)| ahead == kept.key));
+        let mut spare = Cow::Borrowed(&scheduler.spare);
+        let kept = match (ahead, known) {
+            (Some(ahead), None) => Some(scheduler.reservation_for(ahead, spare.to_mut(), now)),
+            (_, known) => known,
+        };
+        Trial {
+            scheduler,
+            key,
+            waiting: scheduler.queue.get(key),
+            ahead,
+            kept,
+            spare,
+            now,
+        }
+    }
+
+    /// Whether the changed request would start in the next round of decisions.
+    fn starts(&self, changed: &Request) -> bool {
+        let shape = Shape::of(changed);
+        let asked = Tally::of(&shape);
+        let has_place = || match (self.ahead, self.kept) {
+            (Some(ahead), Some(kept)) => {
+                self.scheduler.leaves_quota(ahead, self.waiting.user, asked)
+                    && self.fits_behind(&kept, changed, &shape)
+            }
+            _ => place(self.scheduler.cluster.free(), &shape).is_some(),
+        };
+        self.scheduler.alone.is_none()
+            && self.quota_lets(asked)
+            && self.scheduler.fit(&shape) == Fit::Beside
+            && has_place()
+    }
+
+    fn quota_lets(&self, asked: Tally) -> bool {
+        let account = self.scheduler.accounts.get(self.waiting.user);
+        let is_held = account.hold.is_some_and(|hold| hold < self.key);
+        !is_held && account.quota.allows(account.used, asked)
+    }
+
+    fn fits_behind(&self, kept: &Reservation, changed: &Request, shape: &Shape) -> bool {
+        if is_before(End::of(self.now, changed.max_runtime), kept.start) {
+            return place(self.scheduler.cluster.free(), shape).is_some();
+        }
+        !kept.everything && place(self.spare.tree(), shape).is_some()
+    }
+}

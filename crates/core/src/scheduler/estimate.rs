@@ -1,0 +1,209 @@
+//! When a waiting job's turn comes: the queue played forward.
+//!
+//! Jobs ahead start in order and nobody passes anybody; jobs usually end early, so the real start is mostly earlier.
+//! There is no estimate where it hangs on a job without an end, or where playing forward would take too long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::Scheduler;
+use super::accounts::{Account, UserId};
+use super::explain::Estimate;
+use super::placing::{loads, may_fit, place};
+use super::queue::{Fit, Group, Key, Waiting};
+use super::quota::Tally;
+use super::room::{Load, Shape};
+use super::running::{End, Run, after};
+use super::tree::RoomTree;
+
+const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urgent comes";
+
+/// How many workers may be placed and jobs ended before giving up; a few milliseconds.
+const EFFORT: u64 = 20_000;
+
+pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Estimate> {
+    let waiting = scheduler.queue.get(key);
+    let mut play = Play::new(scheduler, waiting.user, now);
+    for (key, ahead) in scheduler.queue.before(key) {
+        play.spend(1)?;
+        if counts(scheduler, key, ahead) {
+            play.start(ahead)?;
+        }
+    }
+    let at = play.start(waiting)?;
+    let basis = BASIS.to_owned();
+    Some(Estimate { at, basis })
+}
+
+/// Jobs that wait for their own user's quota, or for ever, keep nothing from others.
+fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
+    let group = scheduler.queue.group(ahead.group);
+    let account = scheduler.accounts.get(ahead.user);
+    let is_held = account.hold.is_some_and(|hold| hold <= key);
+    group.fit != Fit::Never && account.could_ever(group.asked) && !is_held
+}
+
+/// The future, one start or end at a time.
+struct Play<'a, Ends: Iterator<Item = (End, &'a Run)>> {
+    scheduler: &'a Scheduler,
+    user: UserId,
+    used: Tally,
+    now: Timestamp,
+    tree: RoomTree,
+    /// What running jobs gave back and what started jobs took, by node.
+    gone: HashMap<usize, Load>,
+    taken: HashMap<usize, Load>,
+    ends: Peekable<Ends>,
+    started: BTreeMap<(Timestamp, u64), Started>,
+    /// The job that started last has all nodes to itself.
+    is_alone: bool,
+    effort: u64,
+}
+
+/// A job that started while playing.
+struct Started {
+    loads: Vec<(usize, Load)>,
+    user: UserId,
+    asked: Tally,
+}
+
+impl<'a> Play<'a, Box<dyn Iterator<Item = (End, &'a Run)> + 'a>> {
+    fn new(scheduler: &'a Scheduler, user: UserId, now: Timestamp) -> Self {
+        let ends: Box<dyn Iterator<Item = (End, &'a Run)>> = Box::new(scheduler.running.by_end());
+        Play {
+            scheduler,
+            user,
+            used: scheduler.accounts.get(user).used,
+            now,
+            tree: scheduler.cluster.free().clone(),
+            gone: HashMap::new(),
+            taken: HashMap::new(),
+            ends: ends.peekable(),
+            started: BTreeMap::new(),
+            is_alone: scheduler.alone.is_some(),
+            effort: 0,
+        }
+    }
+}
+
+impl<'a, Ends: Iterator<Item = (End, &'a Run)>> Play<'a, Ends> {
+    /// Waits until the job fits, starts it, and says when that is.
+    fn start(&mut self, waiting: &Waiting) -> Option<Timestamp> {
+        let group = self.scheduler.queue.group(waiting.group);
+        let runs_alone = group.fit != Fit::Beside;
+        if self.is_alone || runs_alone {
+            self.end_all()?;
+        }
+        self.is_alone = runs_alone;
+        if runs_alone {
+            self.remember(waiting, group, Vec::new());
+            return Some(self.now);
+        }
+        let shape = Arc::clone(&group.shape);
+        loop {
+            if let Some(loads) = self.find_place(waiting.user, group, &shape)? {
+                self.change(&loads, Load::add);
+                self.remember(waiting, group, loads);
+                return Some(self.now);
+            }
+            self.end_next()?;
+        }
+    }
+
+    fn find_place(
+        &mut self,
+        user: UserId,
+        group: &Group,
+        shape: &Shape,
+    ) -> Option<Option<Vec<(usize, Load)>>> {
+        self.spend(1)?;
+        let account: &Account = self.scheduler.accounts.get(user);
+        if user == self.user && !account.quota.allows(self.used, group.asked) {
+            return Some(None);
+        }
+        if !may_fit(&self.tree, shape) {
+            return Some(None);
+        }
+        self.spend(shape.workers())?;
+        Some(place(&self.tree, shape).map(|shares| loads(&shape.parts, &shares)))
+    }
+
+    fn remember(&mut self, waiting: &Waiting, group: &Group, loads: Vec<(usize, Load)>) {
+        let user = waiting.user;
+        let asked = group.asked;
+        if user == self.user {
+            self.used = self.used.plus(asked);
+        }
+        let end = group
+            .max_runtime
+            .map_or(Timestamp::MAX, |limit| after(self.now, limit));
+        let key = (end, self.effort);
+        self.started.insert(key, Started { loads, user, asked });
+    }
+
+    /// Lets the next job end; `None` when nobody knows when that is.
+    fn end_next(&mut self) -> Option<()> {
+        let running = self.ends.peek().and_then(|(end, _)| match end {
+            End::By(end) => Some(*end),
+            End::Unknown { .. } => None,
+        });
+        let started = self.started.first_key_value().map(|((end, _), _)| *end);
+        let started = started.filter(|end| *end < Timestamp::MAX);
+        let next = [running, started].into_iter().flatten().min()?;
+        self.now = self.now.max(next);
+        if running == Some(next) {
+            let (_, run) = self.ends.next()?;
+            self.give_back(run.user, run.asked);
+            self.release(&run.holding.loads);
+        } else {
+            let (_, job) = self.started.pop_first()?;
+            self.give_back(job.user, job.asked);
+            self.change(&job.loads, Load::remove);
+        }
+        Some(())
+    }
+
+    fn end_all(&mut self) -> Option<()> {
+        while self.ends.peek().is_some() || !self.started.is_empty() {
+            self.spend(1)?;
+            self.end_next()?;
+        }
+        Some(())
+    }
+
+    fn give_back(&mut self, user: UserId, asked: Tally) {
+        if user == self.user {
+            self.used = self.used.minus(asked);
+        }
+    }
+
+    fn release(&mut self, loads: &[(usize, Load)]) {
+        for (node, load) in loads {
+            self.gone.entry(*node).or_default().add(load);
+            self.refresh(*node);
+        }
+    }
+
+    fn change(&mut self, loads: &[(usize, Load)], how: fn(&mut Load, &Load)) {
+        for (node, load) in loads {
+            how(self.taken.entry(*node).or_default(), load);
+            self.refresh(*node);
+        }
+    }
+
+    fn refresh(&mut self, node: usize) {
+        let nothing = Load::default();
+        let gone = self.gone.get(&node).unwrap_or(&nothing);
+        let taken = self.taken.get(&node).unwrap_or(&nothing);
+        let room = self.scheduler.cluster.room_without(node, gone).beside(taken);
+        self.tree.set(node, room);
+    }
+
+    fn spend(&mut self, effort: u64) -> Option<()> {
+        self.effort += effort;
+        (self.effort <= EFFORT).then_some(())
+    }
+}

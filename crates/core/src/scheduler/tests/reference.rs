@@ -1,0 +1,253 @@
+//! The same rules written down as plainly as possible: lists, loops, no memory between rounds.
+//!
+//! Slow on purpose. Where it and the scheduler differ, one of them is wrong.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::names::{JobId, UserName};
+use crate::scheduler::{Inventory, Quota, Request};
+
+/// Free room of a node: cpu, memory, cards.
+pub type Free = [u64; 3];
+
+/// A job with the node of each worker.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub request: Request,
+    pub nodes: Vec<usize>,
+    pub started: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct Reference {
+    pub nodes: Vec<Free>,
+    pub waiting: Vec<Request>,
+    /// In the order of their starts.
+    pub running: Vec<Run>,
+    pub quotas: HashMap<UserName, Quota>,
+    pub oversubscribe_alone: bool,
+}
+
+/// What is kept for the first job that does not fit.
+struct Kept {
+    request: Request,
+    start: Option<Timestamp>,
+    /// What is left of each node when it starts; `None` when it takes everything.
+    beside: Option<Vec<Free>>,
+}
+
+/// What one worker of each role takes.
+fn needs(request: &Request) -> Vec<Free> {
+    let need = |(count, each): &(u32, crate::spec::Resources)| {
+        let need = [each.cpu.as_millis(), each.memory.as_u64(), u64::from(each.gpu)];
+        std::iter::repeat_n(need, *count as usize)
+    };
+    request.roles.iter().flat_map(need).collect()
+}
+
+fn asked(request: &Request) -> [u64; 4] {
+    let mut sum = [0, 0, 0, u64::from(request.roles.last().unwrap().0)];
+    for need in needs(request) {
+        (0..3).for_each(|kind| sum[kind] += need[kind]);
+    }
+    sum
+}
+
+fn take(free: &mut [Free], request: &Request, nodes: &[usize]) {
+    for (need, node) in needs(request).iter().zip(nodes) {
+        (0..3).for_each(|kind| free[*node][kind] = free[*node][kind].saturating_sub(need[kind]));
+    }
+}
+
+fn holds(free: &Free, need: &Free) -> bool {
+    (0..3).all(|kind| free[kind] >= need[kind])
+}
+
+impl Reference {
+    pub fn new(inventory: &Inventory, oversubscribe_alone: bool) -> Reference {
+        let room = |node: &crate::scheduler::Node| {
+            [node.cpu.as_millis(), node.memory.as_u64(), u64::from(node.gpus)]
+        };
+        Reference {
+            nodes: inventory.nodes.iter().map(room).collect(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            quotas: HashMap::new(),
+            oversubscribe_alone,
+        }
+    }
+
+    /// What is free beside these jobs.
+    pub fn free_beside<'a>(&self, runs: impl IntoIterator<Item = &'a Run>) -> Vec<Free> {
+        let mut free = self.nodes.clone();
+        for run in runs {
+            take(&mut free, &run.request, &run.nodes);
+        }
+        free
+    }
+
+    /// First fit, largest workers first, nodes with fewer cards first.
+    pub fn place(&self, free: &[Free], request: &Request) -> Option<Vec<usize>> {
+        let needs = needs(request);
+        let mut workers: Vec<usize> = (0..needs.len()).collect();
+        workers.sort_by_key(|worker| Reverse((needs[*worker][2], needs[*worker][0], needs[*worker][1])));
+        let mut order: Vec<usize> = (0..free.len()).collect();
+        order.sort_by_key(|node| self.nodes[*node][2]);
+        let mut free = free.to_vec();
+        let mut nodes = vec![0; needs.len()];
+        for worker in workers {
+            let need = &needs[worker];
+            nodes[worker] = order.iter().copied().find(|node| holds(&free[*node], need))?;
+            (0..3).for_each(|kind| free[nodes[worker]][kind] -= need[kind]);
+        }
+        Some(nodes)
+    }
+
+    pub fn fits_idle(&self, request: &Request) -> bool {
+        self.place(&self.nodes, request).is_some()
+    }
+
+    fn runs_alone(&self, request: &Request) -> bool {
+        self.oversubscribe_alone && !self.fits_idle(request)
+    }
+
+    pub fn used(&self, user: &UserName) -> [u64; 4] {
+        let mut sum = [0; 4];
+        for run in self.running.iter().filter(|run| run.request.user == *user) {
+            let asked = asked(&run.request);
+            (0..4).for_each(|kind| sum[kind] += asked[kind]);
+        }
+        sum
+    }
+
+    pub fn within_quota(&self, user: &UserName, taken: &[[u64; 4]]) -> bool {
+        let quota = self.quotas.get(user).copied().unwrap_or_default();
+        let limits = [
+            quota.cpu.map(|cpu| cpu.as_millis()),
+            quota.memory.map(|memory| memory.as_u64()),
+            quota.gpu.map(u64::from),
+            quota.parallelism.map(u64::from),
+        ];
+        let asked = taken.last().unwrap();
+        (0..4).all(|kind| {
+            let sum = taken.iter().map(|taken| taken[kind]).sum::<u64>();
+            asked[kind] == 0 || limits[kind].is_none_or(|limit| sum <= limit)
+        })
+    }
+
+    fn waits_for_quota(&self, request: &Request) -> bool {
+        let asked = asked(request);
+        self.within_quota(&request.user, &[asked])
+            && !self.within_quota(&request.user, &[self.used(&request.user), asked])
+    }
+
+    /// One round over the whole queue. Returns who started where.
+    pub fn decide(&mut self, now: Timestamp) -> Vec<(JobId, Vec<usize>)> {
+        let mut admitted = Vec::new();
+        let mut kept: Option<Kept> = None;
+        self.waiting.sort_by_key(|request| (Reverse(request.priority), request.order));
+        for request in self.waiting.clone() {
+            if self.running.iter().any(|run| self.runs_alone(&run.request)) {
+                break;
+            }
+            if !self.fits_idle(&request) && !self.oversubscribe_alone {
+                continue;
+            }
+            if !self.quota_lets(&request) {
+                continue;
+            }
+            let nodes = match &mut kept {
+                None => self.start_first(&request),
+                Some(kept) => self.start_behind(kept, &request, now),
+            };
+            match nodes {
+                Some(nodes) => {
+                    admitted.push((request.id.clone(), nodes.clone()));
+                    self.waiting.retain(|waiting| waiting.id != request.id);
+                    let started = now;
+                    self.running.push(Run { request, nodes, started });
+                }
+                None if kept.is_none() => kept = Some(self.keep(request, now)),
+                None => {}
+            }
+        }
+        admitted
+    }
+
+    fn quota_lets(&self, request: &Request) -> bool {
+        let used = self.used(&request.user);
+        let key = (Reverse(request.priority), request.order);
+        let earlier = self
+            .waiting
+            .iter()
+            .filter(|other| other.user == request.user && (Reverse(other.priority), other.order) < key);
+        let held = earlier.into_iter().any(|other| self.waits_for_quota(other));
+        !held && self.within_quota(&request.user, &[used, asked(request)])
+    }
+
+    fn start_first(&self, request: &Request) -> Option<Vec<usize>> {
+        if self.runs_alone(request) {
+            let workers = needs(request).len();
+            return self.running.is_empty().then(|| vec![0; workers]);
+        }
+        self.place(&self.free_beside(&self.running), request)
+    }
+
+    fn start_behind(&self, kept: &mut Kept, request: &Request, now: Timestamp) -> Option<Vec<usize>> {
+        let taken = [self.used(&request.user), asked(&kept.request), asked(request)];
+        let takes_quota = kept.request.user == request.user && !self.within_quota(&request.user, &taken);
+        if self.runs_alone(request) || takes_quota {
+            return None;
+        }
+        let free = self.free_beside(&self.running);
+        let end = request.max_runtime.map(|limit| now + limit);
+        if end.zip(kept.start).is_some_and(|(end, start)| end <= start) {
+            return self.place(&free, request);
+        }
+        let beside = kept.beside.as_mut()?;
+        let least = |(a, b): (&Free, &Free)| [a[0].min(b[0]), a[1].min(b[1]), a[2].min(b[2])];
+        let spare: Vec<Free> = free.iter().zip(beside.iter()).map(least).collect();
+        let nodes = self.place(&spare, request)?;
+        take(beside, request, &nodes);
+        Some(nodes)
+    }
+
+    fn keep(&self, request: Request, now: Timestamp) -> Kept {
+        let (start, gone) = self.start_of(&request, now).unwrap();
+        let left = self.by_end().into_iter().skip(gone);
+        let mut free = self.free_beside(left);
+        let beside = (!self.runs_alone(&request)).then(|| {
+            let nodes = self.place(&free, &request).unwrap();
+            take(&mut free, &request, &nodes);
+            free
+        });
+        Kept { request, start, beside }
+    }
+
+    fn by_end(&self) -> Vec<&Run> {
+        let mut runs: Vec<&Run> = self.running.iter().collect();
+        runs.sort_by_key(|run| match run.request.max_runtime {
+            Some(limit) => (0, run.started + limit),
+            None => (1, run.started),
+        });
+        runs
+    }
+
+    /// When a job that does not fit now could start, and how many must be gone by then.
+    pub fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, usize)> {
+        let runs = self.by_end();
+        (1..=runs.len()).find_map(|gone| {
+            let free = self.free_beside(runs[gone..].iter().copied());
+            let fits = match self.runs_alone(request) {
+                true => gone == runs.len(),
+                false => self.place(&free, request).is_some(),
+            };
+            let last = &runs[gone - 1];
+            let end = last.request.max_runtime.map(|limit| (last.started + limit).max(now));
+            fits.then_some((end, gone))
+        })
+    }
+}
