@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 mod background;
+mod disk;
 mod environment;
 mod gate;
 mod leftovers;
@@ -14,6 +15,7 @@ mod ran;
 mod wait;
 
 pub use background::Background;
+pub use disk::Disk;
 pub use environment::TestEnvironment;
 pub use gate::Gate;
 pub use package::Package;

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod crash;
+mod disk;
 mod endings;
 mod examples;
 mod first_job;

@@ -1,0 +1,46 @@
+//! A small disk of its own, full or read-only at a test's will. Needs root, as mounting does.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use rustix::process::geteuid;
+
+/// A file system in memory, gone when dropped. Stop what uses it first.
+#[derive(Debug)]
+pub struct Disk {
+    at: PathBuf,
+}
+
+impl Disk {
+    /// Mounts an empty disk of so many bytes; `None`, with a line that says so, when not root.
+    pub fn mount(at: &Path, bytes: u64) -> Option<Self> {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can mount a disk");
+            return None;
+        }
+        std::fs::create_dir_all(at).expect("a folder to mount on");
+        let options = CString::new(format!("size={bytes},mode=700")).expect("no zero byte inside");
+        mount(
+            "paddlecloud-e2e",
+            at,
+            "tmpfs",
+            MountFlags::empty(),
+            Some(options.as_c_str()),
+        )
+        .expect("root can mount");
+        Some(Self { at: at.to_owned() })
+    }
+
+    pub fn make_read_only(&self) {
+        mount_remount(&self.at, MountFlags::RDONLY, c"").expect("an idle disk can become read-only");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = unmount(&self.at, UnmountFlags::DETACH) {
+            eprintln!("cannot unmount {}: {error}", self.at.display());
+        }
+    }
+}

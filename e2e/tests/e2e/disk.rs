@@ -1,0 +1,46 @@
+//! Disks that are full or read-only: said in one sentence, nothing lost, and work goes on where it can.
+
+use e2e::{Disk, TestEnvironment};
+
+const MEGABYTE: u64 = 1 << 20;
+
+#[test]
+fn a_package_that_does_not_fit_the_disk_is_refused_and_the_next_one_runs() {
+    let env = TestEnvironment::new();
+    let Some(_disk) = Disk::mount(&env.home().join(".paddle"), 24 * MEGABYTE) else {
+        return;
+    };
+    let big = env
+        .package("big")
+        .file("train.sh", "echo big\n")
+        .file("data", vec![7; 64 << 20]);
+    let submit = [
+        "submit",
+        "-jobname",
+        "big",
+        "-pservers",
+        "0",
+        "-entry",
+        "sh train.sh",
+    ];
+    env.paddlectl(&[&submit[..], &[big.arg()]].concat())
+        .refused(1)
+        .says("space");
+    assert!(env.jobs().is_empty(), "what was refused left no job");
+
+    let small = env.package("small").file("train.sh", "echo small\n");
+    env.submit("small", &small, &["-entry", "sh train.sh", "-f"]);
+    env.paddlectl(&["logs", "--raw", "small"]).ok().prints("small\n");
+    env.paddlectl(&["server", "stop"]).ok();
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_explained() {
+    let env = TestEnvironment::new();
+    let Some(disk) = Disk::mount(&env.home().join(".paddle"), MEGABYTE) else {
+        return;
+    };
+    disk.make_read_only();
+    env.paddlectl(&["get", "jobs"]).refused(1).says(".paddle");
+    assert!(env.processes().is_empty(), "no server runs");
+}
