@@ -1,0 +1,42 @@
+//! How fast logs go in and come out.
+
+use std::time::Instant;
+
+use e2e::TestEnvironment;
+
+use crate::Row;
+use crate::process::cost;
+
+const LINES: usize = 1_000_000;
+const WORKERS: usize = 2;
+
+pub fn measure(env: &TestEnvironment) -> Vec<Row> {
+    // 100 bytes with the newline: a usual line of a training log.
+    let line = "x".repeat(99);
+    let package = env
+        .package("talk")
+        .file("train.sh", format!("yes {line} | head -n {LINES}\n"));
+    let workers = WORKERS.to_string();
+    let begun = Instant::now();
+    env.submit(
+        "talk",
+        &package,
+        &["-parallelism", &workers, "-cpu", "1", "-entry", "sh train.sh"],
+    );
+    env.paddlectl(&["wait", "talk"]).ok();
+    let written = begun.elapsed();
+
+    let megabytes = (LINES * WORKERS * 100) as f64 / 1e6;
+    let read = cost(&mut env.command("paddlectl", &["logs", "talk"]));
+    let rate = |seconds: f64| format!("{:.0} MB/s", megabytes / seconds);
+    let lines = (LINES * WORKERS) as f64 / read.wall.as_secs_f64() / 1e6;
+    let merged = format!("{}, {lines:.1} M lines/s", rate(read.wall.as_secs_f64()));
+    vec![
+        Row::new(
+            format!("{megabytes:.0} MB printed by {WORKERS} workers"),
+            rate(written.as_secs_f64()),
+            "",
+        ),
+        Row::new(format!("{megabytes:.0} MB read back, merged"), merged, ""),
+    ]
+}

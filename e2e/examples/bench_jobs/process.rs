@@ -1,0 +1,95 @@
+//! What a process costs: time, memory, cpu.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One run of a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    pub wall: Duration,
+    pub cpu: Duration,
+    /// The most memory it had at once.
+    pub peak_kib: i64,
+}
+
+/// Runs a command to its end, its output thrown away.
+#[expect(clippy::zombie_processes, reason = "`reap` waits for it")]
+pub fn cost(command: &mut Command) -> Cost {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let begun = Instant::now();
+    let child = command.spawn().expect("the program was built");
+    let usage = reap(child.id());
+    let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    Cost {
+        wall: begun.elapsed(),
+        cpu,
+        peak_kib: usage.ru_maxrss,
+    }
+}
+
+/// The run in the middle of several, by wall time.
+pub fn median(runs: usize, mut run: impl FnMut() -> Cost) -> Cost {
+    let mut costs: Vec<Cost> = (0..runs).map(|_| run()).collect();
+    costs.sort_by_key(|cost| cost.wall);
+    costs[costs.len() / 2]
+}
+
+/// Waits for a child and takes its usage, which the standard library does not give.
+fn reap(pid: u32) -> libc::rusage {
+    let pid = libc::pid_t::try_from(pid).expect("a pid is small");
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    let mut status = 0;
+    // SAFETY: both pointers lead to memory of the right type that lives through the call.
+    let ended = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
+    assert_eq!(ended, pid, "our own child can be waited for");
+    // SAFETY: wait4 returned the child's pid, so it has filled the structure in.
+    unsafe { usage.assume_init() }
+}
+
+fn seconds(time: libc::timeval) -> Duration {
+    let whole = u64::try_from(time.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(whole) + Duration::from_micros(micros)
+}
+
+/// Memory that a running process has now.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .expect("a process has memory");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .expect("a number of kB")
+}
+
+/// Cpu time a running process has used so far.
+pub fn cpu_used(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let fields = stat
+        .rsplit_once(") ")
+        .expect("the name ends with a parenthesis")
+        .1;
+    let ticks = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum::<u64>();
+    Duration::from_millis(ticks * 10)
+}
+
+pub fn megabytes(kib: u64) -> String {
+    format!("{:.1} MB", kib as f64 / 1024.0)
+}
+
+pub fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
