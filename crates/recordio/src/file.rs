@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, Limits, LoadError};
-use crate::damage::{DamageReport, LostRecords, Policy};
+use crate::damage::{DamageReport, LostRange, LostRecords, Policy};
 use crate::error::{IndexFault, ReadError};
 use crate::fault::Fault;
 use crate::index::Index;
@@ -231,13 +231,13 @@ impl<S: ReadAt> RecordFile<S> {
     }
 
     /// The account of chunk `n`, which failed to load into `chunk`.
-    pub(crate) fn lost_chunk(&self, chunk: &Chunk, n: usize, fault: Fault) -> crate::damage::LostRange {
+    pub(crate) fn lost_chunk(&self, chunk: &Chunk, n: usize, fault: Fault) -> LostRange {
         let info = &self.index().chunks()[n];
         let records = match self.inner.index_is_stored {
             true => LostRecords::Known(info.header.records.into()),
-            false => loss::in_chunk(&info.header, chunk, &fault),
+            false => loss::in_chunk(&info.header, chunk, &fault, &self.inner.options.limits),
         };
-        crate::damage::LostRange {
+        LostRange {
             bytes: info.bytes(),
             records,
             fault,

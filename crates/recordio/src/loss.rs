@@ -8,11 +8,14 @@ use crate::layout::{HEADER_LEN, Header, Layout, RawHeader};
 use crate::snappy;
 
 /// Records in a chunk whose place is sure (its neighbours agree) but whose contents are not.
-pub(crate) fn in_chunk(header: &Header, chunk: &Chunk, fault: &Fault) -> LostRecords {
+pub(crate) fn in_chunk(header: &Header, chunk: &Chunk, fault: &Fault, limits: &Limits) -> LostRecords {
     let claimed = LostRecords::Known(header.records.into());
     match fault {
-        // The payload is what was written, so it can be counted.
-        Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => count(chunk.records().payload()),
+        // The payload is what was written, so it can be counted, unless it is the compressor that is wrong.
+        Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => match count(chunk.records().payload()) {
+            LostRecords::Unknown => in_payload(header.checksum, header.records, chunk.stored(), limits),
+            counted => counted,
+        },
         Fault::Checksum { .. } if is_consistent(header, chunk.stored()) => claimed,
         Fault::Checksum { .. } => LostRecords::Unknown,
         _ => claimed,
@@ -41,22 +44,24 @@ pub(crate) fn in_gap(lost: &[u8], layout: Option<Layout>, limits: &Limits) -> Lo
     let Some((header, payload)) = lost.split_first_chunk::<HEADER_LEN>() else {
         return LostRecords::Unknown;
     };
-    let counts = layouts
-        .iter()
-        .map(|l| in_damaged_chunk(&RawHeader::split(header, *l), payload, limits));
+    let counts = layouts.iter().map(|layout| {
+        let raw = RawHeader::split(header, *layout);
+        in_payload(raw.checksum, raw.records, payload, limits)
+    });
     counts
         .into_iter()
         .find(|c| *c != LostRecords::Unknown)
         .unwrap_or(LostRecords::Unknown)
 }
 
-fn in_damaged_chunk(raw: &RawHeader, payload: &[u8], limits: &Limits) -> LostRecords {
+/// Records in a payload, given what its header says and no trust in the rest of it.
+fn in_payload(checksum: u32, records: u32, payload: &[u8], limits: &Limits) -> LostRecords {
     if payload.is_empty() {
         return LostRecords::Unknown;
     }
     let plain = count(payload);
-    if crc32fast::hash(payload) != raw.checksum {
-        let claimed = LostRecords::Known(raw.records.into());
+    if crc32fast::hash(payload) != checksum {
+        let claimed = LostRecords::Known(records.into());
         return if plain == claimed {
             claimed
         } else {
@@ -68,15 +73,15 @@ fn in_damaged_chunk(raw: &RawHeader, payload: &[u8], limits: &Limits) -> LostRec
     }
     let opens = |compressor| {
         let header = Header {
-            checksum: raw.checksum,
+            checksum,
             compressor,
             stored_len: payload.len() as u32,
-            records: raw.records,
+            records,
         };
         Opener::default().open(&header, payload, limits).is_ok()
     };
     match Compressor::ALL.into_iter().any(opens) {
-        true => LostRecords::Known(raw.records.into()),
+        true => LostRecords::Known(records.into()),
         false => LostRecords::Unknown,
     }
 }

@@ -295,7 +295,7 @@ mod tests {
     fn a_chunk_takes_records_up_to_its_size() {
         assert_eq!(chunk_records(10, &[5, 5, 1, 9, 1]), [2, 2, 1]);
         assert_eq!(chunk_records(10, &[4, 11, 4, 4]), [1, 1, 2]);
-        assert_eq!(chunk_records(0, &[1, 1, 0, 0, 1]), [1, 3, 1]);
+        assert_eq!(chunk_records(0, &[1, 1, 0, 0, 1]), [1, 1, 2, 1]);
         assert_eq!(chunk_records(10, &[]), [0u32; 0]);
     }
 

@@ -1,0 +1,14 @@
+//! Tests of the format through its public face.
+
+mod atomicity;
+mod damage;
+mod embedded;
+mod indexed;
+mod original;
+mod parallel;
+mod proptest_damage;
+mod random_access;
+mod ranges;
+mod samples;
+mod shrinking;
+mod vectors;
