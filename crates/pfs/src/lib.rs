@@ -11,6 +11,7 @@ mod links;
 mod order;
 pub mod pack;
 pub mod package;
+mod path;
 mod relpath;
 pub mod root;
 #[cfg(test)]
@@ -20,5 +21,6 @@ pub use self::digest::{Digest, DigestSyntaxError};
 pub use self::entry::{Entry, LinkTarget, LinkTargetError, Mtime, Node};
 pub use self::links::LinkOutside;
 pub use self::order::OrderError;
+pub use self::path::{Access, AccessError, Caller, HomeOwner, PfsPath, PfsPathError, Place, Role, Space};
 pub use self::relpath::{RelPath, RelPathError};
 pub use self::root::{Existing, Root, RootError};

@@ -116,7 +116,8 @@ impl Root {
 
     fn list_if_there(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
         match self.list(folder) {
-            Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(Vec::new()),
+            Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(Vec::new()),
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
             other => other,
         }
     }

@@ -3,9 +3,9 @@
 //! The kernel does the walk (`openat2`). Where it lacks the call the path is walked name by name and
 //! no symbolic link is followed at all: safe, only less convenient.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::relpath::RelPath;
@@ -50,7 +50,7 @@ impl Resolver {
         let flags = flags | OFlags::CLOEXEC;
         match self {
             Self::Openat2 => by_kernel(root, path, flags, mode, follow),
-            Self::Walk => by_walk(root, path, flags, mode),
+            Self::Walk => by_walk(root, path, flags, mode, follow),
         }
     }
 }
@@ -81,20 +81,35 @@ fn by_kernel(
     Err(last)
 }
 
-fn by_walk(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+fn by_walk(
+    root: BorrowedFd<'_>,
+    path: &RelPath,
+    flags: OFlags,
+    mode: Mode,
+    follow: Follow,
+) -> Result<OwnedFd, Errno> {
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Some((parent, name)) = path.split_last() else {
         return rustix::fs::openat(root, ".", flags, mode);
     };
     let mut here: Option<OwnedFd> = None;
     for part in parent.parts() {
-        let at = here.as_ref().map_or(root, |fd| std::os::fd::AsFd::as_fd(fd));
-        here = Some(
-            rustix::fs::openat(at, part, folder, Mode::empty()).map_err(|errno| link_or(at, part, errno))?,
-        );
+        let at = here.as_ref().map_or(root, AsFd::as_fd);
+        let next = rustix::fs::openat(at, part, folder, Mode::empty());
+        here = Some(next.map_err(|errno| link_or(at, part, errno))?);
     }
-    let at = here.as_ref().map_or(root, |fd| std::os::fd::AsFd::as_fd(fd));
-    rustix::fs::openat(at, name, flags | OFlags::NOFOLLOW, mode).map_err(|errno| link_or(at, name, errno))
+    let at = here.as_ref().map_or(root, AsFd::as_fd);
+    let fd = rustix::fs::openat(at, name, flags | OFlags::NOFOLLOW, mode)
+        .map_err(|errno| link_or(at, name, errno))?;
+    // Opened by path only, a link opens as itself; that is wanted only where links are not followed.
+    if follow != Follow::Parents && is_link(&fd)? {
+        return Err(Errno::LOOP);
+    }
+    Ok(fd)
+}
+
+fn is_link(fd: &OwnedFd) -> Result<bool, Errno> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == FileType::Symlink)
 }
 
 /// `O_DIRECTORY` on a link says "not a folder"; tell it as what it is.

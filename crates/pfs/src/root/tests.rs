@@ -1,1 +1,427 @@
 //! Nothing gets out of a root: not by text, not by links, not by links swapped meanwhile.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::relpath::RelPathError;
+use crate::testing::{leftovers, picture, plant, rel, scratch};
+
+const SECRET: &str = "another user's secret";
+
+/// `inside/` is the root; `outside/` must never be read or changed.
+fn confined() -> (TempDir, [Root; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    plant(
+        folder.path(),
+        &[
+            ("inside/own", "own"),
+            ("inside/dir/file", "own"),
+            ("outside/secret", SECRET),
+        ],
+    );
+    let root = Root::open(folder.path().join("inside"))
+        .unwrap()
+        .with_durability(Durability::Relaxed);
+    (folder, [root.clone(), root.walking()])
+}
+
+fn read(root: &Root, path: &RelPath) -> Result<String, RootError> {
+    let (mut file, _) = root.open_file(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .map_err(|error| RootError::io("read", path, error))?;
+    Ok(text)
+}
+
+#[test]
+fn links_that_lead_out_lead_nowhere() {
+    let (folder, roots) = confined();
+    let inside = folder.path().join("inside");
+    symlink("../outside", inside.join("up")).unwrap();
+    symlink(folder.path().join("outside"), inside.join("absolute")).unwrap();
+    symlink("/proc/self/root", inside.join("magic")).unwrap();
+    symlink("../outside/secret", inside.join("file")).unwrap();
+    let before = picture(&folder.path().join("outside"));
+    for root in &roots {
+        for path in ["up/secret", "absolute/secret", "file", "magic/etc/passwd"] {
+            let path = rel(path);
+            assert!(read(root, &path).is_err(), "{path}");
+            assert!(root.stat(&path).is_err(), "{path}");
+            assert!(
+                root.copy_file(&path, root, &rel("copy"), Existing::Replace)
+                    .is_err(),
+                "{path}"
+            );
+        }
+        for path in ["up/new", "absolute/new", "magic/tmp/new"] {
+            let path = rel(path);
+            assert!(root.write_file(&path, b"x", Existing::Replace).is_err(), "{path}");
+            assert!(root.make_dirs(&path).is_err(), "{path}");
+            assert!(
+                root.remove(&path).is_err() && root.remove_all(&path).is_err(),
+                "{path}"
+            );
+            assert!(
+                root.rename(&rel("own"), &path, Existing::Replace).is_err(),
+                "{path}"
+            );
+            assert!(root.make_link(&path, &"x".parse().unwrap()).is_err(), "{path}");
+        }
+        assert!(root.list(&rel("up")).is_err());
+        assert!(root.descend(&rel("up")).is_err());
+    }
+    assert_eq!(picture(&folder.path().join("outside")), before);
+}
+
+#[test]
+fn links_that_stay_inside_are_followed_for_reading() {
+    let (folder, [root, _]) = confined();
+    plant(
+        &folder.path().join("inside"),
+        &[("near -> dir/file", ""), ("dir/back -> ../own", "")],
+    );
+    assert_eq!(read(&root, &rel("near")).unwrap(), "own");
+    assert_eq!(read(&root, &rel("dir/back")).unwrap(), "own");
+    assert!(root.stat(&rel("near")).unwrap().is_file());
+    assert!(matches!(
+        root.stat_link(&rel("near")).unwrap().kind,
+        Kind::Symlink(_)
+    ));
+    assert!(matches!(
+        root.open_file_no_links(&rel("near")),
+        Err(RootError::ThroughLink(_))
+    ));
+}
+
+#[test]
+fn removing_and_replacing_a_link_spares_what_it_points_to() {
+    let (folder, roots) = confined();
+    for root in &roots {
+        plant(
+            &folder.path().join("inside"),
+            &[("l -> dir", ""), ("m -> own", "")],
+        );
+        root.remove_all(&rel("l")).unwrap();
+        root.write_file(&rel("m"), b"new", Existing::Replace).unwrap();
+        assert_eq!(read(root, &rel("m")).unwrap(), "new");
+        assert_eq!(read(root, &rel("own")).unwrap(), "own");
+        assert_eq!(read(root, &rel("dir/file")).unwrap(), "own");
+        root.remove(&rel("m")).unwrap();
+    }
+}
+
+#[test]
+fn pipes_do_not_block_a_reader() {
+    let (folder, roots) = confined();
+    let pipe = folder.path().join("inside/pipe");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for root in &roots {
+        assert!(matches!(
+            root.open_file(&rel("pipe")),
+            Err(RootError::NotAFile(_))
+        ));
+    }
+}
+
+/// Ends the other thread even when this one fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Somebody swaps a folder for a link to the outside as fast as he can; no operation is ever led astray.
+#[test]
+fn a_link_swapped_in_meanwhile_leads_nowhere() {
+    const ROUNDS: usize = 1500;
+    let (folder, roots) = confined();
+    let inside = folder.path().join("inside");
+    symlink("../outside", inside.join("trap")).unwrap();
+    let before = picture(&folder.path().join("outside"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            let cwd = rustix::fs::CWD;
+            while !stop.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                // Fails while the attacked side has just moved the folder; then it is tried again.
+                let _ = rustix::fs::renameat_with(cwd, inside.join("dir"), cwd, inside.join("trap"), flags);
+                std::thread::yield_now();
+            }
+        });
+        for round in 0..ROUNDS {
+            let root = &roots[round % 2];
+            if let Ok(text) = read(root, &rel("dir/secret")) {
+                panic!("read {text}");
+            }
+            let _ = root.write_file(&rel("dir/new"), b"x", Existing::Replace);
+            let _ = root.make_dirs(&rel("dir/sub/deeper"));
+            let _ = root.rename(&rel("dir/new"), &rel("dir/newer"), Existing::Keep);
+            let _ = root.remove(&rel("dir/newer"));
+            let _ = root.copy_all(&rel("dir"), root, &rel("copy"), Existing::Replace);
+            let _ = root.remove_all(&rel("dir/sub"));
+            for entry in root.walk(&rel("dir")).flatten() {
+                assert_ne!(entry.path, rel("dir/secret"));
+            }
+            assert!(read(root, &rel("copy/secret")).is_err());
+        }
+    });
+    assert_eq!(picture(&folder.path().join("outside")), before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Random paths over a tree full of traps: what is read is always the root's own.
+    #[test]
+    fn random_paths_never_reach_the_outside(
+        parts in proptest::collection::vec("(dir|own|up|abs|loop|here|deep|secret|outside|inside|%2e%2e|\u{2025})", 1..7),
+    ) {
+        let (folder, roots) = confined();
+        let inside = folder.path().join("inside");
+        let traps = [("up -> ..", ""), ("loop -> loop", ""), ("here -> .", ""), ("dir/up -> ../..", ""), ("deep/up -> ../here/../..", "")];
+        plant(&inside, &traps);
+        symlink(folder.path(), inside.join("abs")).unwrap();
+        let path = rel(&parts.join("/"));
+        for root in &roots {
+            prop_assert!(read(root, &path).map_or(true, |text| text != SECRET));
+            let _ = root.write_file(&path, b"overwritten", Existing::Replace);
+            let _ = root.remove_all(&path);
+        }
+        prop_assert_eq!(fs::read_to_string(folder.path().join("outside/secret")).unwrap(), SECRET);
+        prop_assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
+
+#[test]
+fn a_staged_file_is_seen_whole_or_not_at_all() {
+    let (folder, root) = scratch();
+    let mut staged = root.stage_file(FileAttributes::default()).unwrap();
+    staged.write_all(b"half").unwrap();
+    assert!(
+        root.list(&RelPath::root()).unwrap().is_empty(),
+        "staging is hidden"
+    );
+    assert!(!root.exists(&rel("a")).unwrap());
+    staged.publish(&rel("a"), Existing::Keep).unwrap();
+    assert_eq!(leftovers(folder.path()), ["a"]);
+
+    let mut dropped = root.stage_file(FileAttributes::default()).unwrap();
+    dropped.write_all(b"never").unwrap();
+    drop(dropped);
+    assert_eq!(leftovers(folder.path()), ["a"]);
+}
+
+/// A reader that reopens the name again and again sees one whole version or the other.
+#[test]
+fn readers_see_the_old_file_or_the_new_one() {
+    let (_folder, root) = scratch();
+    let versions = ["a".repeat(100_000), "b".repeat(50_000)];
+    root.write_file(&rel("f"), versions[0].as_bytes(), Existing::Replace)
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..300 {
+                root.write_file(&rel("f"), versions[round % 2].as_bytes(), Existing::Replace)
+                    .unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            let text = read(&root, &rel("f")).unwrap();
+            assert!(versions.contains(&text), "{} bytes", text.len());
+        }
+    });
+}
+
+#[test]
+fn of_two_writers_that_keep_what_is_there_one_wins() {
+    let (folder, root) = scratch();
+    let won = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| root.write_file(&rel("f"), b"x", Existing::Keep).is_ok()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .filter(|won| *won)
+            .count()
+    });
+    assert_eq!(won, 1);
+    assert_eq!(leftovers(folder.path()), ["f"]);
+}
+
+#[test]
+fn attributes_are_kept() {
+    let (_folder, root) = scratch();
+    let mtime = Mtime::new(1_234_567, 890);
+    let staged = root
+        .stage_file(FileAttributes {
+            executable: true,
+            mtime: Some(mtime),
+        })
+        .unwrap();
+    staged.publish(&rel("f"), Existing::Keep).unwrap();
+    root.copy_file(&rel("f"), &root, &rel("g"), Existing::Keep)
+        .unwrap();
+    for name in ["f", "g"] {
+        let meta = root.stat(&rel(name)).unwrap();
+        assert!(meta.executable && meta.mtime == mtime, "{name}: {meta:?}");
+    }
+}
+
+#[test]
+fn errors_tell_what_is_the_matter() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("d/f", "x"), ("f", "")]);
+    assert!(matches!(root.stat(&rel("no")), Err(RootError::NotFound(_))));
+    assert!(matches!(root.list(&rel("f")), Err(RootError::NotAFolder(_))));
+    assert!(matches!(root.stat(&rel("f/x")), Err(RootError::NotAFolder(_))));
+    assert!(matches!(root.open_file(&rel("d")), Err(RootError::IsAFolder(_))));
+    assert!(matches!(root.remove(&rel("d")), Err(RootError::NotEmpty(_))));
+    assert!(matches!(
+        root.write_file(&rel("d"), b"", Existing::Replace),
+        Err(RootError::IsAFolder(_))
+    ));
+    assert!(matches!(
+        root.write_file(&rel("no/f"), b"", Existing::Replace),
+        Err(RootError::NotFound(_))
+    ));
+    assert!(matches!(
+        root.rename(&rel("d"), &rel("d/e"), Existing::Keep),
+        Err(RootError::IntoItself { .. })
+    ));
+    assert!(matches!(
+        root.rename(&rel("d"), &rel("f"), Existing::Keep),
+        Err(RootError::Exists(_))
+    ));
+    assert!(matches!(
+        root.copy_all(&rel("d"), &root, &rel("d/e"), Existing::Keep),
+        Err(RootError::IntoItself { .. })
+    ));
+    assert!(matches!(
+        root.remove_all(&RelPath::root()),
+        Err(RootError::IsAFolder(_))
+    ));
+}
+
+#[test]
+fn trees_are_listed_measured_copied_moved_and_removed() {
+    let (folder, root) = scratch();
+    plant(
+        folder.path(),
+        &[
+            ("t/a/x", "123"),
+            ("t/a.b", "45"),
+            ("t/z -> a/x", ""),
+            ("t/empty/", ""),
+        ],
+    );
+    let listed: Vec<String> = root
+        .walk(&rel("t"))
+        .map(|entry| entry.unwrap().path.to_string())
+        .collect();
+    assert_eq!(listed, ["t/a", "t/a/x", "t/a.b", "t/empty", "t/z"]);
+    assert_eq!(
+        root.usage(&rel("t")).unwrap(),
+        Usage {
+            bytes: 5,
+            files: 3,
+            folders: 2
+        }
+    );
+
+    let copied = root
+        .copy_all(&rel("t"), &root, &rel("u/v"), Existing::Keep)
+        .unwrap();
+    assert_eq!(copied, Copied { bytes: 5, files: 3 });
+    assert_eq!(
+        picture(&folder.path().join("u/v/a")),
+        picture(&folder.path().join("t/a"))
+    );
+
+    root.rename(&rel("u/v"), &rel("w"), Existing::Keep).unwrap();
+    assert_eq!(root.usage(&rel("w")).unwrap().files, 3);
+    root.remove_all(&rel("w")).unwrap();
+    root.remove_all(&rel("u")).unwrap();
+    root.remove_all(&rel("t")).unwrap();
+    assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn patterns_are_expanded_inside() {
+    let (folder, root) = scratch();
+    plant(
+        folder.path(),
+        &[
+            ("d/a.rio", ""),
+            ("d/b.rio", ""),
+            ("d/c.txt", ""),
+            ("d/.hid.rio", ""),
+            ("d/s/e.rio", ""),
+        ],
+    );
+    plant(folder.path(), &[("out -> /etc", ""), ("[x]", "")]);
+    let found = |pattern: &str| -> Vec<String> {
+        let pattern = GlobPattern::parse(pattern).unwrap();
+        root.glob(&pattern)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.path.to_string())
+            .collect()
+    };
+    assert_eq!(found("d/*.rio"), ["d/a.rio", "d/b.rio"]);
+    assert_eq!(found("d/.*.rio"), ["d/.hid.rio"]);
+    assert_eq!(found("d/**/*.rio"), ["d/a.rio", "d/b.rio", "d/s/e.rio"]);
+    assert_eq!(found("d/{a,c}.*"), ["d/a.rio", "d/c.txt"]);
+    assert_eq!(found("*/[ab].rio"), ["d/a.rio", "d/b.rio"]);
+    assert_eq!(found("d/c.txt"), ["d/c.txt"]);
+    assert_eq!(found("out/*"), Vec::<String>::new());
+    assert_eq!(found("no/*"), Vec::<String>::new());
+    for bad in ["../*", "d/../*", "*/../x", "/etc/*"] {
+        assert!(GlobPattern::parse(bad).is_err(), "{bad}");
+    }
+    assert!(GlobPattern::parse("a[").is_err());
+}
+
+#[test]
+fn a_tree_as_deep_as_a_path_can_name_works_and_one_deeper_is_told() {
+    let (folder, root) = scratch();
+    let deepest = rel(&["d"; 2048].join("/"));
+    assert_eq!(deepest.as_bytes().len(), RelPath::MAX_LEN);
+    root.make_dirs(&deepest).unwrap();
+    assert_eq!(
+        root.walk(&RelPath::root()).map(|entry| entry.unwrap()).count(),
+        2048
+    );
+    assert!(matches!(deepest.child(b"x"), Err(RelPathError::TooLong(_))));
+    root.remove_all(&rel("d")).unwrap();
+    assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+}
+
+/// A job can make a tree deeper than any path; it must still be possible to get rid of it.
+#[test]
+fn a_tree_deeper_than_any_path_can_be_removed() {
+    let (folder, root) = scratch();
+    root.make_dirs(&rel("top")).unwrap();
+    let mut here = root.open_dir(&rel("top")).unwrap();
+    for _ in 0..5000 {
+        rustix::fs::mkdirat(&here, "d", Mode::from_raw_mode(0o755)).unwrap();
+        here = rustix::fs::openat(&here, "d", FOLDER | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    }
+    drop(here);
+    assert!(root.usage(&rel("top")).is_err(), "too deep to be named");
+    root.remove_all(&rel("top")).unwrap();
+    assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+}

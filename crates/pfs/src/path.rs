@@ -1,0 +1,339 @@
+//! Paths as people write them (`/pfs/<datacenter>/home/<user>/…`) and who may use which.
+//!
+//! The text only chooses a space and a path inside it; that nothing leaves the space is seen to by `Root`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::escape::Escaped;
+use crate::relpath::{RelPath, RelPathError};
+use crate::root::STAGING;
+
+/// A path of the file service.
+///
+/// `home` and `user` name the same place. `/pfs/public` is the public space of the current datacenter, so a
+/// datacenter cannot be called `public`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PfsPath {
+    datacenter: Option<String>,
+    place: Place,
+    trailing_slash: bool,
+}
+
+/// A part of the file service that is confined for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    Home(HomeOwner),
+    Public,
+}
+
+/// The user a home belongs to: any name that can be a folder's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HomeOwner(String);
+
+/// A space and a path in it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub space: Space,
+    pub path: RelPath,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    pub user: &'a str,
+    /// The datacenter whose files are served here.
+    pub datacenter: &'a str,
+    pub role: Role,
+}
+
+/// What a caller is beside a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    #[default]
+    User,
+    /// May write to the public space.
+    Administrator,
+}
+
+/// What a caller wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Text that is no path of the file service.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PfsPathError {
+    #[error("`{0}` does not start with `/pfs/`")]
+    NotPfs(String),
+    #[error(
+        "`{0}` is neither in a home (`/pfs/<datacenter>/home/<user>/`) nor public (`/pfs/<datacenter>/public/`)"
+    )]
+    NoSpace(String),
+    #[error(transparent)]
+    Path(#[from] RelPathError),
+}
+
+/// Why a caller does not get to a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// The same answer whether it exists or not.
+    #[error("`{0}` does not exist")]
+    NotFound(PfsPath),
+    #[error("`{0}` is public: it can be read, and written by administrators only")]
+    ReadOnly(PfsPath),
+}
+
+impl PfsPath {
+    /// Reads a path. `//` and `/./` mean nothing; `..` is refused; nothing is decoded.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PfsPathError> {
+        let shown = || Escaped(&bytes[..bytes.len().min(200)]).to_string();
+        let mut parts = bytes
+            .split(|byte| *byte == b'/')
+            .filter(|part| !matches!(*part, b"" | b"."));
+        if !bytes.starts_with(b"/") || parts.next() != Some(b"pfs") {
+            return Err(PfsPathError::NotPfs(shown()));
+        }
+        let no_space = || PfsPathError::NoSpace(shown());
+        let (datacenter, space) = match parts.next().ok_or_else(no_space)? {
+            b"public" => (None, Space::Public),
+            datacenter => {
+                let space = match parts.next() {
+                    Some(b"public") => Space::Public,
+                    Some(b"home" | b"user") => Space::Home(owner(parts.next()).ok_or_else(no_space)?),
+                    _ => return Err(no_space()),
+                };
+                (
+                    Some(String::from_utf8(datacenter.to_vec()).map_err(|_| no_space())?),
+                    space,
+                )
+            }
+        };
+        let path = RelPath::from_bytes(&parts.collect::<Vec<_>>().join(&b'/'))?;
+        let trailing_slash = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
+        Ok(Self {
+            datacenter,
+            place: Place { space, path },
+            trailing_slash,
+        })
+    }
+
+    /// The datacenter the path names; `/pfs/public` names none.
+    pub fn datacenter(&self) -> Option<&str> {
+        self.datacenter.as_deref()
+    }
+
+    /// Space and path, not yet checked against anyone's rights.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether it was written with a slash at its end, which some commands give a meaning.
+    pub fn has_trailing_slash(&self) -> bool {
+        self.trailing_slash
+    }
+
+    /// Lets the caller through to the place, or says what he is told instead.
+    pub fn admit(&self, caller: &Caller<'_>, access: Access) -> Result<&Place, AccessError> {
+        let not_found = || AccessError::NotFound(self.clone());
+        if self.datacenter().is_some_and(|named| named != caller.datacenter) {
+            return Err(not_found());
+        }
+        if self.place.path.parts().next() == Some(STAGING.as_bytes()) {
+            return Err(not_found());
+        }
+        match &self.place.space {
+            Space::Home(owner) if owner.as_str() == caller.user => Ok(&self.place),
+            Space::Home(_) => Err(not_found()),
+            Space::Public if access == Access::Read || caller.role == Role::Administrator => Ok(&self.place),
+            Space::Public => Err(AccessError::ReadOnly(self.clone())),
+        }
+    }
+}
+
+fn owner(part: Option<&[u8]>) -> Option<HomeOwner> {
+    std::str::from_utf8(part?).ok()?.parse().ok()
+}
+
+impl FromStr for PfsPath {
+    type Err = PfsPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::from_bytes(text.as_bytes())
+    }
+}
+
+impl fmt::Display for PfsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("/pfs")?;
+        if let Some(datacenter) = &self.datacenter {
+            write!(f, "/{datacenter}")?;
+        }
+        write!(f, "/{}", self.place.space)?;
+        if !self.place.path.is_root() {
+            write!(f, "/{}", self.place.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Space {
+    /// The folder of the space below the storage root.
+    pub fn folder(&self) -> RelPath {
+        match self {
+            Self::Public => RelPath::from_bytes(b"public"),
+            Self::Home(owner) => RelPath::from_bytes(format!("home/{}", owner.0).as_bytes()),
+        }
+        .expect("an owner's name is a plain name")
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Public => f.write_str("public"),
+            Self::Home(owner) => write!(f, "home/{}", Escaped(owner.0.as_bytes())),
+        }
+    }
+}
+
+impl HomeOwner {
+    /// The user's name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HomeOwner {
+    type Err = RelPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        RelPath::root().child(text.as_bytes())?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ANN: Caller<'static> = Caller {
+        user: "ann",
+        datacenter: "dc1",
+        role: Role::User,
+    };
+
+    fn place(text: &str, access: Access) -> Result<String, AccessError> {
+        let path: PfsPath = text.parse().unwrap();
+        path.admit(&ANN, access)
+            .map(|place| format!("{} {}", place.space, place.path))
+    }
+
+    #[test]
+    fn home_and_user_are_the_same_place() {
+        for text in [
+            "/pfs/dc1/home/ann/a/b",
+            "/pfs/dc1/user/ann/a/b",
+            "//pfs//dc1/./home/ann/a//b/",
+        ] {
+            assert_eq!(place(text, Access::Write).unwrap(), "home/ann a/b");
+        }
+        assert_eq!(place("/pfs/dc1/home/ann", Access::Write).unwrap(), "home/ann .");
+    }
+
+    #[test]
+    fn public_is_read_by_all_and_written_by_administrators() {
+        for text in ["/pfs/dc1/public/x", "/pfs/public/x"] {
+            assert_eq!(place(text, Access::Read).unwrap(), "public x");
+            assert!(matches!(
+                place(text, Access::Write),
+                Err(AccessError::ReadOnly(_))
+            ));
+            let path: PfsPath = text.parse().unwrap();
+            let admin = Caller {
+                role: Role::Administrator,
+                ..ANN
+            };
+            assert!(path.admit(&admin, Access::Write).is_ok());
+        }
+    }
+
+    #[test]
+    fn everything_else_is_not_found() {
+        for text in [
+            "/pfs/dc1/home/bob/x",
+            "/pfs/dc2/home/ann/x",
+            "/pfs/dc1/home/ann/.pfs-staging/x",
+            "/pfs/dc2/public",
+        ] {
+            assert!(
+                matches!(place(text, Access::Read), Err(AccessError::NotFound(_))),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_path_is_refused() {
+        for text in ["", "pfs/dc1/home/ann", "/etc/passwd", "/pfsx/dc1/public"] {
+            assert!(
+                matches!(text.parse::<PfsPath>(), Err(PfsPathError::NotPfs(_))),
+                "{text}"
+            );
+        }
+        for text in [
+            "/pfs",
+            "/pfs/",
+            "/pfs/dc1",
+            "/pfs/dc1/home",
+            "/pfs/dc1/etc/x",
+            "/pfs/dc1/home/..",
+        ] {
+            assert!(
+                matches!(text.parse::<PfsPath>(), Err(PfsPathError::NoSpace(_))),
+                "{text}"
+            );
+        }
+        for text in [
+            "/pfs/dc1/home/ann/../bob",
+            "/pfs/dc1/public/..",
+            "/pfs/dc1/home/ann/a\0b",
+        ] {
+            assert!(
+                matches!(text.parse::<PfsPath>(), Err(PfsPathError::Path(_))),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_trailing_slash_is_remembered() {
+        let slash = |text: &str| text.parse::<PfsPath>().unwrap().has_trailing_slash();
+        assert!(slash("/pfs/dc1/home/ann/a/") && !slash("/pfs/dc1/home/ann/a"));
+    }
+
+    #[test]
+    fn shown_as_people_write_it() {
+        let show = |text: &str| text.parse::<PfsPath>().unwrap().to_string();
+        assert_eq!(show("/pfs/dc1/user/ann//a/"), "/pfs/dc1/home/ann/a");
+        assert_eq!(show("/pfs/public/"), "/pfs/public");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_text_only_the_own_home_and_public_are_reached(
+            tail in "(/|\\.|\\.\\.|%2e|%2f|a|ann|bob|home|user|public|pfs|dc1|dc2|\\x00|\u{2024}|\u{ff0f}){0,14}",
+        ) {
+            let Ok(path) = format!("/pfs/{tail}").parse::<PfsPath>() else { return Ok(()) };
+            if let Ok(place) = path.admit(&ANN, Access::Read) {
+                let folder = place.space.folder().to_string();
+                prop_assert!(folder == "home/ann" || folder == "public");
+                prop_assert!(place.path.parts().all(|part| part != b".." && !part.contains(&b'/')));
+            }
+        }
+    }
+}
