@@ -246,6 +246,9 @@ pub struct WhyView {
     pub ahead_total: usize,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub estimate: Option<Timestamp>,
+    /// What the estimate rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate_basis: Option<String>,
     /// The smallest change that would start it now.
     pub change: Option<String>,
     /// For a failed job: the first worker that failed, its end in words, its last lines.

@@ -1,1 +1,47 @@
-//! The programs paddlectl and paddlecloud.
+//! The programs `paddlectl` and `paddlecloud`: reads the command line, talks to a server, shows what it says.
+//!
+//! Decides nothing about jobs; that is the server's. Only `printer` writes to stdout, and only data.
+
+mod args;
+mod commands;
+mod compat;
+mod config;
+#[cfg(target_os = "linux")]
+mod embedded;
+mod error;
+mod help;
+mod job_table;
+mod log_view;
+mod messages;
+mod package;
+mod printer;
+mod private_file;
+mod program_check;
+mod session;
+mod submission;
+mod time_text;
+mod tokens;
+mod world;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use self::world::World;
+
+/// Runs the client as `program_name` with the arguments after it.
+pub fn main(program_name: &str, args: Vec<OsString>) -> ExitCode {
+    ExitCode::from(run(program_name, args, &mut World::of_this_process()))
+}
+
+/// Runs one command line in `world` and returns its exit code: 0 done, 1 refused or failed, 2 usage, 3 never reached.
+pub fn run(program_name: &str, args: Vec<OsString>, world: &mut World) -> u8 {
+    let result = match args::parse(program_name, args) {
+        Ok(cli) => commands::run(program_name, cli, world),
+        Err(error) => Err(error),
+    };
+    let flushed = world.out.flush();
+    match result.and_then(|code| flushed.map(|()| code)) {
+        Ok(code) => code,
+        Err(error) => error::report(program_name, &error, world),
+    }
+}

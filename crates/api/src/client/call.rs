@@ -48,7 +48,11 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn new(method: Method, target: String) -> Call {
-        let replay = if method == Method::POST { Replay::Never } else { Replay::Safe };
+        let replay = if method == Method::POST {
+            Replay::Never
+        } else {
+            Replay::Safe
+        };
         Call {
             method,
             target,
@@ -172,9 +176,9 @@ impl Client {
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
                 Ok(Err(error)) => {
-                    return Err(Attempt::Lost(self.broken(format!(
-                        "closed the connection before it replied: {error}"
-                    ))));
+                    return Err(Attempt::Lost(
+                        self.broken(format!("closed the connection before it replied: {error}")),
+                    ));
                 }
                 Err(_) => {
                     let problem = format!("did not reply within {} s", limit.as_secs());
@@ -227,11 +231,19 @@ impl Client {
         let headers = request.headers_mut();
         let plain = |text: String| HeaderValue::try_from(text).ok();
         headers.extend(plain(self.endpoint.authority()).map(|host| (HOST, host)));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("paddlectl/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("paddlectl/", env!("CARGO_PKG_VERSION"))),
+        );
         if call.json.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(mut token) = self.state().token.as_ref().and_then(|token| plain(format!("Token {token}"))) {
+        if let Some(mut token) = self
+            .state()
+            .token
+            .as_ref()
+            .and_then(|token| plain(format!("Token {token}")))
+        {
             token.set_sensitive(true);
             headers.insert(AUTHORIZATION, token);
         }
@@ -260,10 +272,12 @@ impl Client {
         }
         let bytes = self.whole(response).await?;
         self.keep(channel.sender);
-        Err(Attempt::Final(match serde_json::from_slice::<ErrorBody>(&bytes) {
-            Ok(body) => ClientError::Refused(body),
-            Err(_) => self.strange(status, &bytes),
-        }))
+        Err(Attempt::Final(
+            match serde_json::from_slice::<ErrorBody>(&bytes) {
+                Ok(body) => ClientError::Refused(body),
+                Err(_) => self.strange(status, &bytes),
+            },
+        ))
     }
 
     /// A reply of some other program: a proxy, an old server, a wrong address.
@@ -273,8 +287,14 @@ impl Client {
         }
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(2000)]);
         let line: String = text.lines().next().unwrap_or("").chars().take(120).collect();
-        let said = if line.trim().is_empty() { String::new() } else { format!(": {}", line.trim()) };
-        self.broken(format!("replied {status} and is perhaps not a PaddleCloud server{said}"))
+        let said = if line.trim().is_empty() {
+            String::new()
+        } else {
+            format!(": {}", line.trim())
+        };
+        self.broken(format!(
+            "replied {status} and is perhaps not a PaddleCloud server{said}"
+        ))
     }
 
     async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, Attempt> {
@@ -316,7 +336,8 @@ impl Client {
             return Ok(());
         };
         self.state().token = None;
-        let body = serde_json::to_vec(&TokenRequest { username, password }).expect("two texts always serialize");
+        let body =
+            serde_json::to_vec(&TokenRequest { username, password }).expect("two texts always serialize");
         let mut call = Call::new(Method::POST, "/api-token-auth".to_owned()).replay(Replay::Safe);
         call.json = Some(body.into());
         let (response, channel) = self.send_json(&call).await?;

@@ -39,7 +39,10 @@ impl Client {
         let sender = made.unwrap_or_else(|_| {
             Err(self.unreachable(format!("no answer within {} s", self.limits.connect.as_secs())))
         })?;
-        Ok(Channel { sender, reused: false })
+        Ok(Channel {
+            sender,
+            reused: false,
+        })
     }
 
     /// Puts a connection aside for the next call.
@@ -58,7 +61,11 @@ impl Client {
                     .map_err(|error| self.unreachable(error.to_string()))?;
                 // Requests are small and wait for their reply; delaying them gains nothing.
                 stream.set_nodelay(true).ok();
-                if *tls { self.secure(stream, host).await } else { self.handshake(stream).await }
+                if *tls {
+                    self.secure(stream, host).await
+                } else {
+                    self.handshake(stream).await
+                }
             }
             #[cfg(unix)]
             Endpoint::Unix(path) => {

@@ -43,7 +43,11 @@ impl Endpoint {
             Endpoint::Tcp { tls, host, port, .. } => {
                 let host = bracketed(host);
                 let default = if *tls { 443 } else { 80 };
-                if *port == default { host } else { format!("{host}:{port}") }
+                if *port == default {
+                    host
+                } else {
+                    format!("{host}:{port}")
+                }
             }
         }
     }
@@ -146,11 +150,16 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
 }
 
 fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -166,7 +175,10 @@ mod tests {
 
     #[test]
     fn the_addresses_of_the_documents_are_read() {
-        assert_eq!(shown("http://cloud.paddlepaddle.org"), "http://cloud.paddlepaddle.org");
+        assert_eq!(
+            shown("http://cloud.paddlepaddle.org"),
+            "http://cloud.paddlepaddle.org"
+        );
         assert_eq!(shown("dc1.paddlepaddle.org"), "https://dc1.paddlepaddle.org");
     }
 
@@ -183,8 +195,18 @@ mod tests {
     #[test]
     fn nonsense_says_what_is_wrong() {
         for bad in [
-            "", "http://", "ftp://x", "a b", "http://u:p@h", "h:0", "h:99999", "h:x", "[::1", "unix:rel",
-            "[abc]", "http://h/a?b",
+            "",
+            "http://",
+            "ftp://x",
+            "a b",
+            "http://u:p@h",
+            "h:0",
+            "h:99999",
+            "h:x",
+            "[::1",
+            "unix:rel",
+            "[abc]",
+            "http://h/a?b",
         ] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }

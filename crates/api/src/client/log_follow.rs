@@ -86,7 +86,11 @@ impl<'a> LogFollow<'a> {
         LogFollow {
             client,
             job,
-            phase: if tail && query.follow { Phase::Tail } else { Phase::Rest },
+            phase: if tail && query.follow {
+                Phase::Tail
+            } else {
+                Phase::Rest
+            },
             since_nanos: query.since.as_deref().map_or(0, nanos_of),
             query,
             cursors: Vec::new(),
@@ -152,7 +156,9 @@ impl<'a> LogFollow<'a> {
         self.buffer.clear();
         let since = *self.lost_since.get_or_insert_with(Instant::now);
         if since.elapsed() > self.client.limits.give_up {
-            return Err(self.client.broken(format!("was lost while the log was read: {reason}")));
+            return Err(self
+                .client
+                .broken(format!("was lost while the log was read: {reason}")));
         }
         Ok(LogEvent::Lost(reason))
     }
@@ -236,7 +242,9 @@ impl<'a> LogFollow<'a> {
         let before = self.cursors.len();
         self.numbers.clear();
         for worker in workers {
-            let same = |cursor: &Cursor| cursor.worker.name == worker.name && cursor.worker.attempt == worker.attempt;
+            let same = |cursor: &Cursor| {
+                cursor.worker.name == worker.name && cursor.worker.attempt == worker.attempt
+            };
             let place = self.cursors.iter().position(same).unwrap_or_else(|| {
                 self.cursors.push(Cursor {
                     worker: Arc::new(worker),

@@ -78,7 +78,8 @@ impl Client {
     }
 
     pub async fn job_why(&self, job: &str) -> Result<WhyView, ClientError> {
-        self.message(&Call::get(Target::new("/jobs").word(job).word("why"))).await
+        self.message(&Call::get(Target::new("/jobs").word(job).word("why")))
+            .await
     }
 
     /// Waits until the job is final, or until `limit` has passed (then its present state).
@@ -88,7 +89,10 @@ impl Client {
             let left = end.map(|end| end.saturating_duration_since(std::time::Instant::now()));
             let poll = left.unwrap_or(LONGEST_POLL).min(LONGEST_POLL);
             let seconds = poll.as_millis().div_ceil(1000);
-            let target = Target::new("/jobs").word(job).word("wait").pair("timeout", seconds);
+            let target = Target::new("/jobs")
+                .word(job)
+                .word("wait")
+                .pair("timeout", seconds);
             let mut call = Call::get(target);
             call.patience = poll;
             let detail: JobDetail = self.message(&call).await?;
@@ -110,21 +114,34 @@ impl Client {
         LogFollow::new(self, job.to_owned(), query)
     }
 
-    pub async fn jobs_prune(&self, older_than: Option<Duration>, dry_run: bool) -> Result<PruneReply, ClientError> {
+    pub async fn jobs_prune(
+        &self,
+        older_than: Option<Duration>,
+        dry_run: bool,
+    ) -> Result<PruneReply, ClientError> {
         let body = PruneRequest {
             older_than_seconds: older_than.map(|age| age.as_secs()),
             dry_run,
         };
-        self.message(&Call::post(Target::new("/prune"), &body).replay(Replay::Safe)).await
+        self.message(&Call::post(Target::new("/prune"), &body).replay(Replay::Safe))
+            .await
     }
 
     /// The workers of one job, or of all that run.
     pub async fn workers_list(&self, job: Option<&str>) -> Result<Vec<WorkerView>, ClientError> {
-        self.message(&Call::get(Target::new("/workers").maybe("jobname", job))).await
+        self.message(&Call::get(Target::new("/workers").maybe("jobname", job)))
+            .await
     }
 
     pub async fn quota_get(&self) -> Result<Vec<QuotaRow>, ClientError> {
         self.message(&Call::get(Target::new("/quota"))).await
+    }
+
+    /// Whether the server answers at all; afterwards its version is known.
+    pub async fn ping(&self) -> Result<(), ClientError> {
+        self.bytes(&Call::new(Method::GET, "/healthz".to_owned()))
+            .await
+            .map(drop)
     }
 
     pub async fn server_get(&self) -> Result<ServerInfo, ClientError> {
@@ -152,7 +169,8 @@ impl Client {
 
     /// Announces a package and learns which of its files the server lacks.
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
-        self.message(&Call::post(Target::new("/packages"), manifest).replay(Replay::Safe)).await
+        self.message(&Call::post(Target::new("/packages"), manifest).replay(Replay::Safe))
+            .await
     }
 
     /// Sends a pack stream. After it the package is stored, durably.

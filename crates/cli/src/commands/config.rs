@@ -1,0 +1,126 @@
+//! `config view|use`: shows the configuration without its secrets, or chooses a datacenter.
+
+use serde::Serialize;
+
+use super::{Context, done};
+use crate::config::{self, ConfigFile, EMBEDDED};
+use crate::error::CliError;
+use crate::printer::{Format, Table};
+
+/// Show the configuration, choose a datacenter
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show the datacenters and which one is used; never a secret
+    View {
+        /// How to print it
+        #[arg(long, short, value_name = "FORMAT")]
+        output: Option<Format>,
+    },
+    /// Use this datacenter from now on; changes only the line that says so
+    Use {
+        /// Its name in the configuration
+        name: String,
+    },
+}
+
+/// A datacenter as it may be shown.
+#[derive(Serialize)]
+struct EntryView {
+    current: bool,
+    name: String,
+    username: Option<String>,
+    endpoint: String,
+    login: &'static str,
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    match &args.action {
+        None => view(None, context),
+        Some(Action::View { output }) => view(*output, context),
+        Some(Action::Use { name }) => choose(name, context),
+    }
+}
+
+fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let location = config::location(context.flags, context.world);
+    let file = location.as_ref().map(config::load).transpose()?.flatten();
+    let (entries, path) = match &file {
+        Some(file) => (
+            entries(file, context.flags.datacenter.as_deref())?,
+            Some(file.path.display().to_string()),
+        ),
+        None => (vec![embedded_entry()], None),
+    };
+    let view = serde_json::json!({ "config": path, "datacenters": entries });
+    if context.world.out.structured(format, &view)? {
+        return done();
+    }
+    match path {
+        Some(path) => context.world.err.line(format!("configuration: {path}")),
+        None => context
+            .world
+            .err
+            .line("nothing is configured: the embedded server of this machine is used"),
+    }
+    let mut table = Table::new(&["CURRENT", "NAME", "USER", "ENDPOINT", "LOGIN"]);
+    for entry in entries {
+        table.push(vec![
+            if entry.current { "*" } else { "" }.to_owned(),
+            entry.name,
+            entry.username.unwrap_or_default(),
+            entry.endpoint,
+            entry.login.to_owned(),
+        ]);
+    }
+    context.world.out.table(&table)?;
+    done()
+}
+
+fn entries(file: &ConfigFile, wanted: Option<&str>) -> Result<Vec<EntryView>, CliError> {
+    let current = file.chosen(wanted).ok().map(|entry| entry.name.clone());
+    let mut views = Vec::new();
+    for entry in &file.entries {
+        let datacenter = file.checked(entry)?;
+        let login = match () {
+            () if datacenter.usercert.is_some() => "certificate",
+            () if datacenter.token.is_some() => "token",
+            () if datacenter.password.is_some() => "password",
+            () => "none",
+        };
+        views.push(EntryView {
+            current: current.as_deref() == Some(entry.name.as_str()),
+            name: datacenter.name,
+            username: datacenter.username,
+            endpoint: datacenter.endpoint.to_string(),
+            login,
+        });
+    }
+    Ok(views)
+}
+
+fn embedded_entry() -> EntryView {
+    EntryView {
+        current: true,
+        name: EMBEDDED.to_owned(),
+        username: None,
+        endpoint: "this machine".to_owned(),
+        login: "none",
+    }
+}
+
+fn choose(name: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let location = config::location(context.flags, context.world);
+    let file = location.as_ref().map(config::load).transpose()?.flatten();
+    let Some(file) = file else {
+        return Err(config::ConfigError::NothingConfigured(name.to_owned()).into());
+    };
+    config::choose(&file.path, name)?;
+    context.world.err.line(format!("`{name}` is used from now on"));
+    done()
+}

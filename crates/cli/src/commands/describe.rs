@@ -1,0 +1,107 @@
+//! `describe <job>`: all that is known of one run.
+
+use paddlecloud_api::jobs::{JobDetail, JobView};
+
+use super::{Context, done, job_ref};
+use crate::error::CliError;
+use crate::job_table;
+use crate::printer::{Format, Printer};
+use crate::time_text::rfc3339;
+
+/// Show all that is known of a job: what was asked for, its workers, what happened when
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A name (its latest run), an id, or `last`
+    #[arg(default_value = "last")]
+    job: String,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let job = job_ref(&args.job)?;
+    let session = context.session().await?;
+    let detail = session.client.job_get(&job).await?;
+    if !context.world.out.structured(args.output, &detail)? {
+        show(&detail, &mut context.world.out)?;
+    }
+    done()
+}
+
+fn show(detail: &JobDetail, out: &mut Printer) -> Result<(), CliError> {
+    for (name, value) in rows(&detail.job) {
+        out.line(format!("{name:<13}{value}"))?;
+    }
+    if !detail.workers.is_empty() {
+        out.line("")?;
+        out.table(&job_table::workers(&detail.workers, true))?;
+    }
+    if !detail.events.is_empty() {
+        out.line("")?;
+        for event in &detail.events {
+            out.line(format!("{}  {}", rfc3339(event.at), event.text))?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(job: &JobView) -> Vec<(&'static str, String)> {
+    let gpus = if job.gpu > 0 {
+        format!(", {} gpu", job.gpu)
+    } else {
+        String::new()
+    };
+    let mut rows = vec![
+        ("name", job.name.clone()),
+        ("id", job.id.clone()),
+        ("status", job.status.to_string()),
+    ];
+    rows.extend(job.message.clone().map(|message| ("message", message)));
+    rows.extend([
+        ("user", job.user.clone()),
+        ("datacenter", job.datacenter.clone()),
+        (
+            "trainers",
+            format!("{} × {} cpu, {}{gpus}", job.parallelism, job.cpu, job.memory),
+        ),
+        (
+            "pservers",
+            format!("{} × {} cpu, {}", job.pservers, job.pscpu, job.psmemory),
+        ),
+        ("entry", job.entry.clone()),
+    ]);
+    if job.pservers > 0 {
+        rows.push(("psentry", job.psentry.clone()));
+    }
+    let optional = [
+        ("topology", job.topology.clone()),
+        ("package", job.job_package.clone()),
+        ("output", job.output.clone()),
+        ("image", job.image.clone()),
+        ("registry", job.registry.clone()),
+        ("max-runtime", job.max_runtime.clone()),
+    ];
+    rows.extend(
+        optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    rows.extend([
+        ("passes", job.passes.to_string()),
+        ("priority", job.priority.to_string()),
+        ("retries", job.retries.to_string()),
+        ("start-limit", job.start_limit.clone()),
+        ("grace", job.grace.clone()),
+        ("submitted", rfc3339(job.submitted)),
+    ]);
+    rows.extend(job.started.map(|time| ("started", rfc3339(time))));
+    rows.extend(job.completed.map(|time| ("completed", rfc3339(time))));
+    rows.extend(
+        job.envs
+            .iter()
+            .map(|(name, value)| ("env", format!("{name}={value}"))),
+    );
+    rows
+}

@@ -1,0 +1,184 @@
+//! The commands, one file each: the arguments (their doc comments are the help), then `run`.
+
+mod cat;
+mod check;
+mod completion;
+mod config;
+mod cp;
+mod data;
+mod delete;
+mod describe;
+mod du;
+mod file;
+mod flags;
+mod get;
+pub mod help;
+mod jobs;
+mod kill;
+mod login;
+mod logs;
+mod ls;
+mod mkdir;
+mod mv;
+mod names;
+mod pfs;
+mod prune;
+mod publish;
+mod registry;
+mod rerun;
+mod rm;
+mod server;
+mod stat;
+pub mod submit;
+mod sync;
+mod top;
+mod version;
+mod wait;
+mod whoami;
+mod why;
+
+use paddlecloud_core::names::JobRef;
+
+use crate::args::{Cli, GlobalFlags};
+use crate::error::{CliError, DONE};
+use crate::session::Session;
+use crate::world::World;
+
+/// Everything that can stand after the program's name.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    Cat(cat::Args),
+    Check(check::Args),
+    Commands(names::Args),
+    Completion(completion::Args),
+    Config(config::Args),
+    Cp(cp::Args),
+    Data(data::Args),
+    Delete(delete::Args),
+    Describe(describe::Args),
+    Du(du::Args),
+    File(file::Args),
+    Flags(flags::Args),
+    Get(get::Args),
+    Help(help::Args),
+    Jobs(jobs::Args),
+    Kill(kill::Args),
+    Login(login::Args),
+    Logs(logs::Args),
+    Ls(ls::Args),
+    Mkdir(mkdir::Args),
+    Mv(mv::Args),
+    Pfs(pfs::Args),
+    Prune(prune::Args),
+    Publish(publish::Args),
+    Registry(registry::Args),
+    Rerun(rerun::Args),
+    Rm(rm::Args),
+    Server(server::Args),
+    Stat(stat::Args),
+    Submit(Box<submit::Args>),
+    Sync(sync::Args),
+    Top(top::Args),
+    Version(version::Args),
+    Wait(wait::Args),
+    Whoami(whoami::Args),
+    Why(why::Args),
+}
+
+/// What every command is given.
+pub struct Context<'a> {
+    /// The name this program was called by, for hints that can be typed.
+    pub program: &'a str,
+    pub flags: &'a GlobalFlags,
+    pub world: &'a mut World,
+}
+
+impl Context<'_> {
+    pub async fn session(&mut self) -> Result<Session, CliError> {
+        Session::open(self.flags, self.world).await
+    }
+}
+
+/// Runs the command; those that need no server need no runtime either.
+pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
+    let mut context = Context {
+        program,
+        flags: &cli.global,
+        world,
+    };
+    let context = &mut context;
+    if cli.global.version {
+        return version::run(&version::Args::default(), context);
+    }
+    let Some(command) = cli.command else {
+        return help::run(&help::Args::default(), context);
+    };
+    match command {
+        Command::Cat(args) => cat::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Commands(args) => names::run(&args, context),
+        Command::Completion(args) => completion::run(&args, context),
+        Command::Config(args) => config::run(&args, context),
+        Command::Cp(args) => cp::run(&args),
+        Command::Data(args) => data::run(&args),
+        Command::Delete(args) => delete::run(&args),
+        Command::Describe(args) => on_runtime(describe::run(&args, context)),
+        Command::Du(args) => du::run(&args),
+        Command::File(args) => file::run(&args),
+        Command::Flags(args) => flags::run(&args, context),
+        Command::Get(args) => on_runtime(get::run(&args, context)),
+        Command::Help(args) => help::run(&args, context),
+        Command::Jobs(args) => on_runtime(jobs::run(&args, context)),
+        Command::Kill(args) => on_runtime(kill::run(&args, context)),
+        Command::Login(args) => on_runtime(login::run(&args, context)),
+        Command::Logs(args) => on_runtime(logs::run(&args, context)),
+        Command::Ls(args) => ls::run(&args),
+        Command::Mkdir(args) => mkdir::run(&args),
+        Command::Mv(args) => mv::run(&args),
+        Command::Pfs(args) => pfs::run(&args),
+        Command::Prune(args) => on_runtime(prune::run(&args, context)),
+        Command::Publish(args) => publish::run(&args),
+        Command::Registry(args) => registry::run(&args),
+        Command::Rerun(args) => on_runtime(rerun::run(&args, context)),
+        Command::Rm(args) => rm::run(&args),
+        Command::Server(args) => on_runtime(server::run(&args, context)),
+        Command::Stat(args) => stat::run(&args),
+        Command::Submit(args) => on_runtime(submit::run(&args, context)),
+        Command::Sync(args) => sync::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Version(args) => version::run(&args, context),
+        Command::Wait(args) => on_runtime(wait::run(&args, context)),
+        Command::Whoami(args) => on_runtime(whoami::run(&args, context)),
+        Command::Why(args) => on_runtime(why::run(&args, context)),
+    }
+}
+
+/// One thread is enough for a client, and starts in a moment.
+fn on_runtime(work: impl Future<Output = Result<u8, CliError>>) -> Result<u8, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
+    runtime.block_on(work)
+}
+
+/// Checks how a job is pointed at: a name, an id, `last` or `-`.
+fn job_ref(text: &str) -> Result<String, CliError> {
+    match text.parse::<JobRef>() {
+        Ok(job) => Ok(job.to_string()),
+        Err(error) => Err(
+            CliError::usage(format!("`{}` is no job: {error}", text.escape_debug()))
+                .with_hint("name a job, an id (`j_…`), or `last` for the latest one"),
+        ),
+    }
+}
+
+/// Commands that belong to a later version.
+fn not_there_yet(name: &'static str) -> Result<u8, CliError> {
+    Err(CliError::NotThereYet(name))
+}
+
+/// A command that did what it was asked.
+fn done() -> Result<u8, CliError> {
+    Ok(DONE)
+}

@@ -1,0 +1,41 @@
+//! `prune`: removes ended jobs with their logs and outputs' records from the history.
+
+use std::time::Duration;
+
+use super::{Context, done};
+use crate::error::CliError;
+use crate::printer::Format;
+use crate::time_text::{parse_span, size};
+
+/// Remove ended jobs from history
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only those that ended longer ago than this: `12h`, `7d`
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    older_than: Option<Duration>,
+
+    /// Say what would be removed, remove nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let session = context.session().await?;
+    let reply = session.client.jobs_prune(args.older_than, args.dry_run).await?;
+    let out = &mut context.world.out;
+    if !out.structured(args.output, &reply)? {
+        reply.removed.iter().try_for_each(|id| out.line(id))?;
+    }
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    let count = reply.removed.len();
+    let jobs = if count == 1 { "job" } else { "jobs" };
+    context
+        .world
+        .err
+        .line(format!("{verb} {count} {jobs}, {}", size(reply.bytes)));
+    done()
+}

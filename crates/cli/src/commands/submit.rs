@@ -1,0 +1,332 @@
+//! `submit`: checks, uploads, starts, and says what to type next.
+
+use std::path::PathBuf;
+
+use paddlecloud_api::client::new_idempotency_key;
+use paddlecloud_api::jobs::{JobRequest, JobStatus, SubmitReply};
+use paddlecloud_api::logs::LogQuery;
+use paddlecloud_core::quantity::{Bytes, Cpu};
+use paddlecloud_core::spec::{JobSpec, Resources};
+
+use super::logs::{self, Reading};
+use super::{Context, done};
+use crate::error::CliError;
+use crate::log_view::Style;
+use crate::package::{self, Package};
+use crate::printer::Format;
+use crate::program_check::program_of;
+use crate::session::Session;
+use crate::submission::{self, Source, Submission};
+
+/// Submit job to PaddlePaddle Cloud.
+///
+/// PACKAGE is the folder that holds your program (uploaded, without what `.gitignore` and `.paddleignore` name), or a
+/// path `/pfs/…` that lies on the cluster already. What follows `--` is the command that starts a trainer:
+/// `paddlectl submit -- python train.py` runs it in the current folder.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The folder of the program; the current one when only `--` is given, none when `-image` holds it
+    pub package: Option<PathBuf>,
+
+    /// Name of the job: letters, digits, `-`, `.`; made from the folder's name when left out
+    #[arg(long, visible_alias = "name", value_name = "NAME")]
+    pub jobname: Option<String>,
+
+    /// Number of trainers [default: 1]
+    #[arg(long, short = 'p', value_name = "NUMBER", allow_negative_numbers = true)]
+    pub parallelism: Option<i64>,
+
+    /// Cores of each trainer: `2` or `500m` [default: 1]
+    #[arg(long, short = 'c', value_name = "CORES")]
+    pub cpu: Option<Cpu>,
+
+    /// Cards of each trainer [default: 0]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub gpu: Option<i64>,
+
+    /// Memory of each trainer: a number and Ki, Mi, Gi, Ti, Pi, Ei (or K, M, G, T, P, E) [default: 1Gi]
+    #[arg(long, short = 'm', value_name = "MEMORY")]
+    pub memory: Option<Bytes>,
+
+    /// Number of parameter servers; 0 for a job without them [default: as many as trainers]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub pservers: Option<i64>,
+
+    /// Cores of each parameter server [default: 1]
+    #[arg(long, value_name = "CORES")]
+    pub pscpu: Option<Cpu>,
+
+    /// Memory of each parameter server [default: 1Gi]
+    #[arg(long, value_name = "MEMORY")]
+    pub psmemory: Option<Bytes>,
+
+    /// Command that starts a trainer, run in the package's folder [default: `paddle train`]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "command")]
+    pub entry: Option<String>,
+
+    /// Configuration file of a v1 program; the trainer is then `paddle train --config=FILE`
+    #[arg(long, short = 't', value_name = "FILE")]
+    pub topology: Option<String>,
+
+    /// Passes over the data [default: 1]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub passes: Option<i64>,
+
+    /// Image the workers run in [default: the server's]
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// Registry the image comes from, by the name given to `paddlectl registry -name`
+    #[arg(long, value_name = "NAME")]
+    pub registry: Option<String>,
+
+    /// Command that starts a parameter server [default: `paddle pserver`]
+    #[arg(long, value_name = "COMMAND", help_heading = "More options")]
+    pub psentry: Option<String>,
+
+    /// Ports a parameter server listens on before trainers start [default: 2 for `paddle pserver`, else 1]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "More options"
+    )]
+    pub psports: Option<i64>,
+
+    /// Environment variable of every worker; may be given often
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "More options")]
+    pub env: Vec<String>,
+
+    /// Jobs with a higher priority start first [default: 0]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "More options"
+    )]
+    pub priority: Option<i64>,
+
+    /// How often a worker that failed is started again [default: 0]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "More options"
+    )]
+    pub retries: Option<i64>,
+
+    /// Stop the job after this time: `90s`, `10m`, `1h30m`
+    #[arg(long, value_name = "TIME", help_heading = "More options")]
+    pub max_runtime: Option<String>,
+
+    /// Give up when not all workers are there after this time [default: 10m]
+    #[arg(long, value_name = "TIME", help_heading = "More options")]
+    pub start_limit: Option<String>,
+
+    /// Time between asking a worker to end and ending it [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "More options")]
+    pub grace: Option<String>,
+
+    /// Follow the log until the job ends; Ctrl-C leaves the job running
+    #[arg(long, short = 'f', help_heading = "More options")]
+    pub follow: bool,
+
+    /// Check everything, start nothing
+    #[arg(long, help_heading = "More options")]
+    pub dry_run: bool,
+
+    /// How to print the job
+    #[arg(long, short, value_name = "FORMAT", help_heading = "More options")]
+    pub output: Option<Format>,
+
+    /// The trainer's command, word by word
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let Submission {
+        source,
+        mut request,
+        spec,
+    } = submission::of_args(args)?;
+    tell_plan(&spec, args.jobname.is_some(), context);
+    let package = match &source {
+        Source::Local(folder) => Some(package::collect(folder, context.world)?),
+        Source::Cluster(_) | Source::Image => None,
+    };
+    if let Some(package) = &package {
+        check_programs(&spec, package)?;
+        request.package_id = Some(package.id());
+        request.package_name = Some(package.name.clone());
+    }
+    let session = context.session().await?;
+    if session.is_embedded {
+        request.shell_env = submission::shell_env(context.world);
+    }
+    if let Some(package) = package.filter(|_| !args.dry_run) {
+        package::upload(&session.client, &package, context.world).await?;
+    }
+    let reply = start(&session, &request, context).await?;
+    announce(&reply, args.output, context)?;
+    if args.follow && !args.dry_run {
+        return follow(&session, &reply, context).await;
+    }
+    done()
+}
+
+/// What was understood, before anything happens.
+fn tell_plan(spec: &JobSpec, named: bool, context: &mut Context<'_>) {
+    let name = if named {
+        spec.name.to_string()
+    } else {
+        "job".to_owned()
+    };
+    let servers = match spec.pservers {
+        0 => "no parameter servers".to_owned(),
+        count => format!("{} ({})", counted(count, "parameter server"), each(spec.pserver)),
+    };
+    context.world.err.line(format!(
+        "{name}: {} ({}), {servers}",
+        counted(spec.parallelism, "trainer"),
+        each(spec.trainer)
+    ));
+    context
+        .world
+        .err
+        .line(format!("  runs `{}`", spec.trainer_command()));
+}
+
+fn counted(count: u32, what: &str) -> String {
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
+}
+
+fn each(resources: Resources) -> String {
+    let gpu = match resources.gpu {
+        0 => String::new(),
+        count => format!(", {count} gpu"),
+    };
+    format!("{} cpu, {}{gpu} each", resources.cpu, resources.memory)
+}
+
+/// The entry's program must be in the package; it is cheaper to hear of it now.
+fn check_programs(spec: &JobSpec, package: &Package) -> Result<(), CliError> {
+    let trainer = match &spec.topology {
+        Some(file) => program_of(&format!("python {file}")),
+        None => program_of(&spec.entry),
+    };
+    let server = (spec.pservers > 0).then(|| program_of(&spec.ps_entry)).flatten();
+    for program in trainer.into_iter().chain(server) {
+        check_program(&program, package)?;
+    }
+    Ok(())
+}
+
+fn check_program(program: &str, package: &Package) -> Result<(), CliError> {
+    let is_there = package
+        .scan
+        .entries
+        .iter()
+        .any(|entry| entry.path.as_bytes() == program.as_bytes());
+    if is_there {
+        return Ok(());
+    }
+    let folder = package.folder.display();
+    if package.folder.join(program).exists() {
+        return Err(
+            CliError::refused(format!("`{program}` is not part of the package `{folder}`"))
+                .with_hint("a rule in `.gitignore` or `.paddleignore` leaves it out"),
+        );
+    }
+    let last = program.rsplit('/').next().unwrap_or(program);
+    let elsewhere = package
+        .scan
+        .entries
+        .iter()
+        .find(|entry| entry.path.name() == Some(last.as_bytes()));
+    let error = CliError::refused(format!("there is no `{program}` in the package `{folder}`"));
+    Err(match elsewhere {
+        Some(entry) => error.with_hint(format!(
+            "there is `{}`; commands run in the package's folder",
+            entry.path
+        )),
+        None => {
+            error.with_hint("commands run in the package's folder; name another package or another `-entry`")
+        }
+    })
+}
+
+async fn start(
+    session: &Session,
+    request: &JobRequest,
+    context: &mut Context<'_>,
+) -> Result<SubmitReply, CliError> {
+    let reply = session.client.job_submit(request, &new_idempotency_key()).await?;
+    if request.dry_run {
+        context
+            .world
+            .err
+            .line("Dry run: everything is in order, nothing was started");
+    } else {
+        context
+            .world
+            .err
+            .line(format!("Starting {} job ... Done", reply.engine));
+    }
+    Ok(reply)
+}
+
+/// Says what the server added, what to type next, and prints the job when that was asked for.
+pub fn announce(
+    reply: &SubmitReply,
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    for note in &reply.notes {
+        context.world.err.note(note);
+    }
+    let job = &reply.job;
+    if job.status == JobStatus::Pending
+        && let Some(reason) = &job.message
+    {
+        context.world.err.note(reason);
+    }
+    match format {
+        Some(Format::Name) => context.world.out.line(&job.name)?,
+        _ => drop(context.world.out.structured(format, job)?),
+    }
+    if reply.id.is_empty() {
+        return Ok(());
+    }
+    let (program, name) = (context.program, &job.name);
+    let messages = &mut context.world.err;
+    messages.line(format!("{name} is submitted ({}). Next:", reply.id));
+    messages.line(format!("  {program} logs -f {name}"));
+    messages.line(format!("  {program} get workers {name}"));
+    messages.line(format!("  {program} kill {name}"));
+    Ok(())
+}
+
+async fn follow(session: &Session, reply: &SubmitReply, context: &mut Context<'_>) -> Result<u8, CliError> {
+    context.world.out.flush()?;
+    let query = LogQuery {
+        follow: true,
+        ..LogQuery::default()
+    };
+    let style = Style {
+        colour: context.world.out.colour,
+        ..Style::default()
+    };
+    match logs::read(session, &reply.id, query, style, context).await? {
+        Reading::Ended(Some(end)) => Ok(logs::tell_end(&reply.job.name, &end, context)),
+        Reading::Ended(None) => done(),
+        Reading::Left => {
+            logs::tell_left(&reply.job.name, context);
+            done()
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! `top [job]`: what jobs use now.
+
+use super::not_there_yet;
+use crate::error::CliError;
+
+/// Show what jobs use now
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One job; all that run when left out
+    job: Option<String>,
+}
+
+pub fn run(_: &Args) -> Result<u8, CliError> {
+    not_there_yet("top")
+}

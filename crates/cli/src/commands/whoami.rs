@@ -1,0 +1,42 @@
+//! `whoami`: who the server takes the caller for.
+
+use super::{Context, done};
+use crate::error::CliError;
+use crate::printer::Format;
+
+/// Print user, datacenter, endpoint and home
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let session = context.session().await?;
+    let who = session.client.whoami_get().await?;
+    let endpoint = session.client.endpoint().to_string();
+    let view = serde_json::json!({
+        "user": who.user,
+        "namespace": who.namespace,
+        "datacenter": session.datacenter,
+        "endpoint": endpoint,
+        "home": who.home,
+        "admin": who.admin,
+    });
+    let out = &mut context.world.out;
+    if args.output == Some(Format::Name) {
+        out.line(&who.user)?;
+    } else if !out.structured(args.output, &view)? {
+        let rows = [
+            ("user", who.user.as_str()),
+            ("datacenter", &session.datacenter),
+            ("endpoint", &endpoint),
+            ("home", &who.home),
+        ];
+        for (name, value) in rows {
+            out.line(format!("{name:<12}{value}"))?;
+        }
+    }
+    done()
+}

@@ -1,0 +1,195 @@
+//! The spellings of the documents: Go's single-dash long flags (`-jobname x`, `-rm`) beside clap's own.
+//!
+//! Rewrites the command line from the commands' own definitions before clap reads it; knows no command by name.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Arg, ArgAction, Command};
+
+/// How close a word must be to a long flag to be taken for a misspelling of it.
+const SIMILAR: f64 = 0.75;
+
+/// Rewrites `args` (without the program's name) for `root`.
+pub fn rewrite(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
+    let mut rewriter = Rewriter {
+        path: vec![root],
+        out: Vec::with_capacity(args.len()),
+    };
+    let mut args = args.into_iter().peekable();
+    while let Some(token) = args.next() {
+        if token == "--" {
+            rewriter.out.push(token);
+            break;
+        }
+        let takes_value = rewriter.token(token);
+        if takes_value && let Some(value) = args.next_if(|next| !rewriter.is_flag(next)) {
+            rewriter.join(&value);
+        }
+    }
+    rewriter.out.extend(args);
+    rewriter.out
+}
+
+struct Rewriter<'a> {
+    /// From the root to the command the next word belongs to.
+    path: Vec<&'a Command>,
+    out: Vec<OsString>,
+}
+
+/// A token that may be a flag, taken apart.
+struct Flag<'t> {
+    name: &'t str,
+    value: Option<&'t str>,
+    double_dash: bool,
+}
+
+impl<'t> Flag<'t> {
+    fn of(token: &'t OsStr) -> Option<Flag<'t>> {
+        let text = token.to_str()?;
+        let (body, double_dash) = match text.strip_prefix("--") {
+            Some(body) => (body, true),
+            None => (text.strip_prefix('-')?, false),
+        };
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (body, None),
+        };
+        (!name.is_empty()).then_some(Flag {
+            name,
+            value,
+            double_dash,
+        })
+    }
+}
+
+impl<'a> Rewriter<'a> {
+    /// Takes one token over; true when its value must be the next one.
+    fn token(&mut self, token: OsString) -> bool {
+        let Some(flag) = Flag::of(&token) else {
+            self.descend(&token);
+            self.out.push(token);
+            return false;
+        };
+        let one_char = flag.name.chars().count() == 1 && !flag.double_dash;
+        let found = if one_char {
+            self.short(flag.name)
+        } else {
+            self.long(flag.name)
+        };
+        match found {
+            Some(arg) => self.known(arg, &flag, one_char),
+            None => {
+                self.unknown(&flag, token.clone());
+                false
+            }
+        }
+    }
+
+    fn known(&mut self, arg: &Arg, flag: &Flag<'_>, one_char: bool) -> bool {
+        let dashes = if one_char { "-" } else { "--" };
+        if takes_value(arg) {
+            let spelled = match flag.value {
+                Some(value) => format!("{dashes}{}={value}", flag.name),
+                None => format!("{dashes}{}", flag.name),
+            };
+            self.out.push(spelled.into());
+            return flag.value.is_none();
+        }
+        // Go takes `-rm=true` and `-rm=false` for a switch.
+        match flag.value {
+            Some("false" | "0" | "f" | "F" | "FALSE" | "False") => {}
+            Some(value) if !matches!(value, "true" | "1" | "t" | "T" | "TRUE" | "True") => {
+                self.out.push(format!("{dashes}{}={value}", flag.name).into());
+            }
+            _ => self.out.push(format!("{dashes}{}", flag.name).into()),
+        }
+        false
+    }
+
+    /// Gives an unknown flag to clap in the form for which it can suggest the nearest.
+    fn unknown(&mut self, flag: &Flag<'_>, token: OsString) {
+        let cluster = flag
+            .name
+            .chars()
+            .next()
+            .is_some_and(|c| self.short(&c.to_string()).is_some());
+        let misspelled = self
+            .longs()
+            .any(|long| strsim::jaro_winkler(long, flag.name) > SIMILAR);
+        let number = flag.name.starts_with(|c: char| c.is_ascii_digit());
+        let word = flag.name.chars().count() > 3 && misspelled;
+        if flag.double_dash || number || (cluster && !word) {
+            self.out.push(token);
+            return;
+        }
+        let value = flag.value.map(|value| format!("={value}")).unwrap_or_default();
+        self.out.push(format!("--{}{value}", flag.name).into());
+    }
+
+    /// Puts the value behind the flag before it, so that a leading `-` cannot make a flag of it.
+    fn join(&mut self, value: &OsStr) {
+        let flag = self.out.last_mut().expect("a flag was just written");
+        flag.push("=");
+        flag.push(value);
+    }
+
+    fn descend(&mut self, word: &OsStr) {
+        let current = self.path.last().expect("the root is always there");
+        if let Some(next) = word.to_str().and_then(|word| current.find_subcommand(word)) {
+            self.path.push(next);
+        }
+    }
+
+    /// Whether a token would be read as a flag: then the flag before it lacks its value.
+    fn is_flag(&self, token: &OsStr) -> bool {
+        if token == "--" {
+            return true;
+        }
+        Flag::of(token).is_some_and(|flag| {
+            let short =
+                !flag.double_dash && flag.name.chars().count() == 1 && self.short(flag.name).is_some();
+            short || self.long(flag.name).is_some()
+        })
+    }
+
+    fn args(&self) -> impl Iterator<Item = &'a Arg> {
+        let here = self.path.len() - 1;
+        self.path
+            .iter()
+            .enumerate()
+            .flat_map(move |(depth, command)| {
+                command
+                    .get_arguments()
+                    .filter(move |arg| depth == here || arg.is_global_set())
+            })
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    fn long(&self, name: &str) -> Option<&'a Arg> {
+        self.args()
+            .find(|arg| arg.get_long() == Some(name) || aliases(arg).contains(&name))
+    }
+
+    fn short(&self, name: &str) -> Option<&'a Arg> {
+        let letter = name.chars().next()?;
+        self.args().find(|arg| {
+            arg.get_short() == Some(letter)
+                || arg
+                    .get_all_short_aliases()
+                    .is_some_and(|all| all.contains(&letter))
+        })
+    }
+
+    fn longs(&self) -> impl Iterator<Item = &'a str> {
+        self.args().filter_map(Arg::get_long)
+    }
+}
+
+fn aliases(arg: &Arg) -> Vec<&str> {
+    arg.get_all_aliases().unwrap_or_default()
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
+}

@@ -1,0 +1,136 @@
+//! Which server a command talks to: the file `~/.paddle/config` in its three shapes, flags and environment.
+//!
+//! Reads; the only change it makes is `edit`'s choice of a datacenter, one line at a time.
+
+mod edit;
+mod error;
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use paddlecloud_api::client::Endpoint;
+
+use crate::args::GlobalFlags;
+use crate::world::World;
+
+pub use self::edit::choose;
+pub use self::error::ConfigError;
+pub use self::file::ConfigFile;
+
+/// The name of the embedded server's datacenter.
+pub const EMBEDDED: &str = "local";
+
+/// One entry of the configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Datacenter {
+    pub name: String,
+    pub endpoint: Endpoint,
+    pub username: Option<String>,
+    pub password: Option<String>,
+    pub token: Option<String>,
+    pub usercert: Option<PathBuf>,
+    pub userkey: Option<PathBuf>,
+    pub cacert: Option<PathBuf>,
+}
+
+impl Datacenter {
+    /// An entry with an address and nothing else, for tests.
+    #[cfg(test)]
+    pub fn at(name: &str, endpoint: Endpoint) -> Datacenter {
+        Datacenter {
+            name: name.to_owned(),
+            endpoint,
+            username: None,
+            password: None,
+            token: None,
+            usercert: None,
+            userkey: None,
+            cacert: None,
+        }
+    }
+}
+
+/// Whom a command talks to.
+#[derive(Debug, Clone)]
+pub enum Choice {
+    /// Nothing is configured, or `local` was asked for: this machine's own server.
+    Embedded,
+    Remote(Box<Datacenter>),
+}
+
+/// Where the configuration is, and whether somebody named that place.
+#[derive(Debug, Clone)]
+pub struct Location {
+    pub path: PathBuf,
+    pub named: bool,
+}
+
+/// `--config`, then `PADDLE_CONFIG`, then `~/.paddle/config`.
+pub fn location(flags: &GlobalFlags, world: &World) -> Option<Location> {
+    if let Some(path) = &flags.config {
+        return Some(Location {
+            path: path.clone(),
+            named: true,
+        });
+    }
+    if let Some(path) = world.var("PADDLE_CONFIG") {
+        return Some(Location {
+            path: PathBuf::from(path),
+            named: true,
+        });
+    }
+    let home = world.paddle_home()?;
+    Some(Location {
+        path: home.join("config"),
+        named: false,
+    })
+}
+
+/// Reads the configuration; `None` when there is none and none was named.
+pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
+    match read(&location.path)? {
+        Some(text) => ConfigFile::parse(&location.path, text).map(Some),
+        None if location.named => Err(ConfigError::Missing(location.path.clone())),
+        None => Ok(None),
+    }
+}
+
+/// Decides whom to talk to.
+pub fn choice(flags: &GlobalFlags, world: &World) -> Result<Choice, ConfigError> {
+    let wanted = flags
+        .datacenter
+        .as_deref()
+        .or_else(|| world.var("PADDLE_DATACENTER"));
+    let file = match location(flags, world) {
+        Some(location) => load(&location)?,
+        None => None,
+    };
+    match (file, wanted) {
+        (None, None) => Ok(Choice::Embedded),
+        (None, Some(EMBEDDED)) => Ok(Choice::Embedded),
+        (None, Some(name)) => Err(ConfigError::NothingConfigured(name.to_owned())),
+        (Some(file), Some(EMBEDDED)) if !file.has(EMBEDDED) => Ok(Choice::Embedded),
+        (Some(file), wanted) => Ok(Choice::Remote(Box::new(file.datacenter(wanted)?))),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, ConfigError> {
+    if path.is_dir() {
+        return Err(ConfigError::Directory(path.to_owned()));
+    }
+    match std::fs::read(path) {
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| ConfigError::Unreadable {
+                path: path.to_owned(),
+                line: None,
+                problem: "it is not UTF-8 text".to_owned(),
+            }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ConfigError::Unreadable {
+            path: path.to_owned(),
+            line: None,
+            problem: error.to_string(),
+        }),
+    }
+}

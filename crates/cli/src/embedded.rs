@@ -1,0 +1,344 @@
+//! This machine's own server: found by its socket, started when nobody answers, replaced when it is older.
+//!
+//! Two commands that start it at once start one: the start happens under a lock. Readiness arrives through a
+//! pipe, so nothing polls. The server's program is this one under another name.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use paddlecloud_api::client::{Client, ClientError, Endpoint};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
+
+use crate::error::{CliError, chain};
+use crate::private_file::create_private_folder;
+use crate::world::World;
+
+/// This program's version.
+const OURS: &str = env!("CARGO_PKG_VERSION");
+/// How long a start may take: migrations of a large history included.
+const START_LIMIT: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+/// How long a stop may take: replies are finished, the store is closed.
+const STOP_LIMIT: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
+/// What of the caller's environment a server of many days should have; the rest may hold secrets.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+];
+
+/// Where the embedded server keeps everything.
+pub struct Place {
+    pub data: PathBuf,
+}
+
+impl Place {
+    pub fn of(world: &World) -> Result<Place, CliError> {
+        let home = world.paddle_home().ok_or_else(|| CliError::NoServer {
+            message: "no server is configured, and without `HOME` there is no place for the embedded one"
+                .to_owned(),
+            hints: vec!["set `PADDLECLOUD_HOME` to a folder of yours".to_owned()],
+        })?;
+        Ok(Place {
+            data: home.join(crate::config::EMBEDDED),
+        })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.data.join("server.sock")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.data.join("server.log")
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(Endpoint::unix(self.socket()))
+    }
+}
+
+/// A client for a server that runs, is ready and is not older than this program.
+pub async fn open(world: &mut World) -> Result<Client, CliError> {
+    let place = Place::of(world)?;
+    let client = place.client();
+    match client.ping().await {
+        Ok(()) => {}
+        Err(ClientError::Unreachable { .. }) => {
+            start(&place, world).await?;
+            client.ping().await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    match older(&client) {
+        Some(theirs) => replace(&place, &theirs, world).await,
+        None => Ok(client),
+    }
+}
+
+/// The server's version, when it is older than this program's.
+fn older(client: &Client) -> Option<String> {
+    client.server_version().filter(|theirs| is_older(theirs, OURS))
+}
+
+/// Puts a new server in the place of an old one, unless another command has done so meanwhile.
+async fn replace(place: &Place, theirs: &str, world: &mut World) -> Result<Client, CliError> {
+    world.err.note(&format!(
+        "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not disturbed"
+    ));
+    let _lock = lock(place)?;
+    let client = place.client();
+    match client.ping().await {
+        Ok(()) if older(&client).is_some() => {
+            stop(&client).await?;
+            spawn(place, world)?;
+        }
+        Ok(()) => {}
+        Err(_) => spawn(place, world)?,
+    }
+    Ok(place.client())
+}
+
+/// Starts the server unless another command was faster; says whether it was this one.
+pub async fn start(place: &Place, world: &World) -> Result<bool, CliError> {
+    create_private_folder(&place.data).map_err(|error| cannot_use(place, &error))?;
+    let _lock = lock(place)?;
+    if place.client().ping().await.is_ok() {
+        return Ok(false);
+    }
+    spawn(place, world).map(|()| true)
+}
+
+/// Asks the server to stop and waits until its process is gone.
+pub async fn stop(client: &Client) -> Result<(), CliError> {
+    let info = client.server_get().await?;
+    let process = pid_handle(info.pid);
+    client.server_stop().await?;
+    let Some(process) = process else {
+        return Ok(());
+    };
+    // The process' handle becomes readable when it has ended.
+    if wait_readable(&process, STOP_LIMIT) {
+        return Ok(());
+    }
+    Err(CliError::refused(format!(
+        "the embedded server (process {}) did not stop within {} s",
+        info.pid, STOP_LIMIT.tv_sec
+    )))
+}
+
+fn pid_handle(pid: u32) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+}
+
+/// Held while a server is being started or replaced. Freed by the kernel even if this process dies.
+fn lock(place: &Place) -> Result<File, CliError> {
+    let path = place.data.join("start.lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|error| cannot_use(place, &error))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| cannot_use(place, &error.into()))?;
+    Ok(file)
+}
+
+fn cannot_use(place: &Place, error: &std::io::Error) -> CliError {
+    CliError::NoServer {
+        message: format!(
+            "the embedded server cannot use `{}`: {error}",
+            place.data.display()
+        ),
+        hints: vec!["set `PADDLECLOUD_HOME` to a folder that you can write to".to_owned()],
+    }
+}
+
+/// Starts the detached process and waits for its word.
+fn spawn(place: &Place, world: &World) -> Result<(), CliError> {
+    let failed = |error: &std::io::Error| CliError::NoServer {
+        message: format!("cannot start the embedded server: {error}"),
+        hints: Vec::new(),
+    };
+    let (ready, theirs) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| failed(&error.into()))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(place.log())
+        .map_err(|error| cannot_use(place, &error))?;
+    let log_again = log.try_clone().map_err(|error| failed(&error))?;
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut command = Command::new(program);
+    command
+        .arg0("paddlecloud-server")
+        .args(["--embedded", "--data"])
+        .arg(&place.data)
+        .args(["--ready-fd", &theirs.as_raw_fd().to_string()])
+        .current_dir("/")
+        .env_clear()
+        .envs(passed_on(world))
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(log_again);
+    let pipe = theirs.as_raw_fd();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: setsid, umask, fcntl, fork, _exit.
+    unsafe {
+        command.pre_exec(move || detach(pipe));
+    }
+    let mut middle = command.spawn().map_err(|error| failed(&error))?;
+    middle.wait().map_err(|error| failed(&error))?;
+    drop(theirs);
+    wait_ready(place, ready)
+}
+
+/// Leaves the caller's session for good: the server survives logout and belongs to no terminal.
+fn detach(pipe: i32) -> std::io::Result<()> {
+    // SAFETY: plain system calls on numbers; the pipe's descriptor is open in this process.
+    unsafe {
+        if libc::setsid() < 0 || libc::fcntl(pipe, libc::F_SETFD, 0) < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        libc::umask(0o077);
+        match libc::fork() {
+            -1 => Err(std::io::Error::last_os_error()),
+            0 => Ok(()),
+            _ => libc::_exit(0),
+        }
+    }
+}
+
+fn passed_on(world: &World) -> impl Iterator<Item = (&String, &String)> {
+    world.env.iter().filter(|(name, _)| {
+        PASSED_ON.contains(&name.as_str()) || name.starts_with("LC_") || name.starts_with("PADDLECLOUD_")
+    })
+}
+
+/// The one line a server writes when it is ready, or when it gives up.
+#[derive(Deserialize)]
+struct Word {
+    #[serde(default)]
+    ready: bool,
+    error: Option<String>,
+    #[serde(default)]
+    hints: Vec<String>,
+}
+
+fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), CliError> {
+    let mut line = Vec::new();
+    let mut pipe = File::from(ready);
+    let mut piece = [0; 4096];
+    while !line.contains(&b'\n') {
+        if !wait_readable(&pipe, START_LIMIT) {
+            return Err(not_ready(
+                place,
+                format!("was not ready within {} s", START_LIMIT.tv_sec),
+            ));
+        }
+        match pipe.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => line.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(not_ready(place, format!("cannot be heard: {error}"))),
+        }
+    }
+    match serde_json::from_slice::<Word>(line.trim_ascii()) {
+        Ok(word) if word.ready => Ok(()),
+        Ok(word) => Err(CliError::NoServer {
+            message: format!(
+                "the embedded server cannot start: {}",
+                word.error.unwrap_or_else(|| "it did not say why".to_owned())
+            ),
+            hints: word.hints,
+        }),
+        Err(_) => Err(not_ready(place, "ended before it was ready".to_owned())),
+    }
+}
+
+fn not_ready(place: &Place, problem: String) -> CliError {
+    let mut hints = vec![format!("its log is `{}`", place.log().display())];
+    hints.extend(last_line(&place.log()).map(|line| format!("its last line: {line}")));
+    CliError::NoServer {
+        message: format!("the embedded server {problem}"),
+        hints,
+    }
+}
+
+fn last_line(path: &Path) -> Option<String> {
+    let text = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(line.trim().chars().take(300).collect())
+}
+
+fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Timespec) -> bool {
+    loop {
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        match poll(&mut fds, Some(&limit)) {
+            Ok(count) => return count > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Whether version `theirs` comes before `ours`. What is not a version is left in peace.
+fn is_older(theirs: &str, ours: &str) -> bool {
+    let parts = |text: &str| -> Option<Vec<u64>> {
+        let plain = text.split(['-', '+']).next()?;
+        plain.split('.').map(|part| part.parse().ok()).collect()
+    };
+    match (parts(theirs), parts(ours)) {
+        (Some(theirs), Some(ours)) => theirs < ours,
+        _ => false,
+    }
+}
+
+/// Says what became of a server that was lost while a log was read; starts it again.
+pub async fn revive(world: &mut World) -> Result<(), CliError> {
+    let place = Place::of(world)?;
+    if place.client().ping().await.is_ok() {
+        return Ok(());
+    }
+    if let Err(error) = start(&place, world).await {
+        world
+            .err
+            .note(&format!("the embedded server is gone: {}", chain(&error)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_readable_lower_version_is_older() {
+        assert!(is_older("0.1.9", "0.2.0"));
+        assert!(is_older("0.9.0", "0.10.0"));
+        assert!(!is_older("0.2.0", "0.2.0"));
+        assert!(!is_older("0.2.0-dev", "0.2.0"));
+        assert!(!is_older("1.0.0", "0.2.0"));
+        assert!(!is_older("unknown", "0.2.0"));
+    }
+}

@@ -1,0 +1,136 @@
+//! Every way a command can fail, and the one place that turns it into words, hints and an exit code.
+
+use std::path::PathBuf;
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
+
+use crate::config::ConfigError;
+use crate::world::World;
+
+/// Done.
+pub const DONE: u8 = 0;
+/// The request failed or was refused, or the job did.
+pub const FAILED: u8 = 1;
+/// The command line cannot be understood.
+pub const USAGE: u8 = 2;
+/// The server was never reached.
+pub const UNREACHED: u8 = 3;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error("{message}")]
+    Usage { message: String, hints: Vec<String> },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{context}")]
+    Call { context: String, source: ClientError },
+    #[error("{message}")]
+    Refused { message: String, hints: Vec<String> },
+    #[error("{message}")]
+    NoServer { message: String, hints: Vec<String> },
+    #[error("cannot {what} `{}`", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("`{0}` is not there yet")]
+    NotThereYet(&'static str),
+    #[error("cannot write the output")]
+    Stdout(#[source] std::io::Error),
+}
+
+impl CliError {
+    pub fn usage(message: impl Into<String>) -> CliError {
+        CliError::Usage {
+            message: message.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    pub fn refused(message: impl Into<String>) -> CliError {
+        CliError::Refused {
+            message: message.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> CliError {
+        if let CliError::Usage { hints, .. }
+        | CliError::Refused { hints, .. }
+        | CliError::NoServer { hints, .. } = &mut self
+        {
+            hints.push(hint.into());
+        }
+        self
+    }
+
+    fn hints(&self, program: &str) -> Vec<String> {
+        match self {
+            CliError::Usage { hints, .. }
+            | CliError::Refused { hints, .. }
+            | CliError::NoServer { hints, .. } => hints.clone(),
+            CliError::Config(error) => error.hints(program),
+            CliError::Client(error) | CliError::Call { source: error, .. } => client_hints(program, error),
+            CliError::NotThereYet(_) => vec!["it comes with a later version; nothing was changed".to_owned()],
+            CliError::File { .. } | CliError::Stdout(_) => Vec::new(),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Usage { .. } => USAGE,
+            CliError::NoServer { .. } => UNREACHED,
+            CliError::Client(error) | CliError::Call { source: error, .. } => match error {
+                ClientError::Unreachable { .. } => UNREACHED,
+                _ => FAILED,
+            },
+            _ => FAILED,
+        }
+    }
+}
+
+fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
+    match error {
+        ClientError::Refused(body) => {
+            let mut hints = body.hints.clone();
+            if body.error == ErrorName::Unauthorized && hints.is_empty() {
+                hints.push(format!(
+                    "`{program} login` asks for your password and keeps a token"
+                ));
+            }
+            hints
+        }
+        ClientError::Unreachable { .. } => {
+            vec![format!(
+                "check `endpoint` in your configuration: `{program} config view`"
+            )]
+        }
+        ClientError::Broken { .. } | ClientError::Tls(_) | ClientError::Upload(_) => Vec::new(),
+    }
+}
+
+/// Tells the user and gives the exit code. A reader that went away is nobody's error.
+pub fn report(program: &str, error: &CliError, world: &mut World) -> u8 {
+    if let CliError::Stdout(source) = error
+        && source.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        return DONE;
+    }
+    world.err.error(&chain(error));
+    for hint in error.hints(program) {
+        world.err.hint(&hint);
+    }
+    error.exit_code()
+}
+
+/// The error and its causes in one line: a message never repeats its source.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.join(": ")
+}

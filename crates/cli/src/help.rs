@@ -1,0 +1,140 @@
+//! The help of the whole program: groups as in S0, ours beside them; names and flags as lists.
+
+use crate::args;
+
+/// A group of the overview: its title and its commands.
+struct Group {
+    title: &'static str,
+    commands: &'static [(&'static str, &'static str)],
+}
+
+const GROUPS: [Group; 4] = [
+    Group {
+        title: "Subcommands",
+        commands: &[
+            ("commands", "list all command names"),
+            ("delete", "Delete the specified resource."),
+            ("file", "Simple file operations."),
+            ("get", "Print resources"),
+            ("help", "describe subcommands and their syntax"),
+            ("kill", "Stop the job. -rm will remove the job from history."),
+            ("logs", "Print logs of the job."),
+            ("registry", "Add registry secret on paddlectl."),
+            ("submit", "Submit job to PaddlePaddle Cloud."),
+        ],
+    },
+    Group {
+        title: "Subcommands for PFS",
+        commands: &[
+            ("cp", "upload or download files"),
+            ("ls", "List files on PaddlePaddle Cloud"),
+            ("mkdir", "mkdir directories on PaddlePaddle Cloud"),
+            ("rm", "rm files on PaddlePaddle Cloud"),
+            ("cat", "print files"),
+            ("check", "compare a local folder with a remote one"),
+            ("data", "prepare and look at data sets"),
+            ("du", "show how much space files take"),
+            ("mv", "move or rename files"),
+            ("pfs", "the same commands, as `pfs cp` and so on"),
+            ("publish", "share files by a link"),
+            ("stat", "show what is known of a file"),
+            ("sync", "make a remote folder like a local one"),
+        ],
+    },
+    Group {
+        title: "More subcommands for jobs",
+        commands: &[
+            ("describe", "Show all that is known of a job."),
+            ("jobs", "List the jobs that run."),
+            ("prune", "Remove ended jobs from history."),
+            ("rerun", "Submit a job again as it was."),
+            ("top", "Show what jobs use now."),
+            ("wait", "Wait until a job has ended."),
+            ("why", "Tell why a job waits or why it failed."),
+        ],
+    },
+    Group {
+        title: "Subcommands for this client",
+        commands: &[
+            ("completion", "print a completion script for a shell"),
+            ("config", "show the configuration, choose a datacenter"),
+            ("flags", "list top-level flags, or those of a command"),
+            ("login", "check the password and keep a token"),
+            ("server", "start, stop or look at the embedded server"),
+            ("version", "print the version"),
+            ("whoami", "print user, datacenter and home"),
+        ],
+    },
+];
+
+/// What `paddlectl` alone prints.
+pub fn overview(program: &str) -> String {
+    let mut text = format!("Usage: {program} <flags> <subcommand> <subcommand args>\n");
+    for group in &GROUPS {
+        text.push_str(&format!("\n{}:\n", group.title));
+        for (name, about) in group.commands {
+            let about = about.replace("paddlectl", program);
+            text.push_str(&format!("\t{name:<16} {about}\n"));
+        }
+    }
+    text.push_str(&format!(
+        "\n\nUse \"{program} flags\" for a list of top-level flags\n"
+    ));
+    text
+}
+
+/// All command names, sorted.
+pub fn command_names() -> Vec<&'static str> {
+    let all = GROUPS.iter().flat_map(|group| group.commands);
+    let mut names: Vec<&str> = all.map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The full help of one command; `None` when there is no such command.
+pub fn of_command(program: &str, path: &[String]) -> Option<String> {
+    let mut command = args::definition(program);
+    for word in path {
+        command = command.find_subcommand(word)?.clone();
+    }
+    Some(command.render_long_help().to_string())
+}
+
+/// Flags, one per line with what they mean: of the whole program, or of one command.
+pub fn flags(program: &str, path: &[String]) -> Option<String> {
+    let mut command = args::definition(program);
+    for word in path {
+        command = command.find_subcommand(word)?.clone();
+    }
+    let mut text = String::new();
+    for arg in command.get_arguments() {
+        let (Some(long), Some(about)) = (arg.get_long(), arg.get_help()) else {
+            continue;
+        };
+        if arg.is_hide_set() || (arg.is_global_set() && !path.is_empty()) {
+            continue;
+        }
+        let short = arg
+            .get_short()
+            .map(|letter| format!(", -{letter}"))
+            .unwrap_or_default();
+        text.push_str(&format!("\t-{long}{short}\n\t\t{about}\n"));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overview_lists_every_command_once_and_only_real_ones() {
+        let definition = args::definition("paddlectl");
+        let mut real: Vec<&str> = definition
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        real.sort_unstable();
+        assert_eq!(command_names(), real);
+    }
+}

@@ -1,0 +1,314 @@
+//! Log bytes as people read them: whole lines, a prefix where several workers speak, times on demand.
+//!
+//! Any bytes pass: what is not UTF-8 stays as it is. Without prefix and times the bytes are not touched at all.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use paddlecloud_api::client::LogEvent;
+use paddlecloud_api::logs::{LogWorker, Stream};
+
+use crate::printer::Paint;
+use crate::time_text::rfc3339_millis;
+
+/// A line that never ends is broken here, so that it cannot fill the memory.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// How lines are shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    /// Plain lines, also where there are several workers.
+    pub raw: bool,
+    pub timestamps: bool,
+    pub colour: bool,
+}
+
+/// Turns events into bytes for the printer.
+pub struct LogView {
+    style: Style,
+    workers: Vec<Arc<LogWorker>>,
+    label_width: usize,
+    partial: HashMap<(String, u32, u8), Partial>,
+}
+
+/// A line that has not ended yet.
+struct Partial {
+    bytes: Vec<u8>,
+    unix_nanos: u64,
+    worker: Arc<LogWorker>,
+}
+
+impl LogView {
+    pub fn new(style: Style) -> LogView {
+        LogView {
+            style,
+            workers: Vec::new(),
+            label_width: 0,
+            partial: HashMap::new(),
+        }
+    }
+
+    /// Takes one event and appends what can be shown now to `out`.
+    pub fn show(&mut self, event: &LogEvent, out: &mut Vec<u8>) {
+        match event {
+            LogEvent::Workers(workers) => self.meet(workers),
+            LogEvent::Data {
+                worker,
+                stream,
+                unix_nanos,
+                bytes,
+                ..
+            } => self.data(worker, *stream, *unix_nanos, bytes, out),
+            LogEvent::Gap { worker, from, to } => self.gap(worker, *from, *to, out),
+            LogEvent::End(_) => self.end(out),
+            LogEvent::Lost(_) => {}
+        }
+    }
+
+    fn meet(&mut self, workers: &[Arc<LogWorker>]) {
+        self.workers = workers.to_vec();
+        self.label_width = workers
+            .iter()
+            .map(|worker| label(worker).len())
+            .max()
+            .unwrap_or(0);
+    }
+
+    /// Several programs speak, so it must be said who.
+    fn has_prefix(&self) -> bool {
+        let several = self
+            .workers
+            .iter()
+            .any(|worker| worker.name != self.workers[0].name);
+        several && !self.style.raw
+    }
+
+    /// Lines must be kept whole when something goes before them or when several workers share the output.
+    fn works_by_line(&self) -> bool {
+        self.style.timestamps || self.workers.len() > 1
+    }
+
+    fn data(
+        &mut self,
+        worker: &Arc<LogWorker>,
+        stream: Stream,
+        unix_nanos: u64,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        if !self.works_by_line() && self.partial.is_empty() {
+            out.extend_from_slice(bytes);
+            return;
+        }
+        let key = (worker.name.clone(), worker.attempt, stream as u8);
+        let mut partial = self.partial.remove(&key).unwrap_or_else(|| Partial {
+            bytes: Vec::new(),
+            unix_nanos,
+            worker: worker.clone(),
+        });
+        for piece in bytes.split_inclusive(|byte| is_line_end(*byte)) {
+            if partial.bytes.is_empty() {
+                partial.unix_nanos = unix_nanos;
+            }
+            // The `\n` of a `\r\n` that came in two pieces ends the line that stands already.
+            if piece == b"\n" && partial.bytes.last() == Some(&b'\r') {
+                partial.bytes.pop();
+            }
+            if partial.bytes.last() == Some(&b'\r') {
+                partial.bytes.pop();
+                self.line(&partial, out);
+                partial.bytes.clear();
+                partial.unix_nanos = unix_nanos;
+            }
+            partial.bytes.extend_from_slice(piece);
+            let ended = piece.last() == Some(&b'\n');
+            if ended {
+                partial.bytes.pop();
+            }
+            if ended || partial.bytes.len() >= LONGEST_LINE {
+                self.line(&partial, out);
+                partial.bytes.clear();
+            }
+        }
+        if !partial.bytes.is_empty() {
+            self.partial.insert(key, partial);
+        }
+    }
+
+    fn line(&self, partial: &Partial, out: &mut Vec<u8>) {
+        self.head(&partial.worker, partial.unix_nanos, out);
+        out.extend_from_slice(&partial.bytes);
+        out.push(b'\n');
+    }
+
+    fn head(&self, worker: &LogWorker, unix_nanos: u64, out: &mut Vec<u8>) {
+        if self.style.timestamps {
+            out.extend_from_slice(rfc3339_millis(unix_nanos).as_bytes());
+            out.push(b' ');
+        }
+        if self.has_prefix() {
+            let padded = format!("{:<width$} |", label(worker), width = self.label_width);
+            let place = self
+                .workers
+                .iter()
+                .position(|known| known.name == worker.name)
+                .unwrap_or(0);
+            let shown = if self.style.colour {
+                Paint::cycle(place).around(&padded)
+            } else {
+                padded
+            };
+            out.extend_from_slice(shown.as_bytes());
+            out.push(b' ');
+        }
+    }
+
+    fn gap(&mut self, worker: &Arc<LogWorker>, from: u64, to: u64, out: &mut Vec<u8>) {
+        self.end_of(worker, out);
+        self.head(worker, 0, out);
+        let mark = format!("--- bytes {from} to {to} of the log are gone ---\n");
+        out.extend_from_slice(mark.as_bytes());
+    }
+
+    fn end_of(&mut self, worker: &LogWorker, out: &mut Vec<u8>) {
+        let mine = |partial: &Partial| {
+            partial.worker.name == worker.name && partial.worker.attempt == worker.attempt
+        };
+        let keys: Vec<_> = self
+            .partial
+            .iter()
+            .filter(|(_, partial)| mine(partial))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            if let Some(partial) = self.partial.remove(&key) {
+                self.line(&partial, out);
+            }
+        }
+    }
+
+    /// Shows lines that never ended. Called when the reading ends, for whatever reason.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        let mut rest: Vec<Partial> = self.partial.drain().map(|(_, partial)| partial).collect();
+        rest.sort_by_key(|partial| partial.unix_nanos);
+        for mut partial in rest {
+            if partial.bytes.last() == Some(&b'\r') {
+                partial.bytes.pop();
+            }
+            self.line(&partial, out);
+        }
+    }
+}
+
+/// A progress bar's `\r` ends a line too: each state of it is shown once.
+fn is_line_end(byte: u8) -> bool {
+    byte == b'\n' || byte == b'\r'
+}
+
+/// `trainer-0`, and `trainer-0#2` for its second attempt.
+fn label(worker: &LogWorker) -> String {
+    let attempt = if worker.attempt > 1 {
+        format!("#{}", worker.attempt)
+    } else {
+        String::new()
+    };
+    format!("{}-{}{attempt}", worker.role, worker.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(role: &str, index: u32, attempt: u32) -> Arc<LogWorker> {
+        Arc::new(LogWorker {
+            name: format!("job-{role}-{index}"),
+            role: role.to_owned(),
+            index,
+            attempt,
+        })
+    }
+
+    fn data(worker: &Arc<LogWorker>, bytes: &[u8]) -> LogEvent {
+        LogEvent::Data {
+            worker: worker.clone(),
+            stream: Stream::Stdout,
+            offset: 0,
+            unix_nanos: 1_500_000_000_250_000_000,
+            bytes: bytes.to_vec(),
+        }
+    }
+
+    fn shown(style: Style, events: &[LogEvent]) -> String {
+        let mut view = LogView::new(style);
+        let mut out = Vec::new();
+        events.iter().for_each(|event| view.show(event, &mut out));
+        view.end(&mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn one_worker_passes_byte_by_byte() {
+        let only = worker("trainer", 0, 1);
+        let events = [
+            LogEvent::Workers(vec![only.clone()]),
+            data(&only, b"10%\r20%"),
+            data(&only, b"\r\ndone"),
+        ];
+        assert_eq!(shown(Style::default(), &events), "10%\r20%\r\ndone");
+    }
+
+    #[test]
+    fn lines_of_several_workers_stay_whole_and_say_who_speaks() {
+        let (trainer, server) = (worker("trainer", 0, 1), worker("pserver", 10, 2));
+        let events = [
+            LogEvent::Workers(vec![trainer.clone(), server.clone()]),
+            data(&trainer, b"hel"),
+            data(&server, b"ready\n"),
+            data(&trainer, b"lo\nrest"),
+            LogEvent::Gap {
+                worker: server.clone(),
+                from: 6,
+                to: 9,
+            },
+        ];
+        insta::assert_snapshot!(shown(Style::default(), &events), @r"
+        pserver-10#2 | ready
+        trainer-0    | hello
+        pserver-10#2 | --- bytes 6 to 9 of the log are gone ---
+        trainer-0    | rest
+        ");
+        let raw = Style {
+            raw: true,
+            ..Style::default()
+        };
+        assert!(shown(raw, &events).starts_with("ready\nhello\n"));
+    }
+
+    #[test]
+    fn carriage_returns_end_lines_once_even_when_torn_apart() {
+        let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let events = [
+            LogEvent::Workers(vec![one.clone(), two]),
+            data(&one, b"10%\r20%\r"),
+            data(&one, b"\nend\r\n"),
+        ];
+        assert_eq!(
+            shown(Style::default(), &events),
+            "trainer-0 | 10%\ntrainer-0 | 20%\ntrainer-0 | end\n"
+        );
+    }
+
+    #[test]
+    fn times_go_before_every_line() {
+        let only = worker("trainer", 0, 1);
+        let style = Style {
+            timestamps: true,
+            ..Style::default()
+        };
+        let events = [LogEvent::Workers(vec![only.clone()]), data(&only, b"a\nb")];
+        assert_eq!(
+            shown(style, &events),
+            "2017-07-14T02:40:00.250Z a\n2017-07-14T02:40:00.250Z b\n"
+        );
+    }
+}

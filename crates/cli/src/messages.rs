@@ -1,0 +1,87 @@
+//! What people read while a command works: stderr, never data.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use crate::printer::{Paint, wants_colour};
+
+/// The writer of words.
+pub struct Messages {
+    sink: Box<dyn Write>,
+    pub is_terminal: bool,
+    colour: bool,
+}
+
+impl Messages {
+    pub fn stderr(env: &BTreeMap<String, String>) -> Messages {
+        let is_terminal = std::io::stderr().is_terminal();
+        Messages {
+            sink: Box::new(std::io::stderr()),
+            is_terminal,
+            colour: wants_colour(env, is_terminal),
+        }
+    }
+
+    /// Plain words into a buffer, for tests.
+    pub fn to(sink: Box<dyn Write>) -> Messages {
+        Messages {
+            sink,
+            is_terminal: false,
+            colour: false,
+        }
+    }
+
+    /// A line. Nobody can be told when stderr is gone, so failures are dropped.
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        let _ = writeln!(self.sink, "{}", text.as_ref());
+    }
+
+    pub fn error(&mut self, text: &str) {
+        self.labelled(Paint::Red, "error", text);
+    }
+
+    pub fn hint(&mut self, text: &str) {
+        self.labelled(Paint::Cyan, "hint", text);
+    }
+
+    pub fn note(&mut self, text: &str) {
+        self.labelled(Paint::Yellow, "note", text);
+    }
+
+    fn labelled(&mut self, paint: Paint, label: &str, text: &str) {
+        let label = if self.colour {
+            paint.around(&format!("{label}:"))
+        } else {
+            format!("{label}:")
+        };
+        self.line(format!("{label} {text}"));
+    }
+
+    /// `Uploading package ... `, with the end of the line still to come.
+    pub fn begin(&mut self, what: &str) {
+        let _ = write!(self.sink, "{what} ... ");
+        let _ = self.sink.flush();
+    }
+
+    /// Replaces the line that was begun, on a terminal.
+    pub fn progress(&mut self, what: &str, detail: &str) {
+        if self.is_terminal {
+            let _ = write!(self.sink, "\r\x1b[K{what} ... {detail}");
+            let _ = self.sink.flush();
+        }
+    }
+
+    /// Ends a line that was begun.
+    pub fn done(&mut self, what: &str) {
+        if self.is_terminal {
+            let _ = writeln!(self.sink, "\r\x1b[K{what} ... Done");
+        } else {
+            let _ = writeln!(self.sink, "Done");
+        }
+    }
+
+    /// Ends a line that was begun by what went wrong.
+    pub fn failed(&mut self) {
+        self.line("Failed");
+    }
+}
