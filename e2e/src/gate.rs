@@ -39,3 +39,24 @@ impl Gate {
         wait_until("somebody must come to the gate", || options.open(&self.path).ok());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn whoever_waits_goes_on_when_the_gate_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = Gate::new(folder.path().join("gate"));
+        let mut waiting = Command::new("cat")
+            .arg(gate.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(waiting.try_wait().unwrap().is_none());
+        gate.open();
+        assert!(waiting.wait().unwrap().success());
+    }
+}

@@ -112,3 +112,37 @@ fn contains(bytes: &[u8], path: &Path) -> bool {
     let path = path.as_os_str().as_encoded_bytes();
     bytes.windows(path.len()).any(|window| window == path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_the_home_in_its_environment() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(processes(home.path()), []);
+        let mut child = Command::new("cat")
+            .env("HOME", home.path())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let found: Vec<u32> = processes(home.path()).iter().map(|process| process.pid).collect();
+        assert_eq!(found, [child.id()]);
+        processes(home.path())[0].end();
+        child.wait().unwrap();
+        assert_eq!(processes(home.path()), []);
+    }
+
+    #[test]
+    fn a_socket_deep_in_the_home_is_found() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a/b");
+        fs::create_dir_all(&folder).unwrap();
+        assert!(traces(home.path(), &[]).is_empty());
+        let _listener = UnixListener::bind(folder.join("sock")).unwrap();
+        assert_eq!(traces(home.path(), &[]).len(), 1);
+    }
+}
