@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,28 +112,37 @@ fn nearest_name(text: &str) -> Option<String> {
 /// Identifies one run for ever. The `_` keeps it from looking like a job name.
 ///
 /// Ids made later sort later: the first part is the time in milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// Held in place: ids are copied all the time, and a copy costs no allocation.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct JobId(String);
+pub struct JobId([u8; ID_LENGTH]);
 
 const ID_PREFIX: &str = "j_";
 const ID_DIGITS: usize = 14;
+const ID_LENGTH: usize = ID_PREFIX.len() + ID_DIGITS;
 const BASE32: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 impl JobId {
     /// Makes an id from the time and 25 random bits; the store refuses the rare second one.
     pub fn new(unix_millis: u64, random: u32) -> JobId {
         let mut value = (u128::from(unix_millis) << 25) | u128::from(random & 0x1ff_ffff);
-        let mut digits = [b'0'; ID_DIGITS];
-        for digit in digits.iter_mut().rev() {
+        let mut text = [b'0'; ID_LENGTH];
+        text[..ID_PREFIX.len()].copy_from_slice(ID_PREFIX.as_bytes());
+        for digit in text[ID_PREFIX.len()..].iter_mut().rev() {
             *digit = BASE32[(value & 31) as usize];
             value >>= 5;
         }
-        JobId(format!("{ID_PREFIX}{}", String::from_utf8_lossy(&digits)))
+        JobId(text)
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        std::str::from_utf8(&self.0).expect("an id is made of ASCII")
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobId({})", self.as_str())
     }
 }
 
@@ -141,8 +151,11 @@ impl FromStr for JobId {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let digits = text.strip_prefix(ID_PREFIX).unwrap_or("");
-        if digits.len() == ID_DIGITS && digits.bytes().all(|b| BASE32.contains(&b)) {
-            return Ok(JobId(text.to_owned()));
+        if let Ok(bytes) = text.as_bytes().try_into()
+            && digits.len() == ID_DIGITS
+            && digits.bytes().all(|b| BASE32.contains(&b))
+        {
+            return Ok(JobId(bytes));
         }
         Err(NameError::new(
             format!("`{}` is not a job id", text.escape_default()),
@@ -186,7 +199,7 @@ impl fmt::Display for JobRef {
 /// A user: usually an e-mail address or the system's user name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct UserName(String);
+pub struct UserName(Arc<str>);
 
 /// A datacenter as `/pfs/<datacenter>/…` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -217,7 +230,7 @@ impl FromStr for UserName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         check_path_word("user name", text, 128)?;
-        Ok(UserName(text.to_owned()))
+        Ok(UserName(text.into()))
     }
 }
 
@@ -297,7 +310,7 @@ macro_rules! text_newtype {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
         impl TryFrom<String> for $name {
@@ -308,12 +321,12 @@ macro_rules! text_newtype {
         }
         impl From<$name> for String {
             fn from(name: $name) -> String {
-                name.0
+                name.as_str().to_owned()
             }
         }
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
-                &self.0
+                self.as_str()
             }
         }
     )*};

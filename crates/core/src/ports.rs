@@ -58,7 +58,7 @@ pub enum EngineCommand {
 pub struct EngineState {
     /// Every attempt that was launched and not cleaned, with its latest news.
     pub attempts: Vec<Report>,
-    /// Whether the machine restarted since the engine last ran.
+    /// Whether the machine restarted. Stays `Changed` until what the restore led to is durable.
     pub boot: Boot,
 }
 

@@ -179,6 +179,11 @@ impl Conductor {
         self.scheduler.explain(id, now)
     }
 
+    /// Whether a request of this size can ever be admitted here.
+    pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
+        self.scheduler.check_fits_ever(request)
+    }
+
     pub fn quota(&self, user: &UserName) -> Quota {
         self.scheduler.quota(user)
     }

@@ -38,6 +38,8 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum News {
+    /// The engine has taken the order; nothing runs yet.
+    Launched,
     /// Its supervisor is there.
     Up,
     /// Its program runs.

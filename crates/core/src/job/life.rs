@@ -113,6 +113,7 @@ impl Job {
             return Vec::new();
         }
         match news {
+            News::Launched => Vec::new(),
             News::Up => self.advance(key, WorkerStatus::Up, now),
             News::Started => self.advance(key, WorkerStatus::Running, now),
             News::Ready if key.role == Role::Pserver => self.advance(key, WorkerStatus::Ready, now),

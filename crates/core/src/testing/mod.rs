@@ -4,3 +4,5 @@
 //! Nothing outside tests uses this, except the switch for planted bugs, which is constantly off there.
 
 pub mod planted;
+pub mod rng;
+pub mod simulator;

@@ -1,0 +1,374 @@
+//! The simulated engine: what really happens to every attempt. It lives through crashes of the server, keeps
+//! the promises of [`crate::ports::Engine`], and complains about orders that no right server gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::exit::Exit;
+use crate::job::{Job, News, Role, WorkerKey};
+use crate::names::JobId;
+use crate::ports::{AttemptKey, EngineCommand, Report};
+use crate::scheduler::Inventory;
+use crate::spec::Resources;
+use crate::testing::rng::Rng;
+
+use super::store::SimStore;
+use super::{Finding, broken};
+
+/// How far an attempt really is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Stage {
+    Launched,
+    Up,
+    Running,
+    Ready,
+    /// With the news that tells it.
+    Gone(News),
+}
+
+/// What the program of an attempt is going to do when nobody stops it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Script {
+    /// The engine cannot start it.
+    CannotStart,
+    /// Its supervisor never comes up.
+    NeverUp,
+    /// A parameter server that never listens.
+    NeverReady,
+    /// A parameter server as it should be: runs until it is stopped.
+    Serves,
+    /// Ends by itself like this.
+    Ends(Exit),
+    /// Its supervisor dies.
+    Dies,
+    /// A trainer that does not end by itself.
+    RunsOn,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct SimAttempt {
+    pub stage: Stage,
+    script: Script,
+    seat: (u32, Vec<u32>),
+    needs: Resources,
+    alone: bool,
+    let_go: bool,
+    told_to_stop: bool,
+    pub log: u64,
+    /// Nothing of it is listed any more: it was cleaned, or its record vanished.
+    pub unlisted: bool,
+}
+
+impl SimAttempt {
+    pub(super) fn is_live(&self) -> bool {
+        !matches!(self.stage, Stage::Gone(_))
+    }
+
+    fn news(&self) -> News {
+        match &self.stage {
+            Stage::Launched => News::Launched,
+            Stage::Up => News::Up,
+            Stage::Running => News::Started,
+            Stage::Ready => News::Ready,
+            Stage::Gone(news) => news.clone(),
+        }
+    }
+}
+
+pub(super) struct SimEngine {
+    inventory: Inventory,
+    /// Every attempt there ever was.
+    pub attempts: BTreeMap<AttemptKey, SimAttempt>,
+    /// Attempts something may still happen to, so that a step does not look at all.
+    live: BTreeSet<AttemptKey>,
+    /// Workers that were there at least once: up (trainers) or ready (parameter servers).
+    arrived: BTreeSet<(JobId, WorkerKey)>,
+    /// Jobs with an attempt that does not do what it should.
+    pub unlucky: BTreeSet<JobId>,
+}
+
+impl SimEngine {
+    pub(super) fn new(inventory: Inventory) -> SimEngine {
+        SimEngine {
+            inventory,
+            attempts: BTreeMap::new(),
+            live: BTreeSet::new(),
+            arrived: BTreeSet::new(),
+            unlucky: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, command: &EngineCommand, store: &SimStore, rng: &mut Rng) -> Finding {
+        match command {
+            EngineCommand::Launch { job, worker, attempt } => {
+                self.launch(job, &key(job, *worker, *attempt), store, rng)
+            }
+            EngineCommand::Go { job, worker, attempt } => self.go(job, &key(job, *worker, *attempt)),
+            EngineCommand::Stop { attempt, .. } => {
+                if let Some(attempt) = self.attempts.get_mut(attempt) {
+                    attempt.told_to_stop = true;
+                }
+                Ok(())
+            }
+            EngineCommand::Clean { attempt } => self.clean(attempt, store),
+            EngineCommand::Discard { job } => self.discard(job, store),
+        }
+    }
+
+    fn launch(&mut self, job: &Job, key: &AttemptKey, store: &SimStore, rng: &mut Rng) -> Finding {
+        match self.attempts.get(key) {
+            Some(known) if known.unlisted => return broken(format!("{key:?} is launched a second time")),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let stored = store.get(&key.job).and_then(|job| job.worker(key.worker));
+        if stored.is_none_or(|worker| worker.attempt < key.attempt) {
+            return broken(format!("{key:?} is launched before that is stored"));
+        }
+        let same = |other: &&AttemptKey| other.job == key.job && other.worker == key.worker;
+        if let Some(other) = self.live.iter().find(same) {
+            return broken(format!("{key:?} is launched while {other:?} still runs"));
+        }
+        let attempt = self.new_attempt(job, key.worker, rng);
+        if !matches!(attempt.script, Script::Serves) && !attempt.script.is_fine(key.worker.role) {
+            self.unlucky.insert(key.job.clone());
+        }
+        self.attempts.insert(key.clone(), attempt);
+        self.live.insert(key.clone());
+        self.check_room()
+    }
+
+    fn new_attempt(&self, job: &Job, worker: WorkerKey, rng: &mut Rng) -> SimAttempt {
+        let position = job.position(worker).unwrap_or_default();
+        let seat = job
+            .placement
+            .as_ref()
+            .and_then(|placement| placement.workers.get(position));
+        let needs = match worker.role {
+            Role::Pserver => job.spec.pserver,
+            Role::Trainer => job.spec.trainer,
+        };
+        SimAttempt {
+            stage: Stage::Launched,
+            script: Script::write(worker.role, job.spec.max_runtime.is_some(), rng),
+            seat: seat
+                .map(|seat| (seat.node, seat.gpus.clone()))
+                .unwrap_or_default(),
+            needs,
+            alone: job.note.is_some(),
+            let_go: false,
+            told_to_stop: false,
+            log: 0,
+            unlisted: false,
+        }
+    }
+
+    /// What runs must fit the machines, each card has one user, and an oversubscribed job is alone.
+    fn check_room(&self) -> Finding {
+        let live = || self.live.iter().map(|key| (key, &self.attempts[key]));
+        if live().any(|(_, attempt)| attempt.alone) {
+            let jobs: BTreeSet<&JobId> = live().map(|(key, _)| &key.job).collect();
+            if jobs.len() > 1 {
+                return broken(format!("an oversubscribed job does not run alone: {jobs:?}"));
+            }
+            return Ok(());
+        }
+        let mut cards = BTreeSet::new();
+        let mut used = vec![(0u64, 0u64); self.inventory.nodes.len()];
+        for (key, attempt) in live() {
+            let (node, gpus) = &attempt.seat;
+            let sum = &mut used[*node as usize];
+            sum.0 += attempt.needs.cpu.as_millis();
+            sum.1 += attempt.needs.memory.as_u64();
+            if gpus.len() != attempt.needs.gpu as usize || !gpus.iter().all(|gpu| cards.insert((*node, *gpu)))
+            {
+                return broken(format!("{key:?} does not have cards of its own: {gpus:?}"));
+            }
+        }
+        let fits = |(node, (cpu, memory)): (&crate::scheduler::Node, &(u64, u64))| {
+            *cpu <= node.cpu.as_millis() && *memory <= node.memory.as_u64()
+        };
+        match self.inventory.nodes.iter().zip(&used).all(fits) {
+            true => Ok(()),
+            false => broken(format!("more runs than fits: {used:?}")),
+        }
+    }
+
+    fn go(&mut self, job: &Job, key: &AttemptKey) -> Finding {
+        let pservers = (0..job.spec.pservers).map(WorkerKey::pserver);
+        let mut all = pservers.chain((0..job.spec.parallelism).map(WorkerKey::trainer));
+        if let Some(missing) = all.find(|worker| !self.arrived.contains(&(key.job.clone(), *worker))) {
+            return broken(format!("{key:?} is let go while {missing} was never there"));
+        }
+        if let Some(attempt) = self.attempts.get_mut(key) {
+            attempt.let_go = true;
+        }
+        Ok(())
+    }
+
+    fn clean(&mut self, key: &AttemptKey, store: &SimStore) -> Finding {
+        let Some(attempt) = self.attempts.get_mut(key) else {
+            return Ok(());
+        };
+        if attempt.is_live() {
+            return broken(format!("{key:?} is cleaned while it runs"));
+        }
+        let stored = store.get(&key.job).and_then(|job| job.worker(key.worker));
+        if stored.is_some_and(|worker| worker.attempt == key.attempt && worker.status.is_live()) {
+            return broken(format!("{key:?} is cleaned before its end is stored"));
+        }
+        attempt.unlisted = true;
+        Ok(())
+    }
+
+    fn discard(&mut self, job: &JobId, store: &SimStore) -> Finding {
+        if store.get(job).is_some() {
+            return broken(format!(
+                "the logs of {job} are dropped while it is in the history"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = &AttemptKey> {
+        self.live.iter()
+    }
+
+    /// Every attempt that is listed, with its latest news.
+    pub(super) fn listed(&self) -> Vec<Report> {
+        let listed = self.attempts.iter().filter(|(_, attempt)| !attempt.unlisted);
+        listed
+            .map(|(key, attempt)| Report {
+                attempt: key.clone(),
+                news: attempt.news(),
+            })
+            .collect()
+    }
+
+    /// One thing happens to a live attempt, if anything can.
+    pub(super) fn progress(&mut self, key: &AttemptKey, rng: &mut Rng) -> Option<Report> {
+        let attempt = self.attempts.get_mut(key)?;
+        attempt.stage = attempt.next_stage(key.worker.role, rng)?;
+        let report = Report {
+            attempt: key.clone(),
+            news: attempt.news(),
+        };
+        match (&attempt.stage, key.worker.role) {
+            (Stage::Gone(_), _) => {
+                self.live.remove(key);
+            }
+            (Stage::Ready, _) | (Stage::Up, Role::Trainer) => {
+                self.arrived.insert((key.job.clone(), key.worker));
+            }
+            _ => {}
+        }
+        Some(report)
+    }
+
+    /// The machine restarts: whatever ran is gone, and nobody saw how.
+    pub(super) fn reboot(&mut self) {
+        for key in std::mem::take(&mut self.live) {
+            if let Some(attempt) = self.attempts.get_mut(&key) {
+                attempt.stage = Stage::Gone(News::Lost("the machine restarted".into()));
+            }
+        }
+    }
+
+    /// An attempt and every trace of it disappear.
+    pub(super) fn vanish(&mut self, key: &AttemptKey) {
+        self.live.remove(key);
+        self.unlucky.insert(key.job.clone());
+        if let Some(attempt) = self.attempts.get_mut(key) {
+            attempt.stage = Stage::Gone(News::Lost("vanished".into()));
+            attempt.unlisted = true;
+        }
+    }
+
+    /// Something of a job still runs.
+    pub(super) fn runs(&self, job: &JobId) -> bool {
+        self.live.iter().any(|key| key.job == *job)
+    }
+}
+
+impl SimAttempt {
+    fn next_stage(&mut self, role: Role, rng: &mut Rng) -> Option<Stage> {
+        if !self.is_live() {
+            return None;
+        }
+        if self.told_to_stop {
+            let signal = if rng.chance(70) { 15 } else { 9 };
+            return Some(self.ends(Exit::by_signal(signal)));
+        }
+        match (&self.stage, role) {
+            (Stage::Launched, _) => match self.script {
+                Script::NeverUp => None,
+                Script::CannotStart => {
+                    let reason = Some("no such folder".into());
+                    Some(self.ends(Exit {
+                        message: reason,
+                        ..Exit::with_code(127)
+                    }))
+                }
+                _ => Some(Stage::Up),
+            },
+            (Stage::Up, Role::Trainer) if !self.let_go => None,
+            (Stage::Up, _) => Some(Stage::Running),
+            (Stage::Running, Role::Pserver) if self.script == Script::NeverReady => None,
+            (Stage::Running, Role::Pserver) => Some(Stage::Ready),
+            _ => self.end_by_itself(rng),
+        }
+    }
+
+    fn end_by_itself(&mut self, rng: &mut Rng) -> Option<Stage> {
+        self.log += rng.number() % 1000;
+        match self.script.clone() {
+            Script::Ends(exit) => Some(self.ends(exit)),
+            Script::Dies => Some(Stage::Gone(News::Lost("its supervisor is gone".into()))),
+            _ => None,
+        }
+    }
+
+    fn ends(&mut self, exit: Exit) -> Stage {
+        self.log += 1;
+        Stage::Gone(News::Exited(Exit {
+            log_end: self.log,
+            ..exit
+        }))
+    }
+}
+
+impl Script {
+    fn write(role: Role, has_max_runtime: bool, rng: &mut Rng) -> Script {
+        match (rng.below(100), role) {
+            (0..3, _) => Script::CannotStart,
+            (3..5, _) => Script::NeverUp,
+            (5..8, _) => Script::Dies,
+            (8..10, Role::Pserver) => Script::NeverReady,
+            (10..14, Role::Pserver) => Script::Ends(Exit::with_code(0)),
+            (14..17, Role::Pserver) => Script::Ends(Exit::by_signal(11)),
+            (_, Role::Pserver) => Script::Serves,
+            (8..16, Role::Trainer) => Script::Ends(Exit::with_code(1)),
+            (16..18, Role::Trainer) => Script::Ends(Exit {
+                oom: true,
+                ..Exit::by_signal(9)
+            }),
+            (18..35, Role::Trainer) if has_max_runtime => Script::RunsOn,
+            (_, Role::Trainer) => Script::Ends(Exit::with_code(0)),
+        }
+    }
+
+    fn is_fine(&self, role: Role) -> bool {
+        match self {
+            Script::Serves => true,
+            Script::Ends(exit) => role == Role::Trainer && exit.is_success(),
+            _ => false,
+        }
+    }
+}
+
+fn key(job: &Job, worker: WorkerKey, attempt: u32) -> AttemptKey {
+    AttemptKey {
+        job: job.id.clone(),
+        worker,
+        attempt,
+    }
+}

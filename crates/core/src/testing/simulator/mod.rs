@@ -1,0 +1,412 @@
+//! The seeded simulator: drives the conductor and the scheduler with a simulated store and engine through
+//! crashes, late, repeated, reordered and lost reports, restarts of the machine, kills, reused names,
+//! retries and a clock that jumps, and checks at every step what must always hold:
+//!
+//! - an acknowledged submit is stored and never lost; one key makes one job; one name has one holder;
+//! - a final job never changes, and is written after its last worker and its last byte of log;
+//! - an old attempt changes nothing; what is stored about an end is what happened;
+//! - a job starts as a whole, on room that is free, with cards nobody else has;
+//! - nothing is launched before it is stored, twice, or beside an earlier attempt; nothing is left behind;
+//! - a job fails only for a reason, succeeds only if its trainers did, and everything ends once faults stop.
+//!
+//! Time is virtual and everything follows from the seed, so a failing seed fails again.
+
+mod clients;
+mod engine;
+mod faults;
+mod server;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::conductor::{Conductor, Input};
+use crate::names::JobId;
+use crate::ports::{EngineCommand, Report};
+use crate::quantity::{Bytes, Cpu};
+use crate::scheduler::{Inventory, Node, Policy, Quota};
+use crate::testing::rng::Rng;
+
+use clients::Clients;
+use engine::SimEngine;
+use faults::Faults;
+use server::Asked;
+use store::SimStore;
+
+/// Nothing, or what must never happen and did.
+type Finding = Result<(), String>;
+
+fn broken(what: String) -> Finding {
+    Err(what)
+}
+
+/// Steps of a run before faults stop.
+const STEPS: usize = 160;
+/// Rounds after which everything must have ended once faults stopped.
+const ROUNDS: usize = 3000;
+
+/// Something that must never happen.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub seed: u64,
+    pub step: usize,
+    pub what: String,
+    /// What happened before, the latest last.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}, step {}: {}", self.seed, self.step, self.what)?;
+        self.trace.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+/// What one run went through, to see that the simulator reaches what it is there for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub steps: usize,
+    pub accepted: usize,
+    pub accepted_again: usize,
+    pub name_refused: usize,
+    pub succeeded: usize,
+    pub failed: usize,
+    pub killed: usize,
+    pub lost: usize,
+    pub removed: usize,
+    pub restarts: usize,
+    pub crashes: usize,
+    pub reboots: usize,
+    pub clock_jumps: usize,
+    pub dropped: usize,
+    pub repeated: usize,
+    pub vanished: usize,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.steps += other.steps;
+        self.accepted += other.accepted;
+        self.accepted_again += other.accepted_again;
+        self.name_refused += other.name_refused;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.killed += other.killed;
+        self.lost += other.lost;
+        self.removed += other.removed;
+        self.restarts += other.restarts;
+        self.crashes += other.crashes;
+        self.reboots += other.reboots;
+        self.clock_jumps += other.clock_jumps;
+        self.dropped += other.dropped;
+        self.repeated += other.repeated;
+        self.vanished += other.vanished;
+    }
+}
+
+/// Runs one world from beginning to end. A violation is found again with its trace.
+pub fn run(seed: u64) -> Result<Tally, Box<Violation>> {
+    World::new(seed, Trace::Off)
+        .run()
+        .or_else(|_| World::new(seed, Trace::On(Vec::new())).run())
+}
+
+enum Trace {
+    Off,
+    On(Vec<String>),
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    faults: Faults,
+    /// Time that really passed, in milliseconds.
+    steady: i64,
+    /// How wrong the clock is, in milliseconds.
+    clock_error: i64,
+    inventory: Inventory,
+    policy: Policy,
+    quotas: Vec<(crate::names::UserName, Quota)>,
+    store: SimStore,
+    engine: SimEngine,
+    server: Option<Conductor>,
+    /// The machine restarted and no server has taken note of it yet.
+    boot_changed: bool,
+    /// Orders the server has not carried out; lost with it.
+    commands: VecDeque<EngineCommand>,
+    /// Reports on their way to the server.
+    reports: Vec<Report>,
+    wake_at: Option<Timestamp>,
+    clients: Clients,
+    /// Jobs that something happened to which may make them fail.
+    unlucky: BTreeSet<JobId>,
+    rebooted: BTreeSet<JobId>,
+    tally: Tally,
+    trace: Trace,
+}
+
+impl World {
+    fn new(seed: u64, trace: Trace) -> World {
+        let mut rng = Rng::new(seed);
+        let nodes = 1 + rng.below(2);
+        let node = |number: usize| Node {
+            name: format!("node-{number}"),
+            cpu: Cpu::cores(4),
+            memory: Bytes::mib(4096),
+            gpus: 2,
+        };
+        let inventory = Inventory {
+            nodes: (0..nodes).map(node).collect(),
+        };
+        World {
+            seed,
+            faults: Faults::choose(&mut rng),
+            steady: 0,
+            clock_error: 0,
+            policy: Policy {
+                oversubscribe_alone: rng.chance(50),
+            },
+            quotas: Vec::new(),
+            store: SimStore::default(),
+            engine: SimEngine::new(inventory.clone()),
+            inventory,
+            server: None,
+            boot_changed: false,
+            commands: VecDeque::new(),
+            reports: Vec::new(),
+            wake_at: None,
+            clients: Clients::default(),
+            unlucky: BTreeSet::new(),
+            rebooted: BTreeSet::new(),
+            tally: Tally::default(),
+            trace,
+            rng,
+        }
+    }
+
+    fn run(mut self) -> Result<Tally, Box<Violation>> {
+        let finding = self
+            .live()
+            .and_then(|()| self.drain())
+            .and_then(|()| self.check_rest());
+        match finding {
+            Ok(()) => Ok(self.tally),
+            Err(what) => Err(Box::new(Violation {
+                seed: self.seed,
+                step: self.tally.steps,
+                what,
+                trace: match self.trace {
+                    Trace::On(lines) => lines,
+                    Trace::Off => Vec::new(),
+                },
+            })),
+        }
+    }
+
+    fn live(&mut self) -> Finding {
+        for _ in 0..STEPS {
+            self.tally.steps += 1;
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Finding {
+        if self.server.is_none() && self.rng.chance(40) {
+            return self.start_server();
+        }
+        if self.rng.chance(12) {
+            return self.misfortune();
+        }
+        match self.rng.below(100) {
+            0..14 => self.submit(),
+            14..18 => self.submit_again(),
+            18..22 => self.kill(),
+            22..24 => self.remove(),
+            24..26 => self.change_quota(),
+            26..50 => self.carry_out_one(),
+            50..74 => self.progress_one(),
+            74..94 => self.deliver_some(),
+            _ => self.let_time_pass(),
+        }
+    }
+
+    /// The wall clock as the server sees it.
+    fn clock(&self) -> Timestamp {
+        let start = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 50);
+        start + SignedDuration::from_millis(self.steady + self.clock_error)
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Trace::On(lines) = &mut self.trace {
+            lines.push(line());
+        }
+    }
+
+    fn let_time_pass(&mut self) -> Finding {
+        self.steady += self.rng.below(4000) as i64;
+        self.tick_when_due()
+    }
+
+    fn tick_when_due(&mut self) -> Finding {
+        if self.wake_at.is_some_and(|at| at <= self.clock()) {
+            return self.serve(vec![Asked::by_nobody(Input::Tick)]);
+        }
+        Ok(())
+    }
+
+    fn progress_one(&mut self) -> Finding {
+        let live: Vec<_> = self.engine.live().cloned().collect();
+        if let Some(key) = self.rng.pick(&live).cloned()
+            && let Some(report) = self.engine.progress(&key, &mut self.rng)
+        {
+            self.note(|| format!("engine: {report:?}"));
+            self.send(report);
+        }
+        Ok(())
+    }
+
+    /// Hands the server a few reports in any order.
+    fn deliver_some(&mut self) -> Finding {
+        if self.server.is_none() {
+            return Ok(());
+        }
+        let mut asked = Vec::new();
+        for _ in 0..=self.rng.below(3) {
+            if self.reports.is_empty() {
+                break;
+            }
+            let at = self.rng.below(self.reports.len());
+            let report = match self.faults.repeats(&mut self.rng) {
+                true => {
+                    self.tally.repeated += 1;
+                    self.reports[at].clone()
+                }
+                false => self.reports.swap_remove(at),
+            };
+            asked.push(Asked::by_nobody(Input::Report(report)));
+        }
+        self.serve(asked)
+    }
+
+    fn carry_out_one(&mut self) -> Finding {
+        if self.commands.is_empty() {
+            return Ok(());
+        }
+        let at = self.rng.below(self.commands.len());
+        // Orders about one worker keep their order, and a job's folders go last.
+        let chosen = self.commands[at].clone();
+        let first = self
+            .commands
+            .iter()
+            .position(|other| must_precede(other, &chosen))
+            .unwrap_or(at);
+        let command = self.commands.remove(first).expect("the position is in the queue");
+        self.note(|| format!("order: {}", brief(&command)));
+        self.engine.carry_out(&command, &self.store, &mut self.rng)
+    }
+
+    /// Faults stop; from here on everything must come to its end.
+    fn drain(&mut self) -> Finding {
+        self.faults = Faults::none();
+        self.clock_error = self.clock_error.min(0);
+        self.quotas.clear();
+        self.note(|| "faults stop".into());
+        self.crash();
+        self.start_server()?;
+        for _ in 0..ROUNDS {
+            if !self.settle_everything()? && !self.wait_for_deadline()? {
+                return Ok(());
+            }
+        }
+        broken("not everything ends although faults stopped".into())
+    }
+
+    /// Whether anything happened.
+    fn settle_everything(&mut self) -> Result<bool, String> {
+        let mut happened = false;
+        while !self.commands.is_empty() {
+            self.carry_out_one()?;
+            happened = true;
+        }
+        let live: Vec<_> = self.engine.live().cloned().collect();
+        for key in live {
+            if let Some(report) = self.engine.progress(&key, &mut self.rng) {
+                self.note(|| format!("engine: {report:?}"));
+                self.reports.push(report);
+                happened = true;
+            }
+        }
+        while !self.reports.is_empty() {
+            self.deliver_some()?;
+            happened = true;
+        }
+        Ok(happened)
+    }
+
+    /// Whether there is anything left to wait for.
+    fn wait_for_deadline(&mut self) -> Result<bool, String> {
+        let Some(at) = self.wake_at else {
+            return Ok(false);
+        };
+        let wait = at.duration_since(self.clock()).as_millis().max(0);
+        self.steady += i64::try_from(wait).unwrap_or(i64::MAX) + 1;
+        self.tick_when_due()?;
+        Ok(true)
+    }
+
+    fn check_rest(&mut self) -> Finding {
+        if let Some(job) = self.store.active().next() {
+            return broken(format!("{} never ends: {:?}, {}", job.id, job.phase, job.message));
+        }
+        if let Some(left) = self.engine.live().next() {
+            return broken(format!("{left:?} is left behind"));
+        }
+        if let Some(left) = self.engine.listed().first() {
+            return broken(format!("{:?} is never cleaned", left.attempt));
+        }
+        self.check_acknowledged()?;
+        let server = self.server.as_ref().expect("it was started for the drain");
+        if let Some(job) = server.jobs().next() {
+            return broken(format!("the conductor still has {}", job.id));
+        }
+        for user in clients::users() {
+            if server.usage(&user) != Default::default() {
+                return broken(format!("{user} still uses {:?}", server.usage(&user)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn worker_of(command: &EngineCommand) -> (&JobId, Option<crate::job::WorkerKey>) {
+    match command {
+        EngineCommand::Launch { job, worker, .. } | EngineCommand::Go { job, worker, .. } => {
+            (&job.id, Some(*worker))
+        }
+        EngineCommand::Stop { attempt, .. } | EngineCommand::Clean { attempt } => {
+            (&attempt.job, Some(attempt.worker))
+        }
+        EngineCommand::Discard { job } => (job, None),
+    }
+}
+
+/// Whether the first order must not come after the second.
+fn must_precede(first: &EngineCommand, second: &EngineCommand) -> bool {
+    let (job, worker) = worker_of(first);
+    let (other_job, other_worker) = worker_of(second);
+    job == other_job && (worker == other_worker || other_worker.is_none())
+}
+
+fn brief(command: &EngineCommand) -> String {
+    match command {
+        EngineCommand::Launch { job, worker, attempt } => format!("launch {} {worker} #{attempt}", job.id),
+        EngineCommand::Go { job, worker, attempt } => format!("go {} {worker} #{attempt}", job.id),
+        other => format!("{other:?}"),
+    }
+}

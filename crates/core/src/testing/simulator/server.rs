@@ -1,0 +1,274 @@
+//! The simulated server: keeps the conductor's contract (store, then carry out, then reply) and dies anywhere
+//! in between.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply, Write};
+use crate::job::{Boot, Event, Job, News, Outcome, Phase, Worker, WorkerKey};
+use crate::ports::{AttemptKey, EngineCommand, EngineState};
+use crate::scheduler::Scheduler;
+
+use super::engine::Stage;
+use super::faults::CrashPoint;
+use super::{Finding, World, broken, clients};
+
+/// An input and who waits for the reply.
+pub(super) struct Asked {
+    pub input: Input,
+    /// Index of the client's request.
+    pub client: Option<usize>,
+}
+
+impl Asked {
+    pub(super) fn by_nobody(input: Input) -> Asked {
+        Asked { input, client: None }
+    }
+}
+
+impl World {
+    pub(super) fn start_server(&mut self) -> Finding {
+        self.note(|| "the server starts".into());
+        let mut scheduler = Scheduler::new(self.inventory.clone(), self.policy);
+        for (user, quota) in &self.quotas {
+            scheduler.set_quota(user.clone(), *quota);
+        }
+        let jobs: Vec<Job> = self.store.active().map(|job| Job::clone(job)).collect();
+        let boot = if self.boot_changed {
+            Boot::Changed
+        } else {
+            Boot::Same
+        };
+        let engine = EngineState {
+            attempts: self.engine.listed(),
+            boot,
+        };
+        let (server, output) = Conductor::restore(
+            scheduler,
+            Box::new(Loopback::default()),
+            jobs,
+            engine,
+            self.clock(),
+        );
+        self.server = Some(server);
+        let crash = self.faults.crash_point(&mut self.rng);
+        self.settle(output, crash, Vec::new())
+    }
+
+    pub(super) fn serve(&mut self, asked: Vec<Asked>) -> Finding {
+        let now = self.clock();
+        let Some(server) = self.server.as_mut() else {
+            return Ok(());
+        };
+        let output = server.handle(asked.iter().map(|one| one.input.clone()), now);
+        let crash = self.faults.crash_point(&mut self.rng);
+        self.settle(output, crash, asked)
+    }
+
+    fn settle(&mut self, output: Output, crash: CrashPoint, asked: Vec<Asked>) -> Finding {
+        if crash == CrashPoint::BeforeWrite {
+            self.crash();
+            return Ok(());
+        }
+        self.check_writes(&output)?;
+        self.store.save(&output.writes, &self.engine)?;
+        self.boot_changed = false;
+        self.wake_at = output.wake_at;
+        self.commands.extend(output.commands);
+        match crash {
+            CrashPoint::BeforeWrite | CrashPoint::BeforeCommands => self.crash(),
+            CrashPoint::AmongCommands => {
+                for _ in 0..self.rng.below(self.commands.len() + 1) {
+                    self.carry_out_one()?;
+                }
+                self.crash();
+            }
+            CrashPoint::BeforeReplies => {
+                while !self.commands.is_empty() {
+                    self.carry_out_one()?;
+                }
+                self.crash();
+            }
+            CrashPoint::Never => {
+                for (one, reply) in asked.into_iter().zip(output.replies) {
+                    self.reply(one, reply)?;
+                }
+            }
+        }
+        self.check_usage()
+    }
+
+    /// Room is taken by admitted jobs, and by nobody else.
+    fn check_usage(&self) -> Finding {
+        let Some(server) = &self.server else {
+            return Ok(());
+        };
+        let mut held = 0;
+        for job in server.jobs().filter(|job| job.phase.occupies()) {
+            held += job.spec.total().cpu.as_millis();
+        }
+        let used: u64 = clients::users()
+            .iter()
+            .map(|user| server.usage(user).cpu.as_millis())
+            .sum();
+        if used != held {
+            return broken(format!(
+                "{used} thousandths of a core are taken, jobs hold {held}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, asked: Asked, reply: Result<Reply, Refusal>) -> Finding {
+        if self.faults.loses_reply(&mut self.rng) {
+            return Ok(());
+        }
+        self.check_reply(asked.client, &asked.input, reply)
+    }
+
+    /// Looks at a whole output before it is stored.
+    fn check_writes(&mut self, output: &Output) -> Finding {
+        let mut seen = BTreeSet::new();
+        for write in &output.writes {
+            let id = match write {
+                Write::Save(job) => &job.id,
+                Write::Remove(id) => id,
+            };
+            if !seen.insert(id.clone()) {
+                return broken(format!("{id} is written twice in one batch"));
+            }
+            if let Write::Save(job) = write {
+                self.check_orders(job, &output.commands)?;
+                self.note_write(job);
+                self.check_final(job)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A job that starts launches everybody; one that stops stops everybody.
+    fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
+        let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
+        let told = |wanted: &dyn Fn(&EngineCommand) -> Option<(WorkerKey, u32)>| {
+            commands.iter().filter_map(wanted).collect::<BTreeSet<_>>()
+        };
+        let launched = told(&|command| match command {
+            EngineCommand::Launch {
+                job: other,
+                worker,
+                attempt,
+            } if other.id == job.id => Some((*worker, *attempt)),
+            _ => None,
+        });
+        let stopped = told(&|command| match command {
+            EngineCommand::Stop { attempt, .. } if attempt.job == job.id => {
+                Some((attempt.worker, attempt.attempt))
+            }
+            _ => None,
+        });
+        let starts = before == Phase::Pending && job.phase == Phase::Starting;
+        let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_));
+        let forgotten = |orders: &BTreeSet<(WorkerKey, u32)>| {
+            let live = job.workers.iter().filter(|worker| worker.status.is_live());
+            live.map(|worker| (worker.key, worker.attempt))
+                .find(|key| !orders.contains(key))
+        };
+        if let Some(worker) = forgotten(&launched).filter(|_| starts) {
+            return broken(format!("{} starts without {worker:?}", job.id));
+        }
+        // After a restart of the machine there is nobody to be told.
+        if let Some(worker) = forgotten(&stopped).filter(|_| stops && !self.boot_changed) {
+            return broken(format!("{} stops without telling {worker:?}", job.id));
+        }
+        Ok(())
+    }
+
+    fn note_write(&mut self, job: &Arc<Job>) {
+        let restarts: u32 = job.workers.iter().map(|worker| worker.restarts).sum();
+        let before: u32 = self
+            .store
+            .get(&job.id)
+            .map_or(0, |job| job.workers.iter().map(|worker| worker.restarts).sum());
+        self.tally.restarts += restarts.saturating_sub(before) as usize;
+        self.note(|| {
+            let workers: Vec<String> = job
+                .workers
+                .iter()
+                .map(|worker| format!("{} #{} {}", worker.key, worker.attempt, worker.status))
+                .collect();
+            format!(
+                "stored: {} {:?} [{}] {}",
+                job.id,
+                job.phase,
+                workers.join(", "),
+                job.message
+            )
+        });
+    }
+
+    /// A final job ended for a reason, and nothing moves it any more.
+    fn check_final(&mut self, job: &Arc<Job>) -> Finding {
+        let Phase::Final(outcome) = job.phase else {
+            return Ok(());
+        };
+        let unlucky = self.unlucky.contains(&job.id) || self.engine.unlucky.contains(&job.id);
+        let justified = match outcome {
+            Outcome::Succeeded => {
+                self.tally.succeeded += 1;
+                job.trainers().all(|trainer| self.ended_well(job, trainer))
+            }
+            Outcome::Failed => {
+                self.tally.failed += 1;
+                unlucky || job.spec.max_runtime.is_some()
+            }
+            Outcome::Killed => {
+                self.tally.killed += 1;
+                self.clients.killed(&job.id)
+            }
+            Outcome::Lost => {
+                self.tally.lost += 1;
+                self.rebooted.contains(&job.id)
+            }
+        };
+        if !justified {
+            return broken(format!(
+                "{} ended {outcome} without a reason: {}",
+                job.id, job.message
+            ));
+        }
+        check_deaf(job)
+    }
+
+    fn ended_well(&self, job: &Job, trainer: &Worker) -> bool {
+        let key = AttemptKey {
+            job: job.id.clone(),
+            worker: trainer.key,
+            attempt: trainer.attempt,
+        };
+        let stage = self.engine.attempts.get(&key).map(|attempt| &attempt.stage);
+        matches!(stage, Some(Stage::Gone(News::Exited(exit))) if exit.is_success())
+    }
+}
+
+/// Whatever a final job is told, it stays as it is.
+fn check_deaf(job: &Job) -> Finding {
+    let mut copy = job.clone();
+    let now = job.changed_at;
+    let mut actions = copy.on_event(Event::KillRequested(crate::job::AfterKill::Remove), now);
+    for worker in &job.workers {
+        let (worker, attempt) = (worker.key, worker.attempt);
+        actions.extend(copy.on_event(
+            Event::Worker {
+                worker,
+                attempt,
+                news: News::Started,
+            },
+            now,
+        ));
+    }
+    actions.extend(copy.on_event(Event::Rebooted, now));
+    if copy != *job || !actions.is_empty() {
+        return broken(format!("{} is final and still listens", job.id));
+    }
+    Ok(())
+}

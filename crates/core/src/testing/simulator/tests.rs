@@ -1,0 +1,57 @@
+//! Thousands of worlds, and the proof that each planted bug would be found in them.
+
+use super::{Tally, run};
+use crate::testing::planted::{Planted, with_bug};
+
+/// Seeds of the ordinary test run. `SIMULATOR_SEEDS` asks for more.
+const SEEDS: u64 = 1000;
+
+fn seeds() -> u64 {
+    std::env::var("SIMULATOR_SEEDS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(SEEDS)
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let mut total = Tally::default();
+    for seed in 0..seeds() {
+        match run(seed) {
+            Ok(tally) => total += tally,
+            Err(violation) => panic!("{violation}"),
+        }
+    }
+    println!("{total:?}");
+    let reached = [
+        ("accepted", total.accepted),
+        ("accepted again", total.accepted_again),
+        ("name refused", total.name_refused),
+        ("succeeded", total.succeeded),
+        ("failed", total.failed),
+        ("killed", total.killed),
+        ("lost", total.lost),
+        ("removed", total.removed),
+        ("restarts", total.restarts),
+        ("crashes", total.crashes),
+        ("reboots", total.reboots),
+        ("clock jumps", total.clock_jumps),
+        ("dropped reports", total.dropped),
+        ("repeated reports", total.repeated),
+        ("vanished attempts", total.vanished),
+    ];
+    for (what, count) in reached {
+        assert!(count > 20, "the simulator hardly ever reaches: {what} ({count})");
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for planted in Planted::ALL {
+        let found = with_bug(planted, || (0..seeds()).find_map(|seed| run(seed).err()));
+        match found {
+            Some(violation) => println!("{planted:?}: seed {}, {}", violation.seed, violation.what),
+            None => panic!("{planted:?} is not found in {} seeds", seeds()),
+        }
+    }
+}
