@@ -76,10 +76,10 @@ impl Scheduler {
         });
     }
 
-    /// A reservation is for the first stuck job only.
+    /// What is kept, and who is blocked by it, follows the first stuck job.
     fn check_reservation(&mut self) {
         let first = self.queue.first_stuck().map(|(key, _)| key);
-        if self.reservation.is_some_and(|kept| Some(kept.key) != first) {
+        if std::mem::replace(&mut self.kept_for, first) != first {
             self.forget_reservation();
         }
     }

@@ -16,7 +16,7 @@ use super::placing::{loads, may_fit, place};
 use super::queue::{Fit, Group, Key, Waiting};
 use super::quota::Tally;
 use super::room::{Load, Shape};
-use super::running::{End, Run, after};
+use super::running::{Run, after};
 use super::tree::RoomTree;
 
 const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urgent comes";
@@ -47,7 +47,7 @@ fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
 }
 
 /// The future, one start or end at a time.
-struct Play<'a, Ends: Iterator<Item = (End, &'a Run)>> {
+struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     scheduler: &'a Scheduler,
     user: UserId,
     used: Tally,
@@ -70,9 +70,9 @@ struct Started {
     asked: Tally,
 }
 
-impl<'a> Play<'a, Box<dyn Iterator<Item = (End, &'a Run)> + 'a>> {
+impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
     fn new(scheduler: &'a Scheduler, user: UserId, now: Timestamp) -> Self {
-        let ends: Box<dyn Iterator<Item = (End, &'a Run)>> = Box::new(scheduler.running.by_end());
+        let ends: Box<dyn Iterator<Item = (Timestamp, &'a Run)>> = Box::new(scheduler.running.known());
         Play {
             scheduler,
             user,
@@ -89,7 +89,7 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (End, &'a Run)> + 'a>> {
     }
 }
 
-impl<'a, Ends: Iterator<Item = (End, &'a Run)>> Play<'a, Ends> {
+impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     /// Waits until the job fits, starts it, and says when that is.
     fn start(&mut self, waiting: &Waiting) -> Option<Timestamp> {
         let group = self.scheduler.queue.group(waiting.group);
@@ -146,10 +146,7 @@ impl<'a, Ends: Iterator<Item = (End, &'a Run)>> Play<'a, Ends> {
 
     /// Lets the next job end; `None` when nobody knows when that is.
     fn end_next(&mut self) -> Option<()> {
-        let running = self.ends.peek().and_then(|(end, _)| match end {
-            End::By(end) => Some(*end),
-            End::Unknown { .. } => None,
-        });
+        let running = self.ends.peek().map(|(end, _)| *end);
         let started = self.started.first_key_value().map(|((end, _), _)| *end);
         let started = started.filter(|end| *end < Timestamp::MAX);
         let next = [running, started].into_iter().flatten().min()?;
@@ -167,6 +164,9 @@ impl<'a, Ends: Iterator<Item = (End, &'a Run)>> Play<'a, Ends> {
     }
 
     fn end_all(&mut self) -> Option<()> {
+        if self.scheduler.running.unknown().next().is_some() {
+            return None;
+        }
         while self.ends.peek().is_some() || !self.started.is_empty() {
             self.spend(1)?;
             self.end_next()?;

@@ -36,7 +36,7 @@ pub use too_big::TooBig;
 use crate::names::{JobId, UserName};
 use accounts::Accounts;
 use cluster::Cluster;
-use queue::{Fit, Queue};
+use queue::{Fit, Key, Queue};
 use quota::Tally;
 use reservation::{Reservation, Spare};
 use room::Shape;
@@ -55,7 +55,9 @@ pub struct Scheduler {
     accounts: Accounts,
     /// The running job that has all nodes to itself.
     alone: Option<JobId>,
-    /// What is kept for the first stuck job, once somebody behind it asked.
+    /// The first stuck job when it was last looked at.
+    kept_for: Option<Key>,
+    /// What is kept for it, once somebody behind it asked.
     reservation: Option<Reservation>,
     spare: Spare,
     /// Something became free since the last round.
@@ -73,6 +75,7 @@ impl Scheduler {
             running: Running::default(),
             accounts: Accounts::default(),
             alone: None,
+            kept_for: None,
             reservation: None,
             grown: false,
         }

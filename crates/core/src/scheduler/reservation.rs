@@ -1,7 +1,8 @@
 //! What is kept for the first job that does not fit, and what is left beside it.
 //!
-//! Running jobs are taken to end when their `-max-runtime` says, those without one after all others. The first
-//! moment at which the job fits is its start; the nodes it would get then are its reservation.
+//! Running jobs are taken to end when their `-max-runtime` says. The first moment at which the job fits is its
+//! start; the nodes it would get then are its reservation. If it also needs the room of jobs without an end, they may
+//! end at any moment, so they are taken to end first, oldest first; then nobody knows the start.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use super::cluster::Cluster;
 use super::placing::{Share, loads, place};
 use super::queue::Key;
 use super::room::{Load, Room, Shape};
-use super::running::{End, Running};
+use super::running::{Run, Running};
 use super::tree::RoomTree;
 
 /// A promise to the first job that does not fit.
@@ -81,44 +82,56 @@ impl Spare {
         now: Timestamp,
     ) -> Reservation {
         self.clear(cluster);
+        let known = running.known().map(|(end, run)| (Some(end), run));
+        let any = running.unknown().chain(running.known().map(|(_, run)| run));
+        let found = self
+            .keep(cluster, shape, known)
+            .or_else(|| self.keep(cluster, shape, any.map(|run| (None, run))));
+        match found {
+            Some(end) => Reservation {
+                key,
+                start: end.map(|end| end.max(now)),
+                everything: false,
+            },
+            None => Reservation::of_everything(key, running, now),
+        }
+    }
+
+    /// Keeps the nodes where the job fits once enough of these, in this order, are gone.
+    fn keep<'a, End>(
+        &mut self,
+        cluster: &Cluster,
+        shape: &Shape,
+        ends: impl Iterator<Item = (End, &'a Run)>,
+    ) -> Option<End> {
         let mut future = Future::new(&mut self.tree, cluster, shape);
-        let found = running.by_end().find_map(|(end, run)| {
+        let mut ends = ends;
+        let found = ends.find_map(|(end, run)| {
             future.without(&run.holding.loads);
             future.place().map(|shares| (end, shares))
         });
         let touched = future.gone;
-        let Some((end, shares)) = found else {
-            self.follow(cluster, touched.into_keys());
-            return Reservation::of_everything(key, running, now);
-        };
-        for (node, load) in loads(&shape.parts, &shares) {
-            self.ceilings.insert(node, self.tree.get(node).beside(&load));
+        if let Some((_, shares)) = &found {
+            for (node, load) in loads(&shape.parts, shares) {
+                self.ceilings.insert(node, self.tree.get(node).beside(&load));
+            }
         }
         let reserved: Vec<usize> = self.ceilings.keys().copied().collect();
         self.follow(cluster, touched.into_keys().chain(reserved));
-        Reservation {
-            key,
-            start: start_after(end, now),
-            everything: false,
-        }
+        found.map(|(end, _)| end)
     }
 }
 
 impl Reservation {
     /// The reservation of a job that runs alone.
     pub fn of_everything(key: Key, running: &Running, now: Timestamp) -> Reservation {
+        let hangs_on_unknown = running.unknown().next().is_some();
+        let last = running.known().next_back().map_or(now, |(end, _)| end.max(now));
         Reservation {
             key,
-            start: running.last_end().map_or(Some(now), |end| start_after(end, now)),
+            start: (!hangs_on_unknown).then_some(last),
             everything: true,
         }
-    }
-}
-
-fn start_after(end: End, now: Timestamp) -> Option<Timestamp> {
-    match end {
-        End::By(end) => Some(end.max(now)),
-        End::Unknown { .. } => None,
     }
 }
 

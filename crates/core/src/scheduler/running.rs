@@ -30,6 +30,14 @@ pub(super) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
     start.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
+/// Sorts before every job without an end and after every job with one.
+const FIRST_UNKNOWN: (End, u64) = (
+    End::Unknown {
+        started: Timestamp::MIN,
+    },
+    0,
+);
+
 /// One running job.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
@@ -68,14 +76,17 @@ impl Running {
         self.runs.is_empty()
     }
 
-    /// Those that end first come first.
-    pub fn by_end(&self) -> impl Iterator<Item = (End, &Run)> {
-        self.runs.iter().map(|((end, _), run)| (*end, run))
+    /// Those with an end, the next to end first.
+    pub fn known(&self) -> impl DoubleEndedIterator<Item = (Timestamp, &Run)> {
+        self.runs.range(..FIRST_UNKNOWN).filter_map(|((end, _), run)| match end {
+            End::By(end) => Some((*end, run)),
+            End::Unknown { .. } => None,
+        })
     }
 
-    /// When the last one is over.
-    pub fn last_end(&self) -> Option<End> {
-        self.runs.last_key_value().map(|((end, _), _)| *end)
+    /// Those without an end, the oldest first.
+    pub fn unknown(&self) -> impl Iterator<Item = &Run> {
+        self.runs.range(FIRST_UNKNOWN..).map(|(_, run)| run)
     }
 
     pub fn holdings_mut(&mut self) -> impl Iterator<Item = &mut Holding> {

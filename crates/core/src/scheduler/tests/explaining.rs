@@ -32,7 +32,10 @@ fn a_reason_names_room_that_is_scattered() {
         "waits for room on single machines: 3 trainers asked, 2 would fit now"
     );
     let mut scheduler = strict(nodes(&[3, 3]));
-    scheduler.run([job(1, 2).of_size(size(2, 1, 0)), job(2, 1).of_size(size(2, 1, 0))], 0);
+    scheduler.run(
+        [job(1, 2).of_size(size(2, 1, 0)), job(2, 1).of_size(size(2, 1, 0))],
+        0,
+    );
     assert_eq!(
         scheduler.reason(2, 0),
         "waits for room on single machines: none has enough for its 1 worker"

@@ -32,16 +32,20 @@ fn resources() -> impl Strategy<Value = crate::spec::Resources> {
 fn request(roles: usize) -> impl Strategy<Value = Request> {
     let sizes = prop::collection::vec((1u32..4, resources()), 1..=roles);
     let runtime = prop::option::weighted(0.7, 1i64..30);
-    (sizes, 0..USERS.len(), prop_oneof![3 => Just(0), 1 => -1..3], runtime).prop_map(
-        |(roles, user_index, priority, runtime)| Request {
+    (
+        sizes,
+        0..USERS.len(),
+        prop_oneof![3 => Just(0), 1 => -1..3],
+        runtime,
+    )
+        .prop_map(|(roles, user_index, priority, runtime)| Request {
             id: id(0),
             user: user(USERS[user_index]),
             priority,
             order: 0,
             roles,
             max_runtime: runtime.map(SignedDuration::from_secs),
-        },
-    )
+        })
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
@@ -180,7 +184,10 @@ impl Pair {
         let mut held = HashSet::new();
         for (node, card) in self.cards.values().flatten() {
             prop_assert!(*card < self.inventory.nodes[*node as usize].gpus);
-            prop_assert!(held.insert((*node, *card)), "card {card} of node {node} is held twice");
+            prop_assert!(
+                held.insert((*node, *card)),
+                "card {card} of node {node} is held twice"
+            );
         }
         Ok(())
     }
@@ -192,7 +199,10 @@ impl Pair {
             self.decide_both()?;
         }
         for request in &self.reference.waiting {
-            prop_assert!(self.scheduler.check_fits_ever(request).is_err(), "left waiting: {request:?}");
+            prop_assert!(
+                self.scheduler.check_fits_ever(request).is_err(),
+                "left waiting: {request:?}"
+            );
         }
         for name in USERS.map(user) {
             prop_assert_eq!(self.scheduler.usage(&name), Usage::default());
@@ -277,10 +287,10 @@ proptest! {
                     }
                 }
                 let started = at(pair.second);
-                let quota_user = request.user.clone();
+                let used = pair.reference.used(&request.user);
+                let taken = [used, super::reference::asked(&request)];
+                prop_assert!(pair.reference.within_quota(&request.user, &taken), "quota exceeded");
                 pair.reference.running.push(super::reference::Run { request, nodes, started });
-                let used = pair.reference.used(&quota_user);
-                prop_assert!(pair.reference.within_quota(&quota_user, &[used]), "quota exceeded");
             }
         }
     }

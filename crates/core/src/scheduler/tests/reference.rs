@@ -48,7 +48,7 @@ fn needs(request: &Request) -> Vec<Free> {
     request.roles.iter().flat_map(need).collect()
 }
 
-fn asked(request: &Request) -> [u64; 4] {
+pub fn asked(request: &Request) -> [u64; 4] {
     let mut sum = [0, 0, 0, u64::from(request.roles.last().unwrap().0)];
     for need in needs(request) {
         (0..3).for_each(|kind| sum[kind] += need[kind]);
@@ -148,7 +148,8 @@ impl Reference {
     pub fn decide(&mut self, now: Timestamp) -> Vec<(JobId, Vec<usize>)> {
         let mut admitted = Vec::new();
         let mut kept: Option<Kept> = None;
-        self.waiting.sort_by_key(|request| (Reverse(request.priority), request.order));
+        self.waiting
+            .sort_by_key(|request| (Reverse(request.priority), request.order));
         for request in self.waiting.clone() {
             if self.running.iter().any(|run| self.runs_alone(&run.request)) {
                 break;
@@ -168,7 +169,11 @@ impl Reference {
                     admitted.push((request.id.clone(), nodes.clone()));
                     self.waiting.retain(|waiting| waiting.id != request.id);
                     let started = now;
-                    self.running.push(Run { request, nodes, started });
+                    self.running.push(Run {
+                        request,
+                        nodes,
+                        started,
+                    });
                 }
                 None if kept.is_none() => kept = Some(self.keep(request, now)),
                 None => {}
@@ -216,8 +221,7 @@ impl Reference {
     }
 
     fn keep(&self, request: Request, now: Timestamp) -> Kept {
-        let (start, gone) = self.start_of(&request, now).unwrap();
-        let left = self.by_end().into_iter().skip(gone);
+        let (start, left) = self.start_of(&request, now).unwrap();
         let mut free = self.free_beside(left);
         let beside = (!self.runs_alone(&request)).then(|| {
             let nodes = self.place(&free, &request).unwrap();
@@ -227,27 +231,31 @@ impl Reference {
         Kept { request, start, beside }
     }
 
-    fn by_end(&self) -> Vec<&Run> {
-        let mut runs: Vec<&Run> = self.running.iter().collect();
-        runs.sort_by_key(|run| match run.request.max_runtime {
-            Some(limit) => (0, run.started + limit),
-            None => (1, run.started),
-        });
-        runs
+    /// When a job that does not fit now could start, and who still runs then.
+    pub fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, Vec<&Run>)> {
+        let (mut known, mut unknown): (Vec<&Run>, Vec<&Run>) = self
+            .running
+            .iter()
+            .partition(|run| run.request.max_runtime.is_some());
+        let end = |run: &Run| run.started + run.request.max_runtime.unwrap();
+        known.sort_by_key(|run| end(run));
+        unknown.sort_by_key(|run| run.started);
+        for gone in 1..=known.len() {
+            let left: Vec<&Run> = known[gone..].iter().chain(&unknown).copied().collect();
+            if self.starts_beside(request, &left) {
+                return Some((Some(end(known[gone - 1]).max(now)), left));
+            }
+        }
+        let any: Vec<&Run> = unknown.into_iter().chain(known).collect();
+        let gone = (1..=any.len()).find(|gone| self.starts_beside(request, &any[*gone..]))?;
+        Some((None, any[gone..].to_vec()))
     }
 
-    /// When a job that does not fit now could start, and how many must be gone by then.
-    pub fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, usize)> {
-        let runs = self.by_end();
-        (1..=runs.len()).find_map(|gone| {
-            let free = self.free_beside(runs[gone..].iter().copied());
-            let fits = match self.runs_alone(request) {
-                true => gone == runs.len(),
-                false => self.place(&free, request).is_some(),
-            };
-            let last = &runs[gone - 1];
-            let end = last.request.max_runtime.map(|limit| (last.started + limit).max(now));
-            fits.then_some((end, gone))
-        })
+    fn starts_beside(&self, request: &Request, left: &[&Run]) -> bool {
+        if self.runs_alone(request) {
+            return left.is_empty();
+        }
+        let free = self.free_beside(left.iter().copied());
+        self.place(&free, request).is_some()
     }
 }
