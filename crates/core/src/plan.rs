@@ -102,6 +102,20 @@ pub fn plan(spec: &JobSpec, site: &Site, members: &[Member]) -> Vec<WorkerPlan> 
         .collect()
 }
 
+/// Plans one worker; `None` if the job has no such worker.
+pub fn plan_worker(
+    spec: &JobSpec,
+    site: &Site,
+    members: &[Member],
+    role: Role,
+    index: u32,
+) -> Option<WorkerPlan> {
+    let member = members
+        .iter()
+        .find(|member| member.role == role && member.index == index)?;
+    Some(plan_one(spec, site, &Team::new(members), member))
+}
+
 /// The addresses of a run, in the same order everywhere.
 struct Team {
     pservers: Vec<String>,

@@ -45,6 +45,9 @@ pub struct JobSpec {
     pub name: JobName,
     /// `/pfs/…` where the program lies; `None` runs in the image's own folder.
     pub package: Option<String>,
+    /// The stored upload this run was submitted with; `None`: the package is used in place.
+    #[serde(default)]
+    pub snapshot: Option<String>,
     pub parallelism: u32,
     pub trainer: Resources,
     pub pservers: u32,
@@ -100,6 +103,7 @@ impl JobSpec {
         JobSpec {
             name,
             package: None,
+            snapshot: None,
             parallelism: 1,
             trainer: Resources::default(),
             pservers: 1,

@@ -1,0 +1,247 @@
+//! Starting one worker: the run's folders, the plan in the supervisor's words, the supervisor itself.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, PoisonError};
+
+use paddlecloud_core::exit::Exit;
+use paddlecloud_core::job::{Job, News, WorkerKey};
+use paddlecloud_core::plan::{self, Member, Role, Site};
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_core::spec::Resources;
+use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
+
+use super::folders::AttemptFolder;
+use super::{Inner, link};
+use crate::packages::{PackageError, RunFolders, WorkDir};
+
+/// Two ports per run from here on, spread by the first worker's address.
+const PORT_FLOOR: u16 = 10_000;
+const PORT_PAIRS: u32 = 10_000;
+
+/// Starts an attempt, or reports why it cannot be started.
+pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
+    let folder = inner.folder(&attempt);
+    if folder.path.join(files::PLAN).exists() {
+        return;
+    }
+    match start(inner, job, &attempt, &folder).await {
+        Ok(state) => {
+            inner.report(&attempt, News::Up);
+            inner.report(&attempt, link::news_of_state(&state));
+        }
+        Err(reason) => {
+            tracing::warn!(?attempt, %reason, "a worker could not be started");
+            let exit = protocol::Exit::load(&folder.path).ok().flatten();
+            let news = exit.map_or_else(|| News::Exited(Exit::unseen(reason)), link::news_of_exit);
+            inner.report(&attempt, news);
+        }
+    }
+}
+
+async fn start(
+    inner: &Arc<Inner>,
+    job: &Arc<Job>,
+    attempt: &AttemptKey,
+    folder: &AttemptFolder,
+) -> Result<protocol::State, String> {
+    let run = prepare(inner, job).await.map_err(|error| format!("its folder cannot be prepared: {error}"))?;
+    let plan = worker_plan(inner, job, attempt, folder, &run).ok_or("the job has no such worker")?;
+    let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
+    write_plan(plan, folder.path.clone()).await?;
+    run_supervisor(inner, folder).await?;
+    link::connect(inner, attempt, folder.path.clone())
+        .await
+        .map_err(|error| format!("its supervisor cannot be reached: {error}"))
+}
+
+/// Prepares the run once, however many of its workers start.
+async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, PackageError> {
+    let turn = {
+        let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(preparing.entry(job.id.clone()).or_default())
+    };
+    let _turn = turn.lock().await;
+    let (storage, job) = (inner.storage.clone(), Arc::clone(job));
+    tokio::task::spawn_blocking(move || storage.prepare_run(&job))
+        .await
+        .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))))
+}
+
+async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), String> {
+    let write = move || {
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        if let Some(log) = plan.plain_log.as_ref().and_then(|log| log.parent()) {
+            std::fs::create_dir_all(log).map_err(|error| error.to_string())?;
+        }
+        plan.store(&folder).map_err(|error| error.to_string())
+    };
+    tokio::task::spawn_blocking(write)
+        .await
+        .unwrap_or_else(|panic| Err(panic.to_string()))
+        .map_err(|error| format!("its plan cannot be written: {error}"))
+}
+
+/// Returns when the supervisor can be connected to; from then on it depends on nobody.
+async fn run_supervisor(inner: &Inner, folder: &AttemptFolder) -> Result<(), String> {
+    let mut command = tokio::process::Command::new(&inner.settings.program);
+    command.arg0("paddlecloud-supervise").arg(&folder.path).env_clear();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = command.output().await.map_err(|error| format!("its supervisor cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(format!("its supervisor did not start: {}", words.trim().trim_start_matches("error: ")))
+}
+
+/// The lines before a trainer's own output.
+pub fn preamble(inner: &Inner, job: &Job, worker: WorkerKey) -> Vec<String> {
+    let Ok(run) = inner.storage.run_folders(job) else { return Vec::new() };
+    let view = View::new(inner, job, &run);
+    plan_of(job, &view.site(inner, job), worker).map(|plan| plan.preamble).unwrap_or_default()
+}
+
+fn plan_of(job: &Job, site: &Site, worker: WorkerKey) -> Option<plan::WorkerPlan> {
+    let members: Vec<Member> = job.workers.iter().enumerate().map(|(at, worker)| member(job, at, worker)).collect();
+    plan::plan_worker(&job.spec, site, &members, worker.role, worker.index)
+}
+
+fn member(job: &Job, position: usize, worker: &paddlecloud_core::job::Worker) -> Member {
+    let seat = job.placement.as_ref().and_then(|placement| placement.workers.get(position));
+    Member {
+        role: worker.key.role,
+        index: worker.key.index,
+        name: worker.name.clone(),
+        address: worker.address.clone(),
+        gpus: seat.map(|seat| seat.gpus.clone()).unwrap_or_default(),
+    }
+}
+
+/// Paths as this job's workers see them: at `/pfs/…`, or the real ones where the machine permits no private view.
+struct View {
+    home: String,
+    public: String,
+    workdir: String,
+    run: String,
+    output: String,
+    rendezvous: String,
+}
+
+impl View {
+    fn new(inner: &Inner, job: &Job, run: &RunFolders) -> View {
+        let storage = &inner.storage;
+        let (home, public) = match inner.settings.isolation.namespaces {
+            Some(_) => (storage.home_name(&job.user), storage.public_name()),
+            None => (
+                storage.home_path(&job.user).to_string_lossy().into_owned(),
+                storage.public_path().to_string_lossy().into_owned(),
+            ),
+        };
+        let shown = storage.shown_workdir(job).filter(|_| inner.settings.isolation.namespaces.is_some());
+        let workdir = match (&run.workdir, shown) {
+            (_, Some(shown)) => format!("{home}/{shown}"),
+            (WorkDir::Home(below), None) => format!("{home}/{below}"),
+            (WorkDir::Public(below), None) => format!("{public}/{below}"),
+        };
+        View {
+            workdir,
+            run: format!("{home}/{}", run.run),
+            output: format!("{home}/{}", run.output),
+            rendezvous: format!("{home}/{}", run.rendezvous),
+            home,
+            public,
+        }
+    }
+
+    fn site(&self, inner: &Inner, job: &Job) -> Site {
+        Site {
+            user: job.user.clone(),
+            datacenter: inner.settings.datacenter.clone(),
+            package: self.workdir.clone(),
+            job_path: self.run.clone(),
+            output: self.output.clone(),
+            home: self.home.clone(),
+            public: self.public.clone(),
+            rendezvous: self.rendezvous.clone(),
+            programs: inner.settings.programs.to_string_lossy().into_owned(),
+            nic: "lo".to_owned(),
+            port_base: port_base(job),
+        }
+    }
+}
+
+/// Addresses of live workers differ, so the ports of live runs do.
+fn port_base(job: &Job) -> u16 {
+    let address = job.workers.first().and_then(|worker| worker.address.parse::<std::net::Ipv4Addr>().ok());
+    let pair = address.map_or(0, u32::from) % PORT_PAIRS;
+    PORT_FLOOR + 2 * pair as u16
+}
+
+fn worker_plan(
+    inner: &Inner,
+    job: &Job,
+    attempt: &AttemptKey,
+    folder: &AttemptFolder,
+    run: &RunFolders,
+) -> Option<protocol::WorkerPlan> {
+    let view = View::new(inner, job, run);
+    let plan = plan_of(job, &view.site(inner, job), attempt.worker)?;
+    let resources = match plan.role {
+        Role::Pserver => &job.spec.pserver,
+        Role::Trainer => &job.spec.trainer,
+    };
+    let log = inner.storage.home_path(&job.user).join(run.output.as_path());
+    let log_name = if plan.role == Role::Pserver { "server.log" } else { "train.log" };
+    let hosts = job.workers.iter().filter_map(|worker| Some((worker.name.clone(), worker.address.parse().ok()?)));
+    Some(protocol::WorkerPlan {
+        marker: folder.marker.clone(),
+        worker: plan.name,
+        role: match plan.role {
+            Role::Pserver => protocol::Role::Pserver,
+            Role::Trainer => protocol::Role::Trainer,
+        },
+        index: plan.index,
+        command: plan.command,
+        env: plan.env.into_iter().collect(),
+        workdir: plan.workdir.into(),
+        address: plan.address.parse().ok()?,
+        hosts: hosts.collect(),
+        binds: binds(inner, job, run),
+        files: plan.files.into_iter().map(|(path, contents)| PrivateFile { path: path.into(), contents }).collect(),
+        limits: limits(resources),
+        wait_for_go: plan.waits_for_all,
+        ready_ports: plan.ports,
+        grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
+        log: inner.settings.logs,
+        plain_log: Some(log.join(format!("node_{}", plan.index)).join(log_name)),
+        isolation: inner.settings.isolation.clone(),
+        boot_id: inner.settings.boot.as_str().to_owned(),
+    })
+}
+
+fn limits(resources: &Resources) -> Limits {
+    Limits {
+        cpu_millis: Some(resources.cpu.as_millis()),
+        memory_bytes: Some(resources.memory.as_u64()),
+    }
+}
+
+/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this very run.
+fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
+    let storage = &inner.storage;
+    let home = storage.home_path(&job.user);
+    let own_latest = home.join(run.own_latest.as_path());
+    let datacenter = &inner.settings.datacenter;
+    let mut binds = Vec::new();
+    for word in ["home", "user"] {
+        let target = PathBuf::from(format!("/pfs/{datacenter}/{word}/{}", job.user));
+        let latest = target.join(".paddlecloud/latest");
+        binds.push(Bind { source: home.clone(), target, read_only: false });
+        binds.push(Bind { source: own_latest.clone(), target: latest, read_only: false });
+    }
+    for target in [storage.public_name(), "/pfs/public".to_owned()] {
+        binds.push(Bind { source: storage.public_path(), target: target.into(), read_only: true });
+    }
+    binds
+}

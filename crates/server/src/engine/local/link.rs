@@ -1,0 +1,200 @@
+//! The connection to one supervisor: orders go out, news comes in.
+//!
+//! One task per attempt. When the connection ends, the attempt's folder says whether the worker ended, and if
+//! it does not, the attempt is lost.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_core::exit::{Clash, Exit};
+use paddlecloud_core::job::News;
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use super::{Inner, LogMark};
+
+/// Longest line a supervisor sends.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// A supervisor that is connected.
+pub struct Link {
+    orders: mpsc::UnboundedSender<Order>,
+    log: watch::Receiver<LogMark>,
+}
+
+enum Order {
+    Tell(Command),
+    /// Somebody began to follow the log.
+    Follow,
+}
+
+impl Link {
+    pub fn tell(&self, command: Command) {
+        // A link whose task has ended belongs to an attempt that is over.
+        let _ = self.orders.send(Order::Tell(command));
+    }
+
+    pub fn follow(&self) -> watch::Receiver<LogMark> {
+        let _ = self.orders.send(Order::Follow);
+        self.log.clone()
+    }
+
+    /// The log mark without asking the supervisor to report growth; `complete` still comes.
+    pub fn until_complete(&self) -> watch::Receiver<LogMark> {
+        self.log.clone()
+    }
+}
+
+/// Connects to the supervisor in `folder` and keeps connected until the worker's end. Returns its first words.
+pub async fn connect(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) -> io::Result<State> {
+    let stream = open(&folder).await?;
+    let (read, write) = stream.into_split();
+    let mut lines = BufReader::new(read);
+    let state = match next_report(&mut lines).await? {
+        Some(Report::State(state)) => state,
+        _ => return Err(io::Error::other("the supervisor did not introduce itself")),
+    };
+    let mark = LogMark { length: state.log_offset, complete: false };
+    let (log_sender, log) = watch::channel(mark);
+    let (orders, incoming) = mpsc::unbounded_channel();
+    inner.links().insert(attempt.clone(), Link { orders, log });
+    let task = Task { inner: Arc::clone(inner), attempt: attempt.clone(), folder, write, log: log_sender, watching: false };
+    tokio::spawn(task.run(lines, incoming));
+    Ok(state)
+}
+
+async fn open(folder: &Path) -> io::Result<UnixStream> {
+    let folder = folder.to_owned();
+    let stream: StdStream = tokio::task::spawn_blocking(move || paddlecloud_supervisor::connect(&folder)).await??;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+async fn next_report(lines: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Report>> {
+    let mut line = Vec::new();
+    let limited = &mut tokio::io::AsyncReadExt::take(&mut *lines, LONGEST_LINE as u64);
+    if limited.read_until(b'\n', &mut line).await? == 0 || line.last() != Some(&b'\n') {
+        return Ok(None);
+    }
+    protocol::decode(&line).map(Some).map_err(io::Error::other)
+}
+
+/// What a supervisor's first words mean to the job.
+pub fn news_of_state(state: &State) -> News {
+    match state.phase {
+        Phase::Waiting => News::Up,
+        _ if state.ready => News::Ready,
+        _ => News::Started,
+    }
+}
+
+/// The recorded end in the domain's words.
+pub fn news_of_exit(exit: protocol::Exit) -> News {
+    let (code, signal) = match exit.ending {
+        Ending::Code(code) => (Some(code), None),
+        Ending::Signal(signal) => (None, Some(signal)),
+        Ending::NeverStarted => (None, None),
+    };
+    let clash = exit.clash.map(|clash| Clash { port: clash.port, by: holder(&clash) });
+    News::Exited(Exit {
+        code,
+        signal,
+        oom: exit.oom,
+        clash,
+        log_end: exit.final_log_offset,
+        message: exit.message,
+    })
+}
+
+fn holder(clash: &protocol::Clash) -> Option<String> {
+    match (&clash.holder_marker, clash.holder_pid) {
+        (Some(marker), _) => Some(format!("worker {}", marker.split_once('.').map_or(marker.as_str(), |(_, worker)| worker))),
+        (None, Some(pid)) => Some(format!("process {pid}")),
+        (None, None) => None,
+    }
+}
+
+struct Task {
+    inner: Arc<Inner>,
+    attempt: AttemptKey,
+    folder: PathBuf,
+    write: OwnedWriteHalf,
+    log: watch::Sender<LogMark>,
+    /// A watch is out and not answered.
+    watching: bool,
+}
+
+impl Task {
+    async fn run(mut self, mut lines: BufReader<OwnedReadHalf>, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            tokio::select! {
+                report = next_report(&mut lines) => match report {
+                    Ok(Some(report)) => self.heard(report).await,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(attempt = ?self.attempt, %error, "the connection to a supervisor broke");
+                        break;
+                    }
+                },
+                order = orders.recv() => match order {
+                    Some(Order::Tell(command)) => self.send(&command).await,
+                    Some(Order::Follow) => self.watch().await,
+                    None => break,
+                },
+            }
+        }
+        self.ended().await;
+    }
+
+    async fn heard(&mut self, report: Report) {
+        match report {
+            Report::State(_) => {}
+            Report::Started { .. } => self.inner.report(&self.attempt, News::Started),
+            Report::Ready => self.inner.report(&self.attempt, News::Ready),
+            Report::Grown { offset } => {
+                self.watching = false;
+                self.log.send_modify(|mark| mark.length = mark.length.max(offset));
+                self.watch().await;
+            }
+            Report::Dropped { bytes } => {
+                tracing::warn!(attempt = ?self.attempt, bytes, "output was lost because it could not be stored");
+            }
+            // The end is read from the folder, where it is durable, when the connection closes.
+            Report::Exited(_) => {}
+        }
+    }
+
+    /// Asks for growth only while somebody follows: a chatty worker nobody looks at costs nothing.
+    async fn watch(&mut self) {
+        // One receiver is the link's own.
+        if self.watching || self.log.receiver_count() <= 1 {
+            return;
+        }
+        self.watching = true;
+        let offset = self.log.borrow().length;
+        self.send(&Command::Watch { offset }).await;
+    }
+
+    async fn send(&mut self, command: &Command) {
+        if let Err(error) = self.write.write_all(&protocol::encode(command)).await {
+            tracing::debug!(attempt = ?self.attempt, %error, "an order came after the end");
+        }
+    }
+
+    async fn ended(self) {
+        let news = super::state::end_of(&self.inner, &self.attempt, &self.folder).await;
+        let length = match &news {
+            News::Exited(exit) => exit.log_end,
+            _ => u64::MAX,
+        };
+        self.log.send_modify(|mark| *mark = LogMark { length: mark.length.max(length), complete: true });
+        self.inner.links().remove(&self.attempt);
+        self.inner.report(&self.attempt, news);
+    }
+}

@@ -1,0 +1,164 @@
+//! The local engine: every worker is a process of this machine under a supervisor of its own.
+//!
+//! A supervisor outlives the server. What connects the two is the attempt's folder
+//! (`<data>/attempts/<job>/<role>-<index>.<attempt>/`): the plan, the socket, the log, the recorded end.
+//! Which workers should run is not decided here.
+
+mod boot;
+mod folders;
+mod launch;
+mod link;
+mod state;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::SignedDuration;
+use paddlecloud_core::job::{Job, News, WorkerKey};
+use paddlecloud_core::names::{DatacenterName, JobId};
+use paddlecloud_core::ports::{AttemptKey, Engine, EngineError, EngineState, Report};
+use paddlecloud_supervisor::protocol::{Command, Isolation, LogLimits};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::packages::Storage;
+use folders::AttemptFolder;
+use link::Link;
+
+pub use boot::BootId;
+pub use folders::attempt_folder;
+
+/// Supervisors that are started at the same moment; more would only fight for the cores.
+const STARTS_AT_ONCE: usize = 8;
+
+/// What the engine needs to know about this machine and this server.
+#[derive(Debug, Clone)]
+pub struct LocalSettings {
+    /// Where attempts' folders are made.
+    pub data: PathBuf,
+    pub datacenter: DatacenterName,
+    pub isolation: Isolation,
+    pub logs: LogLimits,
+    pub boot: BootId,
+    /// This program: started again under the name of the supervisor.
+    pub program: PathBuf,
+    /// A folder with `paddle` in it, first in every worker's `PATH`.
+    pub programs: PathBuf,
+}
+
+/// How far a worker's log reaches, for those who follow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogMark {
+    pub length: u64,
+    /// Nothing will be added.
+    pub complete: bool,
+}
+
+/// Runs workers on this machine. Cheap to clone.
+#[derive(Clone)]
+pub struct LocalEngine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: LocalSettings,
+    storage: Storage,
+    links: Mutex<HashMap<AttemptKey, Link>>,
+    starts: Semaphore,
+    /// One run is prepared by one task at a time.
+    preparing: Mutex<HashMap<JobId, Arc<tokio::sync::Mutex<()>>>>,
+    reports: mpsc::UnboundedSender<Report>,
+    incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<Report>>,
+}
+
+impl LocalEngine {
+    /// Makes an engine; nothing runs until it is asked for its state or told to launch.
+    pub fn new(settings: LocalSettings, storage: Storage) -> std::io::Result<LocalEngine> {
+        std::fs::create_dir_all(settings.data.join(folders::ATTEMPTS))?;
+        let (reports, incoming) = mpsc::unbounded_channel();
+        Ok(LocalEngine {
+            inner: Arc::new(Inner {
+                settings,
+                storage,
+                links: Mutex::default(),
+                starts: Semaphore::new(STARTS_AT_ONCE),
+                preparing: Mutex::default(),
+                reports,
+                incoming: tokio::sync::Mutex::new(incoming),
+            }),
+        })
+    }
+
+    /// Follows the growth of an attempt's log. `None`: it is over, the log on disk is complete.
+    pub fn follow_log(&self, attempt: &AttemptKey) -> Option<watch::Receiver<LogMark>> {
+        self.inner.links().get(attempt).map(Link::follow)
+    }
+
+    /// What this machine does not permit, each a sentence.
+    pub fn degraded(&self) -> &[String] {
+        &self.inner.settings.isolation.degraded
+    }
+}
+
+impl Inner {
+    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<AttemptKey, Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self, attempt: &AttemptKey, news: News) {
+        // The receiver lives as long as the engine.
+        let _ = self.reports.send(Report { attempt: attempt.clone(), news });
+    }
+
+    fn tell(&self, attempt: &AttemptKey, command: Command) {
+        if let Some(link) = self.links().get(attempt) {
+            link.tell(command);
+        }
+    }
+
+    fn folder(&self, attempt: &AttemptKey) -> AttemptFolder {
+        AttemptFolder::of(&self.settings.data, attempt)
+    }
+}
+
+impl Engine for LocalEngine {
+    async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+        let key = AttemptKey { job: job.id.clone(), worker, attempt };
+        launch::launch(&self.inner, job, key).await;
+    }
+
+    async fn go(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+        let key = AttemptKey { job: job.id.clone(), worker, attempt };
+        let lines = launch::preamble(&self.inner, job, worker);
+        self.inner.tell(&key, Command::Go { lines });
+    }
+
+    async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(0);
+        self.inner.tell(attempt, Command::Stop { grace_ms: Some(grace_ms) });
+    }
+
+    async fn clean(&self, attempt: &AttemptKey) {
+        state::clean(&self.inner, attempt).await;
+    }
+
+    async fn discard(&self, job: &JobId) {
+        let folder = folders::job_folder(&self.inner.settings.data, job);
+        let removed = tokio::fs::remove_dir_all(&folder).await;
+        if let Err(error) = removed.or_else(folders::absent_is_fine) {
+            tracing::warn!(%job, %error, "the logs of a removed job could not be deleted");
+        }
+        self.inner.preparing.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    }
+
+    async fn state(&self) -> Result<EngineState, EngineError> {
+        state::read(&self.inner).await
+    }
+
+    async fn next_reports(&self) -> Vec<Report> {
+        let mut incoming = self.inner.incoming.lock().await;
+        let mut reports = Vec::new();
+        incoming.recv_many(&mut reports, 256).await;
+        reports
+    }
+}

@@ -1,0 +1,3 @@
+//! Engines: what really runs workers. One today: processes on this machine.
+
+pub mod local;

@@ -1,0 +1,123 @@
+//! What a query asks for: which workers, and where in each log to begin.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::logs::LogQuery;
+use paddlecloud_core::job::{Job, Worker};
+use paddlecloud_core::plan::Role;
+
+/// Where to begin in an attempt's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    Start,
+    /// The last lines.
+    Tail(usize),
+    /// What was written since then.
+    Since(u64),
+    Offset(u64),
+}
+
+/// A query that was understood.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    worker: Option<String>,
+    role: Option<Role>,
+    begin: Begin,
+    cursors: HashMap<(String, u32), u64>,
+}
+
+impl Wanted {
+    pub fn parse(query: &LogQuery, job: &Job) -> Result<Wanted, ErrorBody> {
+        let role = match query.role.as_deref() {
+            None => None,
+            Some("trainer" | "trainers") => Some(Role::Trainer),
+            Some("pserver" | "pservers") => Some(Role::Pserver),
+            Some(other) => return Err(bad(format!("`{}` is not a role", other.escape_default())).with_hint("roles are `trainer` and `pserver`")),
+        };
+        let begin = match (query.n, &query.since) {
+            (Some(lines), _) => Begin::Tail(usize::try_from(lines).unwrap_or(usize::MAX)),
+            (None, Some(since)) => Begin::Since(parse_since(since)?),
+            (None, None) => Begin::Start,
+        };
+        let cursors = query.from.as_deref().map(parse_cursors).transpose()?.unwrap_or_default();
+        let wanted = Wanted { worker: query.w.clone(), role, begin, cursors };
+        wanted.check_worker(job)?;
+        Ok(wanted)
+    }
+
+    /// A job that has its workers must have the one asked for.
+    fn check_worker(&self, job: &Job) -> Result<(), ErrorBody> {
+        let Some(name) = &self.worker else { return Ok(()) };
+        if job.workers.is_empty() || job.workers.iter().any(|worker| self.takes(worker)) {
+            return Ok(());
+        }
+        let known: Vec<&str> = job.workers.iter().take(6).map(|worker| worker.name.as_str()).collect();
+        let problem = format!("job `{}` has no worker `{}`", job.spec.name, name.escape_default());
+        Err(ErrorBody::new(ErrorName::NotFound, problem).with_hint(format!("its workers are {}", known.join(", "))))
+    }
+
+    /// Whether this worker's log is asked for. `trainer-0` means the same as its full name.
+    pub fn takes(&self, worker: &Worker) -> bool {
+        let short = format!("{}-{}", worker.key.role, worker.key.index);
+        self.role.is_none_or(|role| role == worker.key.role)
+            && self.worker.as_ref().is_none_or(|name| *name == worker.name || *name == short)
+    }
+
+    /// Whether only the latest attempt is of interest.
+    pub fn latest_only(&self) -> bool {
+        matches!(self.begin, Begin::Tail(_)) && self.cursors.is_empty()
+    }
+
+    pub fn begin(&self, worker: &str, attempt: u32) -> Begin {
+        match self.cursors.get(&(worker.to_owned(), attempt)) {
+            Some(offset) => Begin::Offset(*offset),
+            // Who comes with cursors has seen the rest from its beginning on: what is new begins at its start.
+            None if !self.cursors.is_empty() => Begin::Start,
+            None => self.begin,
+        }
+    }
+}
+
+fn parse_since(text: &str) -> Result<u64, ErrorBody> {
+    let at: Timestamp = text
+        .parse()
+        .map_err(|_| bad(format!("`{}` is not a time", text.escape_default())).with_hint("write it like 2026-01-31T12:00:00Z"))?;
+    Ok(u64::try_from(at.as_nanosecond()).unwrap_or(0))
+}
+
+fn parse_cursors(text: &str) -> Result<HashMap<(String, u32), u64>, ErrorBody> {
+    let parse = |cursor: &str| {
+        let mut parts = cursor.rsplitn(3, ':');
+        let offset = parts.next()?.parse().ok()?;
+        let attempt = parts.next()?.parse().ok()?;
+        Some(((parts.next()?.to_owned(), attempt), offset))
+    };
+    text.split(',')
+        .filter(|cursor| !cursor.is_empty())
+        .map(|cursor| parse(cursor).ok_or_else(|| bad("`from` is not a list of `worker:attempt:offset`".to_owned())))
+        .collect()
+}
+
+fn bad(problem: String) -> ErrorBody {
+    ErrorBody::new(ErrorName::BadRequest, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_read_back() {
+        let cursors = parse_cursors("a-trainer-x:1:0,b.c-pserver-y:2:77").unwrap();
+        assert_eq!(cursors[&("b.c-pserver-y".to_owned(), 2)], 77);
+        assert!(parse_cursors("a:b").is_err());
+    }
+
+    #[test]
+    fn a_time_that_is_none_gets_an_example() {
+        assert!(parse_since("yesterday").unwrap_err().hints[0].contains("2026"));
+        assert_eq!(parse_since("1970-01-01T00:00:01Z").unwrap(), 1_000_000_000);
+    }
+}

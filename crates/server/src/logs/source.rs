@@ -1,0 +1,112 @@
+//! One attempt's log as one of many that are merged.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::log::{LogError, LogReader, Piece, Stream};
+use paddlecloud_supervisor::protocol::{UnixNanos, files};
+use tokio::sync::watch;
+
+use super::cursor::Begin;
+use crate::engine::local::{LogMark, attempt_folder};
+
+/// Bytes read from one log at a time.
+const BLOCK: usize = 64 << 10;
+
+/// A log that is read from some offset on.
+pub struct Source {
+    pub attempt: AttemptKey,
+    reader: LogReader,
+    begin: Option<Begin>,
+    /// The first byte that was not handed out.
+    next: u64,
+    /// Where to stop; a snapshot has an end.
+    stop: Option<u64>,
+    ready: VecDeque<Piece>,
+    /// Tells of growth while the attempt lives.
+    pub growth: Option<watch::Receiver<LogMark>>,
+    /// Everything there was when we last looked has been read.
+    dry: bool,
+}
+
+impl Source {
+    pub fn new(data: &Path, attempt: AttemptKey, begin: Begin) -> Source {
+        let folder = attempt_folder(data, &attempt).join(files::LOG);
+        Source {
+            attempt,
+            reader: LogReader::open(&folder),
+            begin: Some(begin),
+            next: 0,
+            stop: None,
+            ready: VecDeque::new(),
+            growth: None,
+            dry: false,
+        }
+    }
+
+    /// Reads no further than what is there now.
+    pub fn stop_at_present_end(&mut self) -> Result<(), LogError> {
+        self.stop = Some(self.reader.len()?);
+        Ok(())
+    }
+
+    /// Something may have been added since the last read.
+    pub fn wake(&mut self) {
+        self.dry = false;
+    }
+
+    pub fn needs_reading(&self) -> bool {
+        self.ready.is_empty() && !self.dry
+    }
+
+    /// Reads the next block. Blocks on the disk.
+    pub fn read(&mut self) -> Result<(), LogError> {
+        if let Some(begin) = self.begin.take() {
+            self.next = self.first_offset(begin)?;
+        }
+        let room = self.stop.map_or(u64::MAX, |stop| stop.saturating_sub(self.next));
+        let max = usize::try_from(room).unwrap_or(usize::MAX).min(BLOCK);
+        if max == 0 {
+            self.dry = true;
+            return Ok(());
+        }
+        let pieces = self.reader.read_at(self.next, max)?;
+        self.dry = pieces.is_empty();
+        if let Some(last) = pieces.last() {
+            self.next = last.end();
+        }
+        self.ready.extend(pieces);
+        Ok(())
+    }
+
+    fn first_offset(&self, begin: Begin) -> Result<u64, LogError> {
+        match begin {
+            Begin::Start => Ok(0),
+            Begin::Offset(offset) => Ok(offset),
+            Begin::Tail(lines) => self.reader.tail_lines(lines),
+            Begin::Since(nanos) => self.reader.seek_time(UnixNanos(nanos)),
+        }
+    }
+
+    /// When the next piece was written; a gap comes before everything.
+    pub fn stamp(&self) -> Option<u64> {
+        match self.ready.front()? {
+            Piece::Chunk(chunk) => Some(chunk.stamp.0),
+            Piece::Gap(_) => Some(0),
+        }
+    }
+
+    pub fn take(&mut self) -> Option<Piece> {
+        self.ready.pop_front()
+    }
+}
+
+/// The stream's number on the wire.
+pub fn wire_stream(stream: Stream) -> u8 {
+    match stream {
+        Stream::Launcher => 0,
+        Stream::Stdout => 1,
+        Stream::Stderr => 2,
+    }
+}

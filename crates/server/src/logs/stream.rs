@@ -1,0 +1,253 @@
+//! The merged stream of a job's logs, as frames of the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::logs::{Frame, LogEnd, LogQuery, LogWorker, encode_data};
+use paddlecloud_core::job::{Job, Worker};
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::log::Piece;
+use tokio::sync::watch;
+
+use super::Logs;
+use super::cursor::Wanted;
+use super::source::{Source, wire_stream};
+use crate::app::view::status;
+
+/// A quiet stream says this often that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Bytes gathered before they are handed on.
+const PORTION: usize = 64 << 10;
+
+/// One reader of a job's logs.
+pub struct LogStream {
+    logs: Logs,
+    job: Arc<Job>,
+    wanted: Wanted,
+    follow: bool,
+    /// Changes of the job; `None` once it is final.
+    changes: Option<watch::Receiver<Arc<Job>>>,
+    sources: Vec<Source>,
+    announced: usize,
+    out: Vec<u8>,
+    ended: bool,
+}
+
+impl LogStream {
+    pub(super) fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
+        let wanted = Wanted::parse(query, &job)?;
+        // Watch first, look afterwards: nothing that happens in between is missed.
+        let changes = if query.follow { logs.jobs.watch(&job.id) } else { None };
+        let mut stream = LogStream {
+            logs,
+            job,
+            wanted,
+            follow: query.follow,
+            changes,
+            sources: Vec::new(),
+            announced: 0,
+            out: Vec::new(),
+            ended: false,
+        };
+        stream.refresh_job();
+        stream.add_sources();
+        if !stream.follow {
+            for source in &mut stream.sources {
+                source.stop_at_present_end().map_err(unreadable)?;
+            }
+        }
+        Ok(stream)
+    }
+
+    /// The next bytes of the reply, or `None` when it is complete. An error cuts the reply off.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, ErrorBody>> {
+        while !self.ended {
+            if let Err(error) = self.gather().await {
+                self.ended = true;
+                return Some(Err(error));
+            }
+            if !self.out.is_empty() {
+                return Some(Ok(std::mem::take(&mut self.out)));
+            }
+            if !self.follow || self.is_complete() {
+                self.finish();
+                return Some(Ok(std::mem::take(&mut self.out)));
+            }
+            self.wait().await;
+        }
+        None
+    }
+
+    /// Merges what is there, oldest first, until a portion is full or everything is read.
+    async fn gather(&mut self) -> Result<(), ErrorBody> {
+        self.announce();
+        loop {
+            self.read_where_needed().await?;
+            let oldest = self.sources.iter().enumerate().filter_map(|(at, source)| Some((source.stamp()?, at))).min();
+            let Some((_, at)) = oldest else { return Ok(()) };
+            self.emit(at);
+            if self.out.len() >= PORTION {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn read_where_needed(&mut self) -> Result<(), ErrorBody> {
+        if !self.sources.iter().any(Source::needs_reading) {
+            return Ok(());
+        }
+        let _turn = self.logs.reads.acquire().await.map_err(|_| crate::app::internal())?;
+        let mut sources = std::mem::take(&mut self.sources);
+        let read = tokio::task::spawn_blocking(move || {
+            let result = sources.iter_mut().filter(|source| source.needs_reading()).try_for_each(Source::read);
+            (sources, result)
+        });
+        let (sources, result) = read.await.map_err(|_| crate::app::internal())?;
+        self.sources = sources;
+        result.map_err(unreadable)
+    }
+
+    fn emit(&mut self, at: usize) {
+        match self.sources[at].take() {
+            Some(Piece::Chunk(chunk)) => encode_data(
+                &mut self.out,
+                at as u32,
+                wire_stream(chunk.stream),
+                chunk.offset,
+                chunk.stamp.0,
+                &chunk.bytes,
+            ),
+            Some(Piece::Gap(gap)) => {
+                Frame::Gap { worker: at as u32, offset: gap.from, to: gap.to }.encode(&mut self.out);
+            }
+            None => {}
+        }
+    }
+
+    /// Tells the reader of workers it does not know yet.
+    fn announce(&mut self) {
+        if self.announced == self.sources.len() && self.announced > 0 {
+            return;
+        }
+        self.announced = self.sources.len();
+        let workers = self.sources.iter().filter_map(|source| {
+            let worker = self.job.worker(source.attempt.worker)?;
+            Some(LogWorker {
+                name: worker.name.clone(),
+                role: worker.key.role.to_string(),
+                index: worker.key.index,
+                attempt: source.attempt.attempt,
+            })
+        });
+        let workers: Vec<LogWorker> = workers.collect();
+        if !workers.is_empty() {
+            Frame::Workers(workers).encode(&mut self.out);
+        }
+    }
+
+    /// One source for each attempt that is not among them.
+    fn add_sources(&mut self) {
+        let job = Arc::clone(&self.job);
+        for worker in &job.workers {
+            if !self.wanted.takes(worker) {
+                continue;
+            }
+            let first = if self.wanted.latest_only() { worker.attempt } else { 1 };
+            for attempt in first..=worker.attempt {
+                self.add_source(worker, attempt);
+            }
+        }
+    }
+
+    fn add_source(&mut self, worker: &Worker, attempt: u32) {
+        let key = AttemptKey { job: self.job.id.clone(), worker: worker.key, attempt };
+        let known = self.sources.iter().position(|source| source.attempt == key);
+        let at = known.unwrap_or_else(|| {
+            let begin = self.wanted.begin(&worker.name, attempt);
+            self.sources.push(Source::new(&self.logs.data, key.clone(), begin));
+            self.sources.len() - 1
+        });
+        if self.follow && self.sources[at].growth.is_none() {
+            self.sources[at].growth = self.logs.engine.follow_log(&key);
+        }
+    }
+
+    fn refresh_job(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            self.job = Arc::clone(&changes.borrow_and_update());
+        }
+        if self.job.phase.is_final() {
+            self.changes = None;
+        }
+    }
+
+    /// The final status is written after the last byte, so a final job whose logs were read on is complete.
+    fn is_complete(&self) -> bool {
+        self.changes.is_none()
+    }
+
+    fn finish(&mut self) {
+        self.ended = true;
+        let end = self.job.phase.is_final().then(|| LogEnd {
+            id: self.job.id.to_string(),
+            status: status(self.job.phase),
+            message: Some(self.job.message.clone()),
+        });
+        Frame::End(end).encode(&mut self.out);
+    }
+
+    /// Waits until a log grows or the job changes.
+    async fn wait(&mut self) {
+        let LogStream { changes, sources, .. } = self;
+        let growth = sources.iter_mut().enumerate().filter_map(|(at, source)| {
+            let growth = source.growth.as_mut()?;
+            Some(Box::pin(async move { (at, growth.changed().await.is_ok()) }))
+        });
+        let growth: Vec<_> = growth.collect();
+        let any_growth = async {
+            match growth.is_empty() {
+                true => std::future::pending().await,
+                false => futures_util::future::select_all(growth).await.0,
+            }
+        };
+        let change = async {
+            match changes {
+                Some(changes) => changes.changed().await.is_ok(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            (at, lives) = any_growth => self.grown(at, lives),
+            lives = change => self.changed(lives),
+            () = tokio::time::sleep(HEARTBEAT) => Frame::Alive.encode(&mut self.out),
+        }
+    }
+
+    fn grown(&mut self, at: usize, lives: bool) {
+        let source = &mut self.sources[at];
+        source.wake();
+        let complete = source.growth.as_mut().is_none_or(|growth| growth.borrow_and_update().complete);
+        if !lives || complete {
+            source.growth = None;
+        }
+    }
+
+    /// The job changed: it may have new attempts, or be over.
+    fn changed(&mut self, lives: bool) {
+        self.refresh_job();
+        if !lives {
+            self.changes = None;
+        }
+        self.add_sources();
+        for source in &mut self.sources {
+            source.wake();
+        }
+    }
+}
+
+fn unreadable(error: paddlecloud_supervisor::log::LogError) -> ErrorBody {
+    tracing::error!(%error, "a log cannot be read");
+    ErrorBody::new(ErrorName::Internal, format!("a log cannot be read: {error}"))
+}

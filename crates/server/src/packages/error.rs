@@ -1,0 +1,29 @@
+//! What can go wrong with packages and run folders.
+
+use paddlecloud_pfs::RootError;
+use paddlecloud_pfs::pack::PackError;
+
+/// Why a package cannot be stored or used.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    #[error("`{0}` does not exist")]
+    NotFound(String),
+    #[error("`{0}` is not a folder")]
+    NotAFolder(String),
+    #[error("the package {0} was not announced")]
+    NotAnnounced(String),
+    #[error("the list of files does not belong to package {0}")]
+    WrongId(String),
+    #[error("{0} files of the package did not arrive, the first is `{1}`")]
+    Incomplete(usize, String),
+    #[error("`{0}` cannot be the name of a package's folder")]
+    BadName(String),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Storage(#[from] RootError),
+    #[error("the disk refused: {0}")]
+    Disk(#[source] std::io::Error),
+    #[error("a stored list of files is damaged")]
+    Manifest(#[source] serde_json::Error),
+}

@@ -1,0 +1,169 @@
+//! Users' folders, the packages they uploaded, and the folder each run works in.
+//!
+//! ```text
+//! <storage>/public/                         read by all
+//! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
+//!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
+//!   .paddlecloud/packages/<id>/, <id>.json  uploaded once, never changed
+//!   .paddlecloud/runs/<job id>/             one run: its copy of the package, its output
+//!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
+//! ```
+//!
+//! All of it is reached through an opened root, so no link a job plants leads anywhere else.
+
+mod error;
+mod receive;
+mod runs;
+mod usage;
+
+use std::path::{Path, PathBuf};
+
+use paddlecloud_core::names::{DatacenterName, UserName};
+use paddlecloud_pfs::{RelPath, Root};
+
+pub use error::PackageError;
+pub use receive::Receiver;
+pub use runs::{RunFolders, WorkDir};
+pub use usage::Pruned;
+
+/// The folder of ours in every home.
+const OURS: &str = ".paddlecloud";
+
+/// Where all users' files lie on this machine.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    root: PathBuf,
+    datacenter: DatacenterName,
+}
+
+/// A package as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Below the caller's home.
+    Home(RelPath),
+    /// Below the folder that all may read.
+    Public(RelPath),
+}
+
+impl Storage {
+    /// Makes the folders that are always there.
+    pub fn open(root: &Path, datacenter: DatacenterName) -> std::io::Result<Storage> {
+        std::fs::create_dir_all(root.join("home"))?;
+        std::fs::create_dir_all(root.join("public"))?;
+        Ok(Storage { root: root.canonicalize()?, datacenter })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn public_path(&self) -> PathBuf {
+        self.root.join("public")
+    }
+
+    /// A user's home on this machine's own disk.
+    pub fn home_path(&self, user: &UserName) -> PathBuf {
+        self.root.join("home").join(user.as_str())
+    }
+
+    /// A user's home, opened; made on first use.
+    pub fn home(&self, user: &UserName) -> Result<Root, PackageError> {
+        let path = self.home_path(user);
+        std::fs::create_dir_all(path.join(OURS)).map_err(PackageError::Disk)?;
+        Ok(Root::open(path)?)
+    }
+
+    fn public(&self) -> Result<Root, PackageError> {
+        Ok(Root::open(self.public_path())?)
+    }
+
+    /// `/pfs/<datacenter>/home/<user>`.
+    pub fn home_name(&self, user: &UserName) -> String {
+        format!("/pfs/{}/home/{user}", self.datacenter)
+    }
+
+    /// `/pfs/<datacenter>/public`.
+    pub fn public_name(&self) -> String {
+        format!("/pfs/{}/public", self.datacenter)
+    }
+
+    /// Understands `/pfs/<dc>/home|user/<user>/…`, `/pfs/<dc>/public/…` and `/pfs/public/…`.
+    ///
+    /// Whatever is not the caller's own or public is "not found": nobody learns what others have.
+    pub fn place(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
+        let not_found = || PackageError::NotFound(path.to_owned());
+        let rest = path.strip_prefix("/pfs/").ok_or_else(not_found)?;
+        let parts: Vec<&str> = rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let relative = |parts: &[&str]| parts.join("/").parse::<RelPath>().map_err(|_| not_found());
+        match parts.as_slice() {
+            ["public", below @ ..] => Ok(Place::Public(relative(below)?)),
+            [datacenter, "public", below @ ..] if *datacenter == self.datacenter.as_str() => {
+                Ok(Place::Public(relative(below)?))
+            }
+            [datacenter, "home" | "user", owner, below @ ..]
+                if *datacenter == self.datacenter.as_str() && *owner == user.as_str() =>
+            {
+                Ok(Place::Home(relative(below)?))
+            }
+            _ => Err(not_found()),
+        }
+    }
+
+    /// Checks that a package used in place is a folder the caller may read.
+    pub fn check_folder(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
+        let place = self.place(user, path)?;
+        let meta = match &place {
+            Place::Home(below) => self.home(user)?.stat(below),
+            Place::Public(below) => self.public()?.stat(below),
+        };
+        match meta {
+            Ok(meta) if meta.is_dir() => Ok(place),
+            Ok(_) => Err(PackageError::NotAFolder(path.to_owned())),
+            Err(error) if error.is_not_found() => Err(PackageError::NotFound(path.to_owned())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A path of fixed parts; the parts are ours and always valid.
+fn ours(parts: &[&str]) -> RelPath {
+    let path = [&[OURS], parts].concat().join("/");
+    path.parse().expect("parts of ours are plain names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage() -> (tempfile::TempDir, Storage, UserName) {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+        (folder, storage, "me".parse().unwrap())
+    }
+
+    #[test]
+    fn both_spellings_of_home_and_public_are_understood() {
+        let (_folder, storage, me) = storage();
+        let home = |path: &str| storage.place(&me, path).unwrap();
+        assert_eq!(home("/pfs/local/home/me/a/b"), Place::Home("a/b".parse().unwrap()));
+        assert_eq!(home("/pfs/local/user/me//a/"), Place::Home("a".parse().unwrap()));
+        assert_eq!(home("/pfs/public/x"), Place::Public("x".parse().unwrap()));
+        assert_eq!(home("/pfs/local/public/x"), Place::Public("x".parse().unwrap()));
+    }
+
+    #[test]
+    fn whatever_belongs_to_others_is_not_found() {
+        let (_folder, storage, me) = storage();
+        for path in ["/pfs/local/home/you/a", "/pfs/other/home/me/a", "/etc/passwd", "/pfs/local/home/me/../you", "/pfs", ""] {
+            assert!(matches!(storage.place(&me, path), Err(PackageError::NotFound(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_out_of_the_home_is_not_a_package() {
+        let (_folder, storage, me) = storage();
+        storage.home(&me).unwrap();
+        std::os::unix::fs::symlink("/etc", storage.home_path(&me).join("trap")).unwrap();
+        assert!(matches!(storage.check_folder(&me, "/pfs/local/home/me/trap"), Err(PackageError::NotFound(_))));
+    }
+}

@@ -1,0 +1,284 @@
+//! Taking in an uploaded package: announced by its list of files, sent as one stream, published whole.
+//!
+//! A file that an earlier package of the same user holds is not sent again; it is copied and checked.
+
+use std::collections::HashMap;
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::pack::{PackLimits, PackParser, StagedTree, Unpacker};
+use paddlecloud_pfs::package::{Manifest, PackageId};
+use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
+
+use super::{PackageError, Storage, ours};
+
+/// Earlier packages that are searched for files.
+const SEARCHED_PACKAGES: usize = 32;
+
+impl Storage {
+    /// Whether the user's package is here, whole.
+    pub fn has_package(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
+        Ok(self.home(user)?.exists(&list_path(id))?)
+    }
+
+    /// Remembers a list of files and says which contents are not among the user's packages yet.
+    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Vec<Digest>, PackageError> {
+        let id = manifest.id();
+        if self.has_package(user, id)? {
+            return Ok(Vec::new());
+        }
+        let home = self.home(user)?;
+        home.make_dirs(&ours(&["packages"]))?;
+        home.write_file(&wanted_path(id), &manifest.to_json(), Existing::Replace)?;
+        let known = known_files(&home)?;
+        let mut missing: Vec<Digest> =
+            manifest.entries().iter().filter_map(digest_of).filter(|digest| !known.contains_key(digest)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        Ok(missing)
+    }
+
+    /// Begins to take in the announced package.
+    pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
+        let home = self.home(user)?;
+        let manifest = match read_list(&home, &wanted_path(id)) {
+            Err(PackageError::Storage(error)) if error.is_not_found() => {
+                return Err(PackageError::NotAnnounced(id.to_string()));
+            }
+            other => other?,
+        };
+        if manifest.id() != id {
+            return Err(PackageError::WrongId(id.to_string()));
+        }
+        let staged = StagedTree::create(&home)?;
+        let parser = staged.unpacker(PackLimits::default());
+        Ok(Receiver { home, staged, parser, manifest, id })
+    }
+}
+
+/// One upload on its way. Dropped without `finish`, nothing of it appears.
+pub struct Receiver {
+    home: Root,
+    staged: StagedTree,
+    parser: PackParser<Unpacker>,
+    manifest: Manifest,
+    id: PackageId,
+}
+
+impl Receiver {
+    /// Takes the next bytes of the stream.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
+        Ok(self.parser.feed(bytes)?)
+    }
+
+    /// Gives up; removes what was staged.
+    pub fn discard(self) {
+        drop(self.parser);
+        if let Err(error) = self.staged.discard() {
+            tracing::warn!(%error, "a staged package could not be removed");
+        }
+    }
+
+    /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
+    pub fn finish(self) -> Result<(), PackageError> {
+        let Receiver { home, staged, parser, manifest, id } = self;
+        parser.finish_unpacking()?;
+        match complete(&home, &staged, &manifest) {
+            Ok(()) => publish(&home, staged, &manifest, id),
+            Err(error) => {
+                staged.discard()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), PackageError> {
+    let known = known_files(home)?;
+    for entry in staged.missing(manifest)? {
+        add_from_known(home, staged.tree(), entry, &known)?;
+    }
+    let missing = staged.missing(manifest)?;
+    match missing.first() {
+        None => Ok(()),
+        Some(entry) => Err(PackageError::Incomplete(missing.len(), entry.path.to_string())),
+    }
+}
+
+/// A file that cannot be taken from elsewhere stays missing, which the caller finds.
+fn add_from_known(
+    home: &Root,
+    tree: &Root,
+    entry: &Entry,
+    known: &HashMap<Digest, RelPath>,
+) -> Result<(), PackageError> {
+    if let Some((parent, _)) = entry.path.split_last() {
+        tree.make_dirs(&parent)?;
+    }
+    match &entry.node {
+        Node::Dir => tree.make_dirs(&entry.path)?,
+        Node::Symlink { target } => tree.make_link(&entry.path, target)?,
+        Node::File { digest: Some(digest), .. } => {
+            if let Some(source) = known.get(digest) {
+                home.copy_file(source, tree, &entry.path, Existing::Replace)?;
+            }
+        }
+        Node::File { digest: None, .. } => {}
+    }
+    Ok(())
+}
+
+fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) -> Result<(), PackageError> {
+    match staged.publish(&tree_path(id), Existing::Replace) {
+        Ok(()) => {}
+        Err(RootError::Exists(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+    home.remove(&wanted_path(id))?;
+    Ok(())
+}
+
+/// Contents of the user's latest packages, by digest.
+fn known_files(home: &Root) -> Result<HashMap<Digest, RelPath>, PackageError> {
+    let mut known = HashMap::new();
+    for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
+        let Ok(manifest) = read_list(home, &list_path(id)) else { continue };
+        for entry in manifest.entries() {
+            if let Some(digest) = digest_of(entry) {
+                known.entry(digest).or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Packages that are here whole, the latest first.
+pub(super) fn stored_packages(home: &Root) -> Result<Vec<PackageId>, PackageError> {
+    let entries = match home.list(&ours(&["packages"])) {
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| {
+            let name = std::str::from_utf8(entry.path.name()?).ok()?;
+            let id: PackageId = name.strip_suffix(".json")?.parse().ok()?;
+            Some((entry.meta.mtime, id))
+        })
+        .collect();
+    found.sort_unstable();
+    Ok(found.into_iter().rev().map(|(_, id)| id).collect())
+}
+
+fn digest_of(entry: &Entry) -> Option<Digest> {
+    match &entry.node {
+        Node::File { digest, .. } => *digest,
+        _ => None,
+    }
+}
+
+fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
+    let (file, _) = home.open_file_no_links(path)?;
+    serde_json::from_reader(std::io::BufReader::new(file)).map_err(PackageError::Manifest)
+}
+
+pub(super) fn tree_path(id: PackageId) -> RelPath {
+    ours(&["packages", &id.to_string()])
+}
+
+pub(super) fn list_path(id: PackageId) -> RelPath {
+    ours(&["packages", &format!("{id}.json")])
+}
+
+fn wanted_path(id: PackageId) -> RelPath {
+    ours(&["packages", &format!("{id}.wanted")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paddlecloud_pfs::package::{ScanOptions, scan};
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        storage: Storage,
+        me: UserName,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("src")).unwrap();
+            let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
+            Fixture { folder, storage, me: "me".parse().unwrap() }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.folder.path().join("src").join(name), text).unwrap();
+        }
+
+        fn manifest(&self) -> Manifest {
+            scan(self.folder.path().join("src"), &ScanOptions::default()).unwrap().manifest().unwrap()
+        }
+
+        /// Sends exactly the missing files.
+        fn send(&self) -> (PackageId, usize) {
+            let manifest = self.manifest();
+            let missing = self.storage.announce(&self.me, &manifest).unwrap();
+            if self.storage.has_package(&self.me, manifest.id()).unwrap() {
+                return (manifest.id(), 0);
+            }
+            let stream = self.pack(&manifest, &missing);
+            let mut receiver = self.storage.receive(&self.me, manifest.id()).unwrap();
+            receiver.feed(&stream).unwrap();
+            receiver.finish().unwrap();
+            (manifest.id(), missing.len())
+        }
+
+        fn pack(&self, manifest: &Manifest, missing: &[Digest]) -> Vec<u8> {
+            let root = Root::open(self.folder.path().join("src")).unwrap();
+            let wanted = manifest.entries().iter().filter(|entry| digest_of(entry).is_none_or(|d| missing.contains(&d)));
+            let mut stream = Vec::new();
+            paddlecloud_pfs::pack::write_pack(&root, wanted, &mut stream).unwrap();
+            stream
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_asked_for() {
+        let fixture = Fixture::new();
+        fixture.write("train.py", "one");
+        fixture.write("data.bin", "big");
+        let (first, sent) = fixture.send();
+        assert_eq!(sent, 2);
+        assert_eq!(fixture.send(), (first, 0));
+        fixture.write("train.py", "two");
+        let (second, sent) = fixture.send();
+        assert_eq!(sent, 1);
+        let home = fixture.storage.home_path(&fixture.me);
+        assert_eq!(std::fs::read(home.join(tree_path(second).as_path()).join("data.bin")).unwrap(), b"big");
+        assert_eq!(std::fs::read(home.join(tree_path(first).as_path()).join("train.py")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn an_upload_that_lacks_a_file_publishes_nothing() {
+        let fixture = Fixture::new();
+        fixture.write("a", "1");
+        let manifest = fixture.manifest();
+        fixture.storage.announce(&fixture.me, &manifest).unwrap();
+        let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
+        receiver.feed(&fixture.pack(&manifest, &[])).unwrap();
+        assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
+        assert!(!fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+    }
+
+    #[test]
+    fn another_user_cannot_claim_a_package_by_its_digest() {
+        let fixture = Fixture::new();
+        fixture.write("secret", "s");
+        let (id, _) = fixture.send();
+        let you: UserName = "you".parse().unwrap();
+        assert!(!fixture.storage.has_package(&you, id).unwrap());
+        assert_eq!(fixture.storage.announce(&you, &fixture.manifest()).unwrap().len(), 1);
+    }
+}

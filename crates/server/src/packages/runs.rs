@@ -1,0 +1,360 @@
+//! The folder a run works in. Three promises (contract, `submit`):
+//!
+//! 1. the package's own path leads to the latest run's output;
+//! 2. no run overwrites another's output, not even when both run at once;
+//! 3. a running job keeps the files it was submitted with (an uploaded package; one used in place is the user's affair).
+//!
+//! The first two meet through one level of links: `<package>` or `<package>/output` leads to
+//! `.paddlecloud/latest/<key>`, which leads to a run. A worker sees its own folder at `.paddlecloud/latest`.
+
+use std::path::PathBuf;
+
+use paddlecloud_core::job::Job;
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::package::PackageId;
+use paddlecloud_pfs::root::Kind;
+use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
+
+use super::receive::tree_path;
+use super::{OURS, PackageError, Place, Storage, ours};
+
+/// Where a run's things are, below the user's home unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolders {
+    /// `.paddlecloud/runs/<id>`.
+    pub run: RelPath,
+    /// What the program runs in: the run's copy, or the package in place.
+    pub workdir: WorkDir,
+    pub output: RelPath,
+    /// A folder all workers of the run see and nobody else uses.
+    pub rendezvous: RelPath,
+    /// Shown to workers in place of `.paddlecloud/latest`.
+    pub own_latest: RelPath,
+}
+
+/// Where the program runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkDir {
+    Home(RelPath),
+    Public(RelPath),
+}
+
+impl Storage {
+    /// Where a run's things are or will be. Touches nothing.
+    pub fn run_folders(&self, job: &Job) -> Result<RunFolders, PackageError> {
+        let id = job.id.as_str();
+        let run = ours(&["runs", id]);
+        let own = |name: &str| ours(&["runs", id, name]);
+        let in_run = ours(&["runs", id, job.spec.name.as_str()]);
+        let (workdir, output) = match (&job.spec.snapshot, &job.spec.package) {
+            (Some(_), _) => {
+                let output = ours(&["runs", id, job.spec.name.as_str(), "output"]);
+                (WorkDir::Home(in_run), output)
+            }
+            (None, Some(package)) => match self.place(&job.user, package)? {
+                Place::Home(below) => (WorkDir::Home(below), own("output")),
+                Place::Public(below) => (WorkDir::Public(below), own("output")),
+            },
+            (None, None) => (WorkDir::Home(in_run), own("output")),
+        };
+        Ok(RunFolders { run, workdir, output, rendezvous: own("rendezvous"), own_latest: own("latest") })
+    }
+
+    /// `/pfs/…` of a run's own output.
+    pub fn output_name(&self, job: &Job) -> Option<String> {
+        let folders = self.run_folders(job).ok()?;
+        Some(format!("{}/{}", self.home_name(&job.user), folders.output))
+    }
+
+    /// Makes a run's folders ready, once; later calls find the work done.
+    pub fn prepare_run(&self, job: &Job) -> Result<RunFolders, PackageError> {
+        let home = self.home(&job.user)?.with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        let folders = self.run_folders(job)?;
+        let done = folders.run.child(b"prepared").expect("a plain name");
+        if home.exists(&done)? {
+            return Ok(folders);
+        }
+        home.make_dirs(&folders.rendezvous)?;
+        home.make_dirs(&folders.own_latest)?;
+        home.make_dirs(&ours(&["latest"]))?;
+        match &job.spec.snapshot {
+            Some(snapshot) => self.prepare_upload(&home, job, snapshot, &folders)?,
+            None => self.prepare_in_place(&home, job, &folders)?,
+        }
+        home.write_file(&done, b"", Existing::Replace)?;
+        Ok(folders)
+    }
+
+    fn prepare_upload(&self, home: &Root, job: &Job, snapshot: &str, run: &RunFolders) -> Result<(), PackageError> {
+        let id: PackageId = snapshot.parse().map_err(|_| PackageError::NotFound(snapshot.to_owned()))?;
+        let WorkDir::Home(workdir) = &run.workdir else { unreachable!("an upload runs in the home") };
+        home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
+        home.make_dirs(&run.output)?;
+        let shown = self.shown_at(job)?;
+        let key = latest_key(&shown);
+        point(home, &run.own_latest.child(key.as_bytes()).map_err(bad_name)?, &run_link(job, job.spec.name.as_str()))?;
+        point(home, &ours(&["latest", &key]), &run_link(job, job.spec.name.as_str()))?;
+        show(home, &shown, &key, workdir)
+    }
+
+    fn prepare_in_place(&self, home: &Root, job: &Job, run: &RunFolders) -> Result<(), PackageError> {
+        home.make_dirs(&run.output)?;
+        let in_run = run.run.child(job.spec.name.as_str().as_bytes()).map_err(bad_name)?;
+        match &run.workdir {
+            WorkDir::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
+            WorkDir::Home(package) => {
+                point(home, &in_run, &format!("../../../{package}"))?;
+                let key = format!("{}.output", latest_key(package));
+                point(home, &run.own_latest.child(key.as_bytes()).map_err(bad_name)?, &run_link(job, "output"))?;
+                point(home, &ours(&["latest", &key]), &run_link(job, "output"))?;
+                let output = package.child(b"output").map_err(bad_name)?;
+                let up = "../".repeat(package.depth());
+                lead(home, &output, &format!("{up}{OURS}/latest/{key}"))?;
+            }
+            // Nothing is written below /public; the output lies in the run's folder.
+            WorkDir::Public(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The place below the home at which an uploaded package appears.
+    fn shown_at(&self, job: &Job) -> Result<RelPath, PackageError> {
+        let package = job.spec.package.as_deref().unwrap_or_default();
+        match self.place(&job.user, package)? {
+            Place::Home(below) if !below.is_root() => Ok(below),
+            _ => Err(PackageError::BadName(package.to_owned())),
+        }
+    }
+
+    /// The place at which an uploaded package appears, if that name is not the user's own.
+    pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
+        job.spec.snapshot.as_ref()?;
+        let shown = self.shown_at(job).ok()?;
+        let ours = format!("{OURS}/latest/{}", latest_key(&shown));
+        let meta = self.home(&job.user).ok()?.stat_link(&shown).ok()?;
+        matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
+    }
+
+    /// Checks a folder name under which an upload shall appear and gives its full path.
+    pub fn upload_name(&self, user: &UserName, name: &str) -> Result<String, PackageError> {
+        let bad = || PackageError::BadName(name.to_owned());
+        let path: RelPath = name.parse().map_err(|_| bad())?;
+        if path.depth() != 1 || name == OURS || name.starts_with(".pfs") {
+            return Err(bad());
+        }
+        Ok(format!("{}/{name}", self.home_name(user)))
+    }
+
+    /// Where a worker that sees the real paths only would work.
+    pub fn real_workdir(&self, job: &Job, folders: &RunFolders) -> PathBuf {
+        match &folders.workdir {
+            WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
+            WorkDir::Public(below) => self.public_path().join(below.as_path()),
+        }
+    }
+}
+
+/// Makes the package appear at `shown`, without touching anything of the user's own.
+fn show(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
+    let link = format!("{OURS}/latest/{key}");
+    match home.stat_link(shown) {
+        Err(error) if error.is_not_found() => point(home, shown, &link),
+        Err(error) => Err(error.into()),
+        Ok(meta) if meta.is_dir() => merge(home, shown, key, workdir),
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => Ok(()),
+        // A file or a link of the user's own has the name: the run is still found through its id.
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The user has a folder of that name, for example with uploaded data: what it lacks is linked into it, and what
+/// only it has is linked into the run, so that relative paths find the data.
+fn merge(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
+    let up = "../".repeat(workdir.depth());
+    for entry in home.list(shown)? {
+        let name = entry.path.name().unwrap_or_default();
+        let place = workdir.child(name).map_err(bad_name)?;
+        if name != b"output" && !home.exists(&place)? {
+            point(home, &place, &format!("{up}{}", entry.path))?;
+        }
+    }
+    for entry in home.list(workdir)? {
+        let name = entry.path.name().unwrap_or_default();
+        let place = shown.child(name).map_err(bad_name)?;
+        let link = format!("../{OURS}/latest/{key}/{}", String::from_utf8_lossy(name));
+        if name == b"output" {
+            lead(home, &place, &link)?;
+        } else if !home.exists(&place)? {
+            point(home, &place, &link)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes `place` lead to the latest output. An `output` of the user's own is moved aside, never lost.
+fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
+    match home.stat_link(place) {
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => return Ok(()),
+        Ok(_) => move_aside(home, place)?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    point(home, place, target)
+}
+
+fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
+    let (parent, name) = place.split_last().expect("an output lies in a package");
+    for number in 1u32.. {
+        let aside = parent.child(format!("{}.{number}", String::from_utf8_lossy(name)).as_bytes()).map_err(bad_name)?;
+        match home.rename(place, &aside, Existing::Keep) {
+            Err(paddlecloud_pfs::RootError::Exists(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+    unreachable!("some number is free")
+}
+
+/// Sets a link in one step: a reader finds the old target or the new one.
+fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
+    let target = target.parse::<LinkTarget>().map_err(|_| PackageError::BadName(target.to_owned()))?;
+    let (parent, name) = place.split_last().expect("links are made below the home");
+    let draft = parent.child(&[b".pfs-link-", name].concat()).map_err(bad_name)?;
+    match home.remove(&draft) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
+    }
+    home.make_link(&draft, &target)?;
+    Ok(home.rename(&draft, place, Existing::Replace)?)
+}
+
+/// From `.paddlecloud/latest/<key>` to something of a run.
+fn run_link(job: &Job, name: &str) -> String {
+    format!("../runs/{}/{name}", job.id)
+}
+
+/// A short name for a path: readable, and different for different paths.
+fn latest_key(path: &RelPath) -> String {
+    let name = String::from_utf8_lossy(path.name().unwrap_or_default()).into_owned();
+    let readable: String = name.chars().take(40).collect();
+    format!("{readable}-{}", &blake3::hash(path.as_bytes()).to_hex()[..12])
+}
+
+fn bad_name(error: paddlecloud_pfs::RelPathError) -> PackageError {
+    PackageError::Storage(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use paddlecloud_core::names::JobId;
+    use paddlecloud_core::spec::JobSpec;
+
+    use super::super::receive::list_path;
+    use super::*;
+
+    struct Fixture {
+        _folder: tempfile::TempDir,
+        storage: Storage,
+        user: UserName,
+        home: PathBuf,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+            let user: UserName = "me".parse().unwrap();
+            storage.home(&user).unwrap();
+            let home = storage.home_path(&user);
+            Fixture { _folder: folder, storage, user, home }
+        }
+
+        fn snapshot(&self, text: &str) -> String {
+            let id: PackageId = blake3::hash(text.as_bytes()).to_hex().to_string().parse().unwrap();
+            let tree = self.home.join(tree_path(id).as_path());
+            fs::create_dir_all(&tree).unwrap();
+            fs::write(tree.join("train.py"), text).unwrap();
+            fs::write(self.home.join(list_path(id).as_path()), "{}").unwrap();
+            id.to_string()
+        }
+
+        fn job(&self, number: u32, snapshot: Option<String>) -> Job {
+            let mut spec = JobSpec::new("word-emb".parse().unwrap());
+            spec.package = Some("/pfs/local/home/me/job_word_emb".into());
+            spec.snapshot = snapshot;
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            Job::new(JobId::new(1, number), self.user.clone(), Arc::new(spec), None, 0, now)
+        }
+
+        fn output(&self, job: &Job) -> PathBuf {
+            self.home.join(self.storage.run_folders(job).unwrap().output.as_path())
+        }
+    }
+
+    #[test]
+    fn an_upload_appears_under_its_name_and_leads_to_the_latest_run() {
+        let fixture = Fixture::new();
+        let (first, second) = (fixture.job(1, Some(fixture.snapshot("one"))), fixture.job(2, Some(fixture.snapshot("two"))));
+        fixture.storage.prepare_run(&first).unwrap();
+        fs::write(fixture.output(&first).join("model"), "1").unwrap();
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/output/model")).unwrap(), "1");
+        fixture.storage.prepare_run(&second).unwrap();
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "two");
+        assert!(!fixture.home.join("job_word_emb/output/model").exists());
+        assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1", "the first output stays");
+    }
+
+    #[test]
+    fn a_run_keeps_its_files_when_the_snapshot_or_the_next_run_changes() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        let folders = fixture.storage.prepare_run(&job).unwrap();
+        let mine = fixture.storage.real_workdir(&job, &folders).join("train.py");
+        fs::write(&mine, "changed by the run").unwrap();
+        fixture.storage.prepare_run(&fixture.job(2, Some(fixture.snapshot("one")))).unwrap();
+        assert_eq!(fs::read_to_string(mine).unwrap(), "changed by the run");
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+    }
+
+    #[test]
+    fn data_uploaded_beforehand_is_kept_and_found_by_relative_paths() {
+        let fixture = Fixture::new();
+        let data = fixture.home.join("job_word_emb/data");
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("part-0"), "x").unwrap();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        let folders = fixture.storage.prepare_run(&job).unwrap();
+        let workdir = fixture.storage.real_workdir(&job, &folders);
+        assert_eq!(fs::read_to_string(workdir.join("data/part-0")).unwrap(), "x");
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+        fs::write(fixture.output(&job).join("m"), "1").unwrap();
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/output/m")).unwrap(), "1");
+    }
+
+    #[test]
+    fn a_package_in_place_gets_an_output_of_its_own_per_run() {
+        let fixture = Fixture::new();
+        let package = fixture.home.join("job_word_emb");
+        fs::create_dir_all(package.join("output")).unwrap();
+        fs::write(package.join("output/old"), "by hand").unwrap();
+        let (first, second) = (fixture.job(1, None), fixture.job(2, None));
+        fixture.storage.prepare_run(&first).unwrap();
+        fs::write(package.join("output/model"), "1").unwrap();
+        fixture.storage.prepare_run(&second).unwrap();
+        assert!(!package.join("output/model").exists());
+        assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1");
+        assert_eq!(fs::read_to_string(package.join("output.1/old")).unwrap(), "by hand");
+    }
+
+    #[test]
+    fn a_second_preparation_changes_nothing() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        fixture.storage.prepare_run(&job).unwrap();
+        fs::write(fixture.output(&job).join("model"), "1").unwrap();
+        fixture.storage.prepare_run(&job).unwrap();
+        assert!(fixture.output(&job).join("model").exists());
+    }
+}

@@ -1,0 +1,79 @@
+//! Carries out the engine's orders beside the loop: those about one worker in their order, all others at once.
+
+use std::collections::HashMap;
+
+use paddlecloud_core::job::WorkerKey;
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::{Engine, EngineCommand, carry_out};
+use tokio::sync::oneshot;
+
+/// Which orders must not overtake each other: those about one worker, and the end of a whole job after all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Line {
+    Worker(JobId, WorkerKey),
+    Job(JobId),
+}
+
+/// Orders on their way.
+pub struct Chores<E> {
+    engine: E,
+    /// Resolves when the latest order of a line has been carried out.
+    latest: HashMap<Line, oneshot::Receiver<()>>,
+}
+
+impl<E: Engine + Clone + 'static> Chores<E> {
+    pub fn new(engine: E) -> Chores<E> {
+        Chores { engine, latest: HashMap::new() }
+    }
+
+    /// Carries out the order after all earlier ones of its line.
+    pub fn add(&mut self, command: EngineCommand) {
+        let before = self.before(&command);
+        let (done, after) = oneshot::channel();
+        if let Some(line) = line_of(&command) {
+            self.latest.insert(line, after);
+        }
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            for earlier in before {
+                // An error means that the earlier order is done too.
+                let _ = earlier.await;
+            }
+            carry_out(&engine, &command).await;
+            drop(done);
+        });
+    }
+
+    /// Takes the ends of the lines that must be waited for.
+    fn before(&mut self, command: &EngineCommand) -> Vec<oneshot::Receiver<()>> {
+        if let EngineCommand::Discard { job } = command {
+            let of_job = |line: &Line| match line {
+                Line::Worker(id, _) | Line::Job(id) => id == job,
+            };
+            let lines: Vec<Line> = self.latest.keys().filter(|line| of_job(line)).cloned().collect();
+            return lines.iter().filter_map(|line| self.latest.remove(line)).collect();
+        }
+        let earlier = line_of(command).and_then(|line| self.latest.remove(&line));
+        self.forget_what_is_done();
+        earlier.into_iter().collect()
+    }
+
+    /// Keeps the table as small as what is really under way.
+    fn forget_what_is_done(&mut self) {
+        if self.latest.len() > 1024 {
+            self.latest.retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        }
+    }
+}
+
+fn line_of(command: &EngineCommand) -> Option<Line> {
+    match command {
+        EngineCommand::Launch { job, worker, .. } | EngineCommand::Go { job, worker, .. } => {
+            Some(Line::Worker(job.id.clone(), *worker))
+        }
+        EngineCommand::Stop { attempt, .. } | EngineCommand::Clean { attempt } => {
+            Some(Line::Worker(attempt.job.clone(), attempt.worker))
+        }
+        EngineCommand::Discard { job } => Some(Line::Job(job.clone())),
+    }
+}

@@ -1,0 +1,217 @@
+//! What the rest of the server can ask about jobs and of them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::KillReply;
+use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
+use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job};
+use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
+use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::scheduler::{Quota, Request, Usage, Why};
+use paddlecloud_core::spec::JobSpec;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::board::Board;
+use super::{Message, Undone};
+use crate::app::store_failed;
+use crate::store::Store;
+
+/// Tries to find an unused id before giving up; one is enough unless the clock stands still.
+const ID_TRIES: usize = 8;
+
+/// A job somebody wants to run, checked and complete.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    pub user: UserName,
+    pub spec: JobSpec,
+    pub key: Option<IdempotencyKey>,
+}
+
+/// An accepted job.
+#[derive(Debug, Clone)]
+pub struct Submitted {
+    pub job: Arc<Job>,
+    /// False when the key showed that it had been accepted before.
+    pub created: bool,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A handle to the loop. Cheap to clone.
+#[derive(Clone)]
+pub struct Jobs {
+    messages: mpsc::Sender<Message>,
+    board: Arc<Board>,
+    store: Store,
+    /// Sentences every submitter should read: what this machine does not permit.
+    notes: Arc<[String]>,
+}
+
+impl Jobs {
+    pub(super) fn new(messages: mpsc::Sender<Message>, board: Arc<Board>, store: Store, notes: Vec<String>) -> Jobs {
+        Jobs { messages, board, store, notes: notes.into() }
+    }
+
+    /// Accepts a job. It is durable when this returns.
+    pub async fn submit(&self, asked: Submission) -> Result<Submitted, ErrorBody> {
+        if let Some(earlier) = self.submitted_before(&asked).await? {
+            return self.submitted(earlier, false).await;
+        }
+        let spec = Arc::new(asked.spec);
+        for _ in 0..ID_TRIES {
+            let submission = conductor::Submission {
+                id: fresh_id(),
+                user: asked.user.clone(),
+                spec: Arc::clone(&spec),
+                key: asked.key.clone(),
+            };
+            return match self.order(Input::Submit(submission)).await {
+                Ok(Reply::Accepted(id)) => self.submitted(id, true).await,
+                Ok(Reply::AlreadyAccepted(id)) => self.submitted(id, false).await,
+                Err(Undone::Refused(Refusal::IdTaken(_))) => continue,
+                Err(undone) => Err(refused(undone)),
+                Ok(other) => unreachable!("a submit is never answered with {other:?}"),
+            };
+        }
+        Err(refused(Undone::NotStored { words: "no unused id was found".into(), full: false }))
+    }
+
+    async fn submitted_before(&self, asked: &Submission) -> Result<Option<JobId>, ErrorBody> {
+        match &asked.key {
+            Some(key) => self.store.find_by_key(&asked.user, key).await.map_err(store_failed),
+            None => Ok(None),
+        }
+    }
+
+    async fn submitted(&self, id: JobId, created: bool) -> Result<Submitted, ErrorBody> {
+        let job = match self.board.get(&id) {
+            Some(job) => Some(job),
+            None => self.store.get(&id).await.map_err(store_failed)?,
+        };
+        let job = job.ok_or_else(|| ErrorBody::new(ErrorName::NotFound, format!("job {id} was removed meanwhile")))?;
+        let notes = self.notes.iter().cloned().chain(job.note.clone()).collect();
+        Ok(Submitted { job, created, notes })
+    }
+
+    /// Whether a job would be accepted, and what its submitter should know.
+    pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, ErrorBody> {
+        let request = Request::of(&asked.spec, fresh_id(), asked.user.clone(), 0);
+        let (answer, reply) = oneshot::channel();
+        let message = Message::Check(Box::new(request), answer);
+        self.messages.send(message).await.map_err(|_| refused(Undone::Stopping))?;
+        let fits = reply.await.map_err(|_| refused(Undone::Stopping))?;
+        fits.map_err(|words| ErrorBody::new(ErrorName::TooBig, words))?;
+        Ok(self.notes.to_vec())
+    }
+
+    /// Ends a job, or removes one that is over. Accepted, and durable, when this returns; workers end in the background.
+    pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, ErrorBody> {
+        let id = match target {
+            JobRef::Id(id) => id,
+            JobRef::Name(name) => self.latest(user, Some(&name)).await?,
+            JobRef::Latest => self.latest(user, None).await?,
+        };
+        let after = if remove { AfterKill::Remove } else { AfterKill::KeepInHistory };
+        let killed = self.order(Input::Kill { job: id.clone(), after }).await;
+        let (msg, ending, removed) = match killed {
+            Ok(_) => {
+                let ending = self.board.get(&id).map_or(0, |job| live_workers(&job));
+                ("OK".to_owned(), ending, remove)
+            }
+            Err(Undone::Refused(_)) if remove => {
+                self.order(Input::Remove { job: id.clone() }).await.map_err(refused)?;
+                ("it was over; removed from the history".to_owned(), 0, true)
+            }
+            Err(Undone::Refused(_)) => ("it was over already".to_owned(), 0, false),
+            Err(undone) => return Err(refused(undone)),
+        };
+        Ok(KillReply { code: 200, msg, id: id.to_string(), ending, removed })
+    }
+
+    async fn latest(&self, user: &UserName, name: Option<&JobName>) -> Result<JobId, ErrorBody> {
+        let found = self.store.latest(user, name).await.map_err(store_failed)?;
+        found.map(|job| job.id.clone()).ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
+    }
+
+    /// Why a pending job waits.
+    pub async fn explain(&self, job: &JobId) -> Option<Why> {
+        let (answer, reply) = oneshot::channel();
+        self.messages.send(Message::Explain(job.clone(), answer)).await.ok()?;
+        reply.await.ok()?
+    }
+
+    pub async fn usage(&self, user: &UserName) -> (Quota, Usage) {
+        let (answer, reply) = oneshot::channel();
+        match self.messages.send(Message::Usage(user.clone(), answer)).await {
+            Ok(()) => reply.await.unwrap_or_default(),
+            Err(_) => Default::default(),
+        }
+    }
+
+    /// Follows a job's changes; `None` if it is final or unknown: the store knows which.
+    pub fn watch(&self, job: &JobId) -> Option<watch::Receiver<Arc<Job>>> {
+        self.board.watch(job)
+    }
+
+    /// Resolves when the job is final, or is not there at all.
+    pub async fn wait_final(&self, job: &JobId) {
+        let Some(mut changes) = self.watch(job) else { return };
+        while !changes.borrow_and_update().phase.is_final() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A job that is not final, in its newest durable state.
+    pub fn get(&self, job: &JobId) -> Option<Arc<Job>> {
+        self.board.get(job)
+    }
+
+    /// All jobs that are not final, in no order.
+    pub fn active(&self) -> Vec<Arc<Job>> {
+        self.board.all()
+    }
+
+    /// How many wait, and how many hold room.
+    pub fn counts(&self) -> (u64, u64) {
+        self.board.counts()
+    }
+
+    async fn order(&self, input: Input) -> Result<Reply, Undone> {
+        let (answer, reply) = oneshot::channel();
+        self.messages.send(Message::Do(input, answer)).await.map_err(|_| Undone::Stopping)?;
+        reply.await.map_err(|_| Undone::Stopping)?
+    }
+}
+
+fn live_workers(job: &Job) -> u32 {
+    job.workers.iter().filter(|worker| worker.status.is_live()).count() as u32
+}
+
+fn refused(undone: Undone) -> ErrorBody {
+    let words = undone.to_string();
+    match undone {
+        Undone::Refused(Refusal::NameTaken { name, holder, free }) => {
+            ErrorBody::new(ErrorName::NameTaken, format!("the name `{name}` is taken by {holder}, which is not over yet"))
+                .with_hint(format!("use `-jobname {free}`, or end the other with `paddlectl kill {name}`"))
+        }
+        Undone::Refused(Refusal::TooBig(_)) => ErrorBody::new(ErrorName::TooBig, words),
+        Undone::Refused(Refusal::NotActive(_)) => ErrorBody::new(ErrorName::NotFound, words),
+        Undone::Refused(_) => ErrorBody::new(ErrorName::Conflict, words),
+        Undone::NotStored { full: true, .. } => ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
+            .with_hint("free some space on the server, for example with `paddlectl prune`"),
+        Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words).with_hint("try again; the server's log has the cause"),
+        Undone::Stopping => ErrorBody::new(ErrorName::Unavailable, words).with_hint("ask again when it is back"),
+    }
+}
+
+fn fresh_id() -> JobId {
+    let mut random = [0u8; 4];
+    // The id is no secret: without randomness the clock alone must do, and the store refuses doubles.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    let millis = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+    JobId::new(millis, u32::from_le_bytes(random))
+}
