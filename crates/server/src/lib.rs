@@ -1,1 +1,26 @@
-//! The program paddlecloud-server.
+//! The program `paddlecloud-server`: jobs, users, quotas, logs, packages, and the engine that runs workers.
+//!
+//! `http` reads requests and calls `app`; `app` holds the use cases; `reconcile` alone changes jobs;
+//! `store` keeps them; `engine` runs their workers.
+
+pub mod app;
+pub mod auth;
+pub mod config;
+pub mod engine;
+pub mod http;
+pub mod logs;
+pub mod metrics;
+mod nearest;
+pub mod openapi;
+pub mod packages;
+pub mod ready;
+pub mod reconcile;
+mod run;
+pub mod start;
+pub mod store;
+pub mod tls;
+
+pub use run::main;
+
+/// The version of this program, as every reply carries it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

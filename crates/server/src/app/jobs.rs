@@ -1,0 +1,169 @@
+//! Reading jobs and ending them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::{JobDetail, JobPage, KillReply, WorkerView};
+use paddlecloud_core::job::Job;
+use paddlecloud_core::names::{JobId, JobName, JobRef};
+use paddlecloud_core::ports::{JobStore, PageRequest};
+
+use super::{App, store_failed, view};
+use crate::auth::Caller;
+
+/// Jobs of one page when nobody says otherwise.
+const PAGE: usize = 100;
+/// Most jobs of one page.
+const MOST: usize = 1000;
+
+/// Which jobs a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// Also those that are over.
+    pub all: bool,
+    pub name: Option<JobName>,
+    pub after: Option<JobId>,
+    pub limit: Option<usize>,
+}
+
+/// How waiting for a job ended.
+#[derive(Debug, Clone)]
+pub enum WaitEnd {
+    Final(JobDetail),
+    /// The time was over first; this is where it stands.
+    Timeout(JobDetail),
+}
+
+impl WaitEnd {
+    pub fn detail(self) -> JobDetail {
+        match self {
+            WaitEnd::Final(detail) | WaitEnd::Timeout(detail) => detail,
+        }
+    }
+}
+
+impl App {
+    /// One page of the caller's jobs, latest first.
+    pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobPage, ErrorBody> {
+        let limit = query.limit.unwrap_or(PAGE).clamp(1, MOST);
+        let (jobs, more) = match query.all {
+            true => self.history(caller, query, limit).await?,
+            false => self.unfinished(caller, query, limit),
+        };
+        Ok(JobPage {
+            code: 200,
+            next: jobs.last().filter(|_| more).map(|job| job.id.to_string()),
+            msg: jobs.iter().map(|job| self.job_view(job)).collect(),
+        })
+    }
+
+    /// A job with its workers and what happened to it.
+    pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, ErrorBody> {
+        let job = self.job_find(caller, target).await?;
+        Ok(self.job_detail(&job))
+    }
+
+    /// Ends a job; with `remove` it also leaves the history. Its workers end in the background.
+    pub async fn job_kill(
+        &self,
+        caller: &Caller,
+        target: &JobRef,
+        remove: bool,
+    ) -> Result<KillReply, ErrorBody> {
+        let job = self.job_find(caller, target).await?;
+        self.jobs
+            .kill(&job.user, JobRef::Id(job.id.clone()), remove)
+            .await
+    }
+
+    /// Waits until a job is final, for some time at most. Nothing is polled.
+    pub async fn job_wait(
+        &self,
+        caller: &Caller,
+        target: &JobRef,
+        limit: Option<Duration>,
+    ) -> Result<WaitEnd, ErrorBody> {
+        let job = self.job_find(caller, target).await?;
+        let id = JobRef::Id(job.id.clone());
+        let pause = async {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.jobs.wait_final(&job.id) => {}
+            () = pause => return Ok(WaitEnd::Timeout(self.job_show(caller, &id).await?)),
+            () = self.stop.cancelled() => return Err(stopping()),
+        }
+        Ok(WaitEnd::Final(self.job_show(caller, &id).await?))
+    }
+
+    /// Workers of a job, earlier runs of its name that still end included; without a job, of all that run.
+    pub async fn worker_list(
+        &self,
+        caller: &Caller,
+        target: Option<&JobRef>,
+    ) -> Result<Vec<WorkerView>, ErrorBody> {
+        let mut active = self.jobs.active();
+        active.retain(|job| job.user == caller.user);
+        active.sort_by(|left, right| right.id.cmp(&left.id));
+        let jobs = match target {
+            None => active,
+            Some(target) => {
+                let job = self.job_find(caller, target).await?;
+                let by_name = matches!(target, JobRef::Name(_));
+                let earlier =
+                    |other: &Arc<Job>| by_name && other.id < job.id && other.spec.name == job.spec.name;
+                active.retain(earlier);
+                std::iter::once(job).chain(active).collect()
+            }
+        };
+        let views = jobs
+            .iter()
+            .flat_map(|job| job.workers.iter().map(|worker| view::worker_view(job, worker)));
+        Ok(views.collect())
+    }
+
+    fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
+        let mut jobs = self.jobs.active();
+        jobs.retain(|job| {
+            job.user == caller.user
+                && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
+                && query.after.as_ref().is_none_or(|after| job.id < *after)
+        });
+        jobs.sort_by(|left, right| right.id.cmp(&left.id));
+        let more = jobs.len() > limit;
+        jobs.truncate(limit);
+        (jobs, more)
+    }
+
+    async fn history(
+        &self,
+        caller: &Caller,
+        query: &ListQuery,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Job>>, bool), ErrorBody> {
+        let request = PageRequest {
+            user: Some(caller.user.clone()),
+            name: query.name.clone(),
+            before: query.after.clone(),
+            limit,
+        };
+        let page = self.store.page(&request).await.map_err(store_failed)?;
+        let active: HashMap<JobId, Arc<Job>> = self
+            .jobs
+            .active()
+            .into_iter()
+            .map(|job| (job.id.clone(), job))
+            .collect();
+        let newest = |job: Arc<Job>| active.get(&job.id).cloned().unwrap_or(job);
+        Ok((page.jobs.into_iter().map(newest).collect(), page.more))
+    }
+}
+
+fn stopping() -> ErrorBody {
+    ErrorBody::new(ErrorName::Unavailable, "the server is stopping").with_hint("ask again when it is back")
+}

@@ -1,0 +1,96 @@
+//! Use cases: what the server does for a caller, one function per thing that can be asked.
+//!
+//! Nothing here knows HTTP. What changes a job goes through [`Jobs`]; what only reads looks at the jobs
+//! in memory first and at the store behind them.
+
+mod duration;
+mod find;
+mod info;
+mod jobs;
+mod logs;
+mod packages;
+mod prune;
+mod quota;
+mod submit;
+pub(crate) mod view;
+mod why;
+
+use jiff::Timestamp;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::{JobDetail, JobView};
+use paddlecloud_core::job::Job;
+use paddlecloud_core::ports::StoreError;
+use tokio_util::sync::CancellationToken;
+
+pub use jobs::{ListQuery, WaitEnd};
+pub use packages::Upload;
+
+use crate::auth::Authenticator;
+use crate::config::Config;
+use crate::logs::Logs;
+use crate::metrics::Metrics;
+use crate::packages::{PackageError, Storage};
+use crate::reconcile::Jobs;
+use crate::store::{self, Store};
+
+/// All parts of a running server, as its use cases need them.
+pub struct App {
+    pub config: Config,
+    pub store: Store,
+    pub jobs: Jobs,
+    pub storage: Storage,
+    pub logs: Logs,
+    pub auth: Authenticator,
+    pub metrics: Metrics,
+    /// Cancelled when the server is asked to stop.
+    pub stop: CancellationToken,
+    pub started: Timestamp,
+    /// Where it really listens: a port that was asked for as 0 has its number here.
+    pub listen: Vec<String>,
+    /// What this machine does not permit, each a sentence.
+    pub degraded: Vec<String>,
+}
+
+impl App {
+    fn job_view(&self, job: &Job) -> JobView {
+        view::job_view(job, &self.config.datacenter, &self.storage)
+    }
+
+    fn job_detail(&self, job: &Job) -> JobDetail {
+        view::job_detail(job, &self.config.datacenter, &self.storage)
+    }
+
+    /// Does something with files on a thread that may block.
+    async fn with_files<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Storage) -> Result<T, PackageError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let storage = self.storage.clone();
+        let done = tokio::task::spawn_blocking(move || work(&storage)).await;
+        done.map_err(|_| internal())?.map_err(packages::package_refused)
+    }
+}
+
+/// A mistake of the server's own.
+pub(crate) fn internal() -> ErrorBody {
+    ErrorBody::new(ErrorName::Internal, "the server made a mistake").with_hint("its log has the story")
+}
+
+/// Turns a failure of the store into what the caller may know; the log gets the rest.
+pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
+    let chain = chain_of(&error);
+    if store::is_full(&error) {
+        tracing::error!(error = chain, "the disk is full");
+        return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
+            .with_hint("free some space on the server, for example with `paddlectl prune`");
+    }
+    tracing::error!(error = chain, "the job store failed");
+    ErrorBody::new(ErrorName::Unavailable, "the server cannot reach its job store")
+        .with_hint("try again; the server's log has the cause")
+}
+
+/// An error and everything that caused it, on one line.
+pub(crate) fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

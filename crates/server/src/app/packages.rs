@@ -1,0 +1,168 @@
+//! Packages on their way up, and whether a job may use one.
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::PackageReply;
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::spec::JobSpec;
+use paddlecloud_pfs::package::{Manifest, PackageId};
+
+use super::{App, chain_of, internal};
+use crate::auth::Caller;
+use crate::packages::{PackageError, Receiver};
+
+impl App {
+    /// Whether the caller's package is here, whole.
+    pub async fn package_has(&self, caller: &Caller, id: &str) -> Result<bool, ErrorBody> {
+        let (user, id) = (caller.user.clone(), package_id(id)?);
+        self.with_files(move |storage| storage.has_package(&user, id))
+            .await
+    }
+
+    /// Remembers what a package consists of and says which files must be sent.
+    pub async fn package_announce(
+        &self,
+        caller: &Caller,
+        manifest: &[u8],
+    ) -> Result<PackageReply, ErrorBody> {
+        let manifest: Manifest = serde_json::from_slice(manifest).map_err(|error| {
+            ErrorBody::new(
+                ErrorName::BadRequest,
+                format!("the list of files cannot be read: {error}"),
+            )
+        })?;
+        let user = caller.user.clone();
+        self.with_files(move |storage| {
+            let id = manifest.id();
+            let missing = storage.announce(&user, &manifest)?;
+            Ok(PackageReply {
+                id: id.to_string(),
+                missing: missing.iter().map(ToString::to_string).collect(),
+                stored: storage.has_package(&user, id)?,
+            })
+        })
+        .await
+    }
+
+    /// Begins to take in the files of an announced package.
+    pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
+        let (user, package) = (caller.user.clone(), package_id(id)?);
+        let receiver = self
+            .with_files(move |storage| storage.receive(&user, package))
+            .await?;
+        Ok(Upload {
+            id: package,
+            receiver: Some(receiver),
+        })
+    }
+
+    /// Checks that a job's package is there and the user's to run.
+    pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
+        let user = user.clone();
+        match (&spec.snapshot, &spec.package) {
+            (Some(snapshot), Some(package)) => {
+                let id = package_id(snapshot)?;
+                let name = package.rsplit('/').next().unwrap_or_default().to_owned();
+                self.with_files(move |storage| {
+                    storage.upload_name(&user, &name)?;
+                    if storage.has_package(&user, id)? {
+                        return Ok(());
+                    }
+                    Err(PackageError::NotFound(format!("package {id}")))
+                })
+                .await
+            }
+            (None, Some(package)) => {
+                let package = package.clone();
+                self.with_files(move |storage| storage.check_folder(&user, &package).map(drop))
+                    .await
+            }
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// One upload. Pieces are taken in on a thread that may block; dropped unfinished, nothing of it stays.
+pub struct Upload {
+    id: PackageId,
+    receiver: Option<Receiver>,
+}
+
+impl Upload {
+    /// Takes the next piece of the stream.
+    pub async fn feed(&mut self, piece: bytes::Bytes) -> Result<(), ErrorBody> {
+        let mut receiver = self.receiver.take().ok_or_else(internal)?;
+        let work = tokio::task::spawn_blocking(move || {
+            let result = receiver.feed(&piece);
+            (receiver, result)
+        });
+        let (receiver, result) = work.await.map_err(|_| internal())?;
+        self.receiver = Some(receiver);
+        result.map_err(package_refused)
+    }
+
+    /// Checks everything and publishes the package. Durable when it returns.
+    pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
+        let receiver = self.receiver.take().ok_or_else(internal)?;
+        let done = tokio::task::spawn_blocking(move || receiver.finish()).await;
+        done.map_err(|_| internal())?.map_err(package_refused)?;
+        Ok(PackageReply {
+            id: self.id.to_string(),
+            missing: Vec::new(),
+            stored: true,
+        })
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.receiver.take() {
+            // The thread outlives this future; what it removes is nobody's any more.
+            drop(tokio::task::spawn_blocking(move || receiver.discard()));
+        }
+    }
+}
+
+fn package_id(text: &str) -> Result<PackageId, ErrorBody> {
+    let problem = || format!("`{}` is not a package's id", text.escape_default());
+    text.parse()
+        .map_err(|_| ErrorBody::new(ErrorName::BadRequest, problem()))
+}
+
+/// What the caller may know of a failure.
+pub(super) fn package_refused(error: PackageError) -> ErrorBody {
+    let problem = error.to_string();
+    match &error {
+        PackageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
+        PackageError::NotAFolder(_) | PackageError::BadName(_) => {
+            ErrorBody::new(ErrorName::BadRequest, problem)
+        }
+        PackageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
+            .with_hint("send its list of files first, to `POST /api/v1/packages`"),
+        PackageError::WrongId(_) | PackageError::Incomplete(..) | PackageError::Pack(_) => {
+            ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again")
+        }
+        PackageError::Storage(_) | PackageError::Disk(_) | PackageError::Manifest(_) => disk_failed(&error),
+    }
+}
+
+fn disk_failed(error: &PackageError) -> ErrorBody {
+    let full = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
+        error.source()
+    })
+    .filter_map(|error| error.downcast_ref::<std::io::Error>())
+    .any(|error| {
+        matches!(
+            error.kind(),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+        )
+    });
+    tracing::error!(error = chain_of(error), "the storage failed");
+    if full {
+        return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
+            .with_hint("free some space on the server, for example with `paddlectl prune`");
+    }
+    ErrorBody::new(
+        ErrorName::Internal,
+        format!("the server's storage failed: {error}"),
+    )
+}

@@ -1,0 +1,62 @@
+//! Clearing the history of what is long over.
+
+use jiff::{SignedDuration, Timestamp};
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::PruneReply;
+use paddlecloud_core::names::{JobId, JobRef};
+
+use super::{App, store_failed};
+use crate::auth::Caller;
+
+/// Jobs removed by one request.
+const MOST: u32 = 10_000;
+
+impl App {
+    /// Removes the caller's jobs that ended longer ago than `older_than`, their working copies and the
+    /// packages nothing uses any more. Output stays.
+    pub async fn job_prune(
+        &self,
+        caller: &Caller,
+        older_than: SignedDuration,
+        dry_run: bool,
+    ) -> Result<PruneReply, ErrorBody> {
+        let Ok(before) = Timestamp::now().checked_sub(older_than) else {
+            return Err(ErrorBody::new(
+                ErrorName::BadRequest,
+                "`older_than_seconds` reaches before all times",
+            ));
+        };
+        let old = self
+            .store
+            .finished_before(&caller.user, before, MOST)
+            .await
+            .map_err(store_failed)?;
+        let mut reply = PruneReply {
+            removed: old.iter().map(ToString::to_string).collect(),
+            bytes: 0,
+        };
+        if dry_run {
+            return Ok(reply);
+        }
+        for id in &old {
+            reply.bytes += self.prune_one(caller, id).await?;
+        }
+        let kept = self.store.snapshots(&caller.user).await.map_err(store_failed)?;
+        let user = caller.user.clone();
+        reply.bytes += self
+            .with_files(move |storage| storage.prune_packages(&user, &kept))
+            .await?
+            .bytes;
+        Ok(reply)
+    }
+
+    /// Files first: a job that is still listed can be pruned again.
+    async fn prune_one(&self, caller: &Caller, id: &JobId) -> Result<u64, ErrorBody> {
+        let (user, run) = (caller.user.clone(), id.clone());
+        let pruned = self
+            .with_files(move |storage| storage.prune_run(&user, &run))
+            .await?;
+        self.jobs.kill(&caller.user, JobRef::Id(id.clone()), true).await?;
+        Ok(pruned.bytes)
+    }
+}

@@ -1,0 +1,45 @@
+//! What a user may have and has.
+
+use paddlecloud_api::error::ErrorBody;
+use paddlecloud_api::jobs::QuotaRow;
+use paddlecloud_core::quantity::Bytes;
+
+use super::App;
+use crate::auth::Caller;
+
+impl App {
+    /// Limit and use of everything that is counted.
+    pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
+        let (quota, usage) = self.jobs.usage(&caller.user).await;
+        let user = caller.user.clone();
+        let stored = self.with_files(move |storage| storage.used_bytes(&user)).await?;
+        let storage_limit = self.config.user(&caller.user).and_then(|user| user.storage);
+        Ok(vec![
+            row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string()),
+            row(
+                "memory",
+                quota.memory.map(|memory| memory.to_string()),
+                usage.memory.to_string(),
+            ),
+            row("gpu", quota.gpu.map(|gpu| gpu.to_string()), usage.gpu.to_string()),
+            row(
+                "parallelism",
+                quota.parallelism.map(|count| count.to_string()),
+                usage.parallelism.to_string(),
+            ),
+            row(
+                "storage",
+                storage_limit.map(|bytes| bytes.to_string()),
+                Bytes::new(stored).to_string(),
+            ),
+        ])
+    }
+}
+
+fn row(resource: &str, limit: Option<String>, used: String) -> QuotaRow {
+    QuotaRow {
+        resource: resource.to_owned(),
+        limit,
+        used,
+    }
+}

@@ -1,0 +1,398 @@
+//! From a request to a job: defaults, checks, a name, and the way into the queue.
+
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::{Amount, JobRequest, SubmitReply};
+use paddlecloud_core::job::{IdempotencyKey, Job};
+use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
+use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::spec::{DEFAULT_PS_ENTRY, JobSpec, Resources, SpecError};
+
+use super::{App, duration, store_failed};
+use crate::auth::Caller;
+use crate::reconcile::{Submission, Submitted};
+
+/// Suffixes tried for a generated name before it becomes a mark that cannot be taken.
+const COUNTED_SUFFIXES: u32 = 50;
+
+impl App {
+    /// Checks a request, gives it a name if it has none, and puts it in the queue. The reply is durable.
+    pub async fn job_submit(
+        &self,
+        caller: &Caller,
+        request: JobRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<SubmitReply, ErrorBody> {
+        let dry_run = request.dry_run;
+        let named = request.name.is_some();
+        let spec = self.spec_of(caller, request).await?;
+        let mut submission = Submission {
+            user: caller.user.clone(),
+            spec,
+            key,
+        };
+        if !named && !self.was_submitted(&submission).await? {
+            submission.spec.name = self.free_name(&caller.user, &submission.spec.name).await?;
+        }
+        if dry_run {
+            return self.plan(submission).await;
+        }
+        let submitted = self.jobs.submit(submission).await?;
+        self.metrics.count_submit(submitted.created);
+        Ok(self.submit_reply(submitted))
+    }
+
+    /// Submits a job of the history again, with the files it had.
+    pub async fn job_rerun(
+        &self,
+        caller: &Caller,
+        target: &JobRef,
+        key: Option<IdempotencyKey>,
+    ) -> Result<SubmitReply, ErrorBody> {
+        let job = self.job_find(caller, target).await?;
+        self.package_check(&caller.user, &job.spec).await?;
+        let submission = Submission {
+            user: caller.user.clone(),
+            spec: JobSpec::clone(&job.spec),
+            key,
+        };
+        let submitted = self.jobs.submit(submission).await?;
+        self.metrics.count_submit(submitted.created);
+        Ok(self.submit_reply(submitted))
+    }
+
+    fn submit_reply(&self, submitted: Submitted) -> SubmitReply {
+        SubmitReply {
+            code: 200,
+            msg: "OK".to_owned(),
+            id: submitted.job.id.to_string(),
+            job: self.job_view(&submitted.job),
+            engine: self.config.engine.to_string(),
+            notes: submitted.notes,
+        }
+    }
+
+    /// What a submit would do.
+    async fn plan(&self, submission: Submission) -> Result<SubmitReply, ErrorBody> {
+        let notes = self.jobs.check(&submission).await?;
+        let now = Timestamp::now();
+        let id = JobId::new(0, 0);
+        let job = Job::new(
+            id,
+            submission.user,
+            submission.spec.into(),
+            submission.key,
+            0,
+            now,
+        );
+        let mut job = self.job_view(&job);
+        job.id.clear();
+        Ok(SubmitReply {
+            code: 200,
+            msg: "OK".to_owned(),
+            id: String::new(),
+            job,
+            engine: self.config.engine.to_string(),
+            notes,
+        })
+    }
+
+    /// Whether this is the repetition of a submit whose reply was lost: then its name is given already.
+    async fn was_submitted(&self, submission: &Submission) -> Result<bool, ErrorBody> {
+        let Some(key) = &submission.key else {
+            return Ok(false);
+        };
+        let found = self
+            .store
+            .find_by_key(&submission.user, key)
+            .await
+            .map_err(store_failed)?;
+        Ok(found.is_some())
+    }
+
+    /// A name no run of this user ever had: `word-emb`, `word-emb-2`, …
+    async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, ErrorBody> {
+        for count in 1..=COUNTED_SUFFIXES {
+            let name = match count {
+                1 => base.clone(),
+                _ => base.with_suffix(&count.to_string()),
+            };
+            let active = self.jobs.active();
+            let in_memory = active
+                .iter()
+                .any(|job| job.user == *user && job.spec.name == name);
+            if !in_memory
+                && self
+                    .store
+                    .latest(user, Some(&name))
+                    .await
+                    .map_err(store_failed)?
+                    .is_none()
+            {
+                return Ok(name);
+            }
+        }
+        let nanos = Timestamp::now().as_nanosecond() as u64;
+        Ok(base.with_suffix(&format!("{:08x}", nanos >> 16 & 0xffff_ffff)))
+    }
+
+    async fn spec_of(&self, caller: &Caller, request: JobRequest) -> Result<JobSpec, ErrorBody> {
+        let own = &self.config.datacenter;
+        if let Some(other) = request.datacenter.as_deref().filter(|name| *name != own.as_str()) {
+            let problem = format!(
+                "this server is datacenter `{own}`, not `{}`",
+                other.escape_default()
+            );
+            return Err(field_error("datacenter", &problem));
+        }
+        let mut spec = spec_of(request, &self.storage.home_name(&caller.user))?;
+        if spec.image.is_none() {
+            spec.image.clone_from(&self.config.default_image);
+        }
+        if !self.config.embedded {
+            spec.shell_env.clear();
+        }
+        let spec = spec.check().map_err(spec_refused)?;
+        self.package_check(&caller.user, &spec).await?;
+        Ok(spec)
+    }
+}
+
+/// The request with the defaults of the documents filled in; ranges are checked later.
+fn spec_of(request: JobRequest, home: &str) -> Result<JobSpec, ErrorBody> {
+    let package = match (&request.package_id, request.job_package) {
+        (Some(_), Some(_)) => {
+            return Err(field_error(
+                "package_id",
+                "`package_id` and `job_package` exclude each other",
+            ));
+        }
+        (Some(_), None) => Some(format!("{home}/{}", folder_name(request.package_name)?)),
+        (None, Some(path)) => Some(cluster_path(path)?),
+        (None, None) => None,
+    };
+    let name = match &request.name {
+        Some(name) => name.parse().map_err(|error| name_refused(name, &error))?,
+        None => JobName::nearest(package.as_deref().and_then(folder_of).unwrap_or("job")),
+    };
+    let defaults = JobSpec::new(name);
+    let parallelism = count("parallelism", request.parallelism, defaults.parallelism)?;
+    let ps_entry = request.psentry.unwrap_or(defaults.ps_entry);
+    let ps_ports = if is_own_pserver(&ps_entry) { 2 } else { 1 };
+    Ok(JobSpec {
+        package,
+        snapshot: request.package_id,
+        parallelism,
+        trainer: Resources {
+            cpu: amount("cpu", request.cpu, defaults.trainer.cpu)?,
+            memory: amount("memory", request.memory, defaults.trainer.memory)?,
+            gpu: count("gpu", request.gpu, defaults.trainer.gpu)?,
+        },
+        pservers: count("pservers", request.pservers, parallelism)?,
+        pserver: Resources {
+            cpu: amount("pscpu", request.pscpu, defaults.pserver.cpu)?,
+            memory: amount("psmemory", request.psmemory, defaults.pserver.memory)?,
+            gpu: 0,
+        },
+        entry: request.entry.unwrap_or(defaults.entry),
+        ps_ports: count("psports", request.psports, ps_ports)?,
+        ps_entry,
+        topology: request.topology.filter(|topology| !topology.is_empty()),
+        passes: count("passes", request.passes, defaults.passes)?,
+        image: request.image.filter(|image| !image.is_empty()),
+        registry: request.registry.filter(|registry| !registry.is_empty()),
+        envs: request.envs,
+        priority: count("priority", request.priority, defaults.priority)?,
+        retries: count("retries", request.retries, defaults.retries)?,
+        max_runtime: time("max_runtime", request.max_runtime)?,
+        start_limit: time("start_limit", request.start_limit)?.unwrap_or(defaults.start_limit),
+        grace: time("grace", request.grace)?.unwrap_or(defaults.grace),
+        shell_env: request.shell_env,
+        name: defaults.name,
+    })
+}
+
+/// `/pfs/…` without a slash at its end. Whether it is the caller's is checked where the files are.
+fn cluster_path(path: String) -> Result<String, ErrorBody> {
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.starts_with("/pfs/") {
+        return Ok(trimmed.to_owned());
+    }
+    let problem = format!(
+        "`{}` is not on the cluster: a package's path begins with `/pfs/`",
+        path.escape_default()
+    );
+    let refused = field_error("job_package", &problem);
+    Err(refused.with_hint("`paddlectl submit <folder>` uploads a local folder"))
+}
+
+fn folder_of(path: &str) -> Option<&str> {
+    path.rsplit('/').find(|part| !part.is_empty())
+}
+
+/// The folder an upload appears under.
+fn folder_name(name: Option<String>) -> Result<String, ErrorBody> {
+    let Some(name) = name else {
+        return Err(field_error(
+            "package_name",
+            "`package_name` must come with `package_id`",
+        ));
+    };
+    let odd = name.contains(['/', '\0']) || name.chars().any(char::is_control);
+    if odd || matches!(name.as_str(), "" | "." | "..") || name.len() > 255 {
+        let problem = format!("`{}` cannot be a folder's name", name.escape_default());
+        return Err(field_error("package_name", &problem));
+    }
+    Ok(name)
+}
+
+fn is_own_pserver(command: &str) -> bool {
+    command == DEFAULT_PS_ENTRY || command.starts_with("paddle pserver ")
+}
+
+/// A number that fits its field; what the field allows beyond that is the spec's to check.
+fn count<T: TryFrom<i64>>(field: &'static str, value: Option<i64>, default: T) -> Result<T, ErrorBody> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    T::try_from(value).map_err(|_| field_error(field, &format!("`{field}` cannot be {value}")))
+}
+
+fn amount<T>(field: &'static str, value: Option<Amount>, default: T) -> Result<T, ErrorBody>
+where
+    T: FromStr<Err: std::fmt::Display>,
+{
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    value
+        .to_string()
+        .parse()
+        .map_err(|error| field_error(field, &format!("`{field}`: {error}")))
+}
+
+fn time(field: &'static str, value: Option<Amount>) -> Result<Option<SignedDuration>, ErrorBody> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let text = value.to_string();
+    let problem = || {
+        format!(
+            "`{field}`: `{}` is not a duration: write `90s`, `10m` or `1h30m`",
+            text.escape_default()
+        )
+    };
+    duration::parse(&text)
+        .map(Some)
+        .ok_or_else(|| field_error(field, &problem()))
+}
+
+fn field_error(field: &str, problem: &str) -> ErrorBody {
+    let named = if problem.contains(&format!("`{field}`")) {
+        problem.to_owned()
+    } else {
+        format!("`{field}`: {problem}")
+    };
+    ErrorBody::new(ErrorName::BadRequest, named)
+}
+
+fn spec_refused(error: SpecError) -> ErrorBody {
+    let refused = field_error(error.field, &error.problem);
+    match error.hint {
+        Some(hint) => refused.with_hint(hint),
+        None => refused,
+    }
+}
+
+fn name_refused(name: &str, error: &paddlecloud_core::names::NameError) -> ErrorBody {
+    let problem = format!("cannot submit `{}`: {error}", name.escape_default());
+    let refused = ErrorBody::new(ErrorName::BadRequest, problem);
+    match error.suggestion() {
+        Some(near) => refused.with_hint(format!("try `{near}`")),
+        None => refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> JobRequest {
+        JobRequest {
+            job_package: Some("/pfs/local/home/me/job_word_emb/".into()),
+            ..JobRequest::default()
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut JobRequest)) -> String {
+        let mut request = request();
+        change(&mut request);
+        let spec = spec_of(request, "/pfs/local/home/me").and_then(|spec| spec.check().map_err(spec_refused));
+        let error = spec.expect_err("must be refused");
+        format!("{}: {}", error.msg, error.hints.join(" / "))
+    }
+
+    #[test]
+    fn what_is_left_out_gets_the_defaults_of_the_documents() {
+        let spec = spec_of(request(), "/pfs/local/home/me").unwrap().check().unwrap();
+        let mut expected = JobSpec::new("job-word-emb".parse().unwrap());
+        expected.package = Some("/pfs/local/home/me/job_word_emb".into());
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn there_are_as_many_pservers_as_trainers_unless_said_otherwise() {
+        let mut many = request();
+        many.parallelism = Some(7);
+        assert_eq!(spec_of(many.clone(), "").unwrap().pservers, 7);
+        many.pservers = Some(0);
+        assert_eq!(spec_of(many, "").unwrap().pservers, 0);
+    }
+
+    #[test]
+    fn a_pserver_of_the_users_own_has_one_port() {
+        let ports = |entry: &str| {
+            let mut own = request();
+            own.psentry = Some(entry.into());
+            spec_of(own, "").unwrap().ps_ports
+        };
+        assert_eq!(ports("paddle pserver"), 2);
+        assert_eq!(ports("paddle pserver --port 1"), 2);
+        assert_eq!(ports("python ps.py"), 1);
+    }
+
+    #[test]
+    fn an_uploaded_package_lies_in_the_home() {
+        let mut uploaded = request();
+        uploaded.job_package = None;
+        uploaded.package_id = Some("abc".into());
+        uploaded.package_name = Some("my_pkg".into());
+        let spec = spec_of(uploaded, "/pfs/local/home/me").unwrap();
+        assert_eq!(spec.package.as_deref(), Some("/pfs/local/home/me/my_pkg"));
+        assert_eq!(spec.name.as_str(), "my-pkg");
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_in_one_sentence() {
+        let texts = [
+            refused(|r| r.parallelism = Some(0)),
+            refused(|r| r.parallelism = Some(-1)),
+            refused(|r| r.parallelism = Some(1_000_000)),
+            refused(|r| r.memory = Some("1X".into())),
+            refused(|r| r.cpu = Some(Amount::Number(0))),
+            refused(|r| r.pscpu = Some("x".into())),
+            refused(|r| r.gpu = Some(i64::MAX)),
+            refused(|r| r.name = Some("my_job".into())),
+            refused(|r| r.name = Some("x".repeat(300))),
+            refused(|r| r.max_runtime = Some("soon".into())),
+            refused(|r| r.start_limit = Some(Amount::Number(0))),
+            refused(|r| r.psports = Some(70_000)),
+            refused(|r| r.job_package = Some("./here".into())),
+            refused(|r| r.job_package = None),
+            refused(|r| drop(r.envs.insert("A=B".into(), String::new()))),
+        ];
+        insta::assert_snapshot!(texts.join("\n"), @"");
+    }
+}

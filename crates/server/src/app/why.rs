@@ -1,0 +1,72 @@
+//! Why a job waits, or how it ended.
+
+use paddlecloud_api::error::ErrorBody;
+use paddlecloud_api::jobs::{FailureView, WhyView};
+use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::names::{JobId, JobRef};
+
+use super::{App, view};
+use crate::auth::Caller;
+
+/// Lines of a failed worker's log that are shown as evidence.
+const LAST_LINES: usize = 20;
+
+impl App {
+    pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, ErrorBody> {
+        let job = self.job_find(caller, target).await?;
+        let mut answer = WhyView {
+            job: self.job_view(&job),
+            reason: self.reason(&job),
+            ahead: Vec::new(),
+            ahead_total: 0,
+            estimate: None,
+            estimate_basis: None,
+            change: None,
+            first_failure: self.first_failure(&job).await,
+        };
+        if job.phase != Phase::Pending {
+            return Ok(answer);
+        }
+        if let Some(why) = self.jobs.explain(&job.id).await {
+            answer.ahead = why.ahead.iter().map(|id| self.shown_ahead(caller, id)).collect();
+            answer.ahead_total = why.ahead_total;
+            answer.estimate = why.estimate.as_ref().map(|estimate| estimate.at);
+            answer.estimate_basis = why.estimate.map(|estimate| estimate.basis);
+            answer.change = why.change;
+            answer.reason = why.reason;
+        }
+        Ok(answer)
+    }
+
+    fn reason(&self, job: &Job) -> String {
+        match job.phase {
+            Phase::Running if job.message.is_empty() => "it runs".to_owned(),
+            _ => job.message.clone(),
+        }
+    }
+
+    /// Name and id of the caller's own jobs; of others' only that they are there.
+    fn shown_ahead(&self, caller: &Caller, id: &JobId) -> String {
+        match self.jobs.get(id) {
+            Some(job) if job.user == caller.user || caller.admin => format!("{} ({id})", job.spec.name),
+            Some(_) => "a job of another user".to_owned(),
+            None => id.to_string(),
+        }
+    }
+
+    async fn first_failure(&self, job: &Job) -> Option<FailureView> {
+        let culprit = job.worker(job.culprit?)?;
+        let others = job
+            .workers
+            .iter()
+            .filter(|worker| view::was_stopped(job, worker) && !worker.succeeded());
+        Some(FailureView {
+            worker: view::worker_view(job, culprit),
+            exit: job
+                .exit_in_words(culprit.key)
+                .unwrap_or_else(|| "it vanished".to_owned()),
+            others: others.count() as u32,
+            last_lines: self.logs.last_lines(job, culprit.key, LAST_LINES).await,
+        })
+    }
+}

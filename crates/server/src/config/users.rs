@@ -1,0 +1,100 @@
+//! Users as the configuration declares them, and how they prove who they are.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::quantity::Bytes;
+use paddlecloud_core::scheduler::Quota;
+
+use super::ConfigError;
+
+/// Somebody who may use this server.
+#[derive(Debug, Clone)]
+pub struct User {
+    pub name: UserName,
+    /// `None`: no password opens this account, only a certificate or the server's own socket.
+    pub credential: Option<Credential>,
+    pub admin: bool,
+    pub quota: Quota,
+    /// Bytes the user may store.
+    pub storage: Option<Bytes>,
+    /// The system user this user's workers run as.
+    pub system_user: Option<String>,
+}
+
+/// What a password is compared with. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// An argon2id hash in PHC form.
+    Hash(String),
+    /// The password itself, from a file that only the server can read.
+    Plain(String),
+}
+
+impl Credential {
+    pub fn from_hash(text: &str) -> Result<Credential, String> {
+        let text = text.trim();
+        let parsed = argon2::PasswordHash::new(text);
+        match parsed {
+            Ok(hash) if hash.algorithm.as_str() == "argon2id" => Ok(Credential::Hash(text.to_owned())),
+            _ => Err("`password_hash` is not an argon2id hash".to_owned()),
+        }
+    }
+
+    /// What changes when the password changes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Credential::Hash(text) | Credential::Plain(text) => text.as_bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(..)")
+    }
+}
+
+/// Reads a password (or its argon2id hash) from the first line of a file.
+pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.is_empty() {
+        return Err(ConfigError::in_file(path, "the first line must be the password"));
+    }
+    if line.starts_with("$argon2") {
+        return Credential::from_hash(line).map_err(|problem| ConfigError::in_file(path, problem));
+    }
+    Ok(Credential::Plain(line.to_owned()))
+}
+
+/// Checks what concerns several users at once.
+pub(super) fn check_users(users: &[User], path: &Path) -> Result<(), ConfigError> {
+    let mut names = HashSet::new();
+    if let Some(twice) = users.iter().find(|user| !names.insert(&user.name)) {
+        return Err(ConfigError::in_file(
+            path,
+            format!("user `{}` is there twice", twice.name),
+        ));
+    }
+    let mut system_users = HashSet::new();
+    let shared = users
+        .iter()
+        .find(|user| !system_users.insert(user.system_user.as_deref()));
+    if let Some(shared) = shared {
+        let account = match &shared.system_user {
+            Some(system_user) => format!("system user `{system_user}`"),
+            None => "the server's own system user".to_owned(),
+        };
+        let problem = format!(
+            "the workers of user `{}` would run as {account}, like another user's",
+            shared.name
+        );
+        return Err(
+            ConfigError::in_file(path, problem).with_hint("give every user a `system_user` of their own")
+        );
+    }
+    Ok(())
+}

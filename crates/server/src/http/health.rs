@@ -1,0 +1,45 @@
+//! What machines ask: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login.
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use paddlecloud_api::Envelope;
+
+use super::Shared;
+use super::reply::{Reply, envelope};
+
+/// The process answers.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn health_show() -> Reply<Envelope<String>> {
+    Ok(envelope("OK".to_owned()))
+}
+
+/// The server can take jobs: its store answers and it is not stopping.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = Envelope<String>), (status = 503, body = paddlecloud_api::error::ErrorBody))
+)]
+pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
+    app.ready_check().await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Counts, as Prometheus reads them.
+#[utoipa::path(
+    get, path = "/metrics", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"))
+)]
+pub(super) async fn metrics_show(State(app): Shared) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics_text())
+}
+
+/// This document.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "application/json"))
+)]
+pub(super) async fn openapi_show() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], crate::openapi::document())
+}

@@ -1,0 +1,130 @@
+//! HTTP: routes, who may call them, and replies. A file per resource.
+//!
+//! Handlers hold no logic: they parse, call one use case of `app`, and reply. This module and `api` are
+//! the only ones that know JSON names and status codes.
+
+mod caller;
+mod health;
+mod jobs;
+mod logs;
+mod packages;
+mod quota;
+mod registry;
+mod reply;
+mod request;
+pub mod serve;
+mod server;
+mod tokens;
+mod workers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use paddlecloud_api::VERSION_HEADER;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::{App, internal};
+use reply::Refused;
+
+/// Largest body that is not a stream: a request with ten thousand environment variables fits.
+const MOST_BODY: usize = 4 << 20;
+
+type Shared = State<Arc<App>>;
+
+/// Every route, and the document that describes them, from one list.
+pub fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(crate::openapi::Head::openapi())
+        .routes(routes!(tokens::token_create))
+        .routes(routes!(jobs::job_list, jobs::job_submit, jobs::job_kill_named))
+        .routes(routes!(jobs::job_show, jobs::job_kill))
+        .routes(routes!(jobs::job_why))
+        .routes(routes!(jobs::job_wait))
+        .routes(routes!(jobs::job_rerun))
+        .routes(routes!(jobs::job_prune))
+        .routes(routes!(logs::log_stream))
+        .routes(routes!(logs::log_show))
+        .routes(routes!(workers::worker_list))
+        .routes(routes!(quota::quota_show))
+        .routes(routes!(
+            registry::registry_list,
+            registry::registry_create,
+            registry::registry_delete
+        ))
+        .routes(routes!(packages::package_announce))
+        .routes(routes!(packages::package_has, packages::package_receive))
+        .routes(routes!(server::whoami))
+        .routes(routes!(server::server_show))
+        .routes(routes!(server::server_stop))
+        .routes(routes!(health::health_show))
+        .routes(routes!(health::ready_show))
+        .routes(routes!(health::metrics_show))
+        .routes(routes!(health::openapi_show))
+}
+
+/// S4 names API versions by the kind of job; here they are the same jobs.
+fn old_names() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/submit", post(jobs::job_submit))
+        .route("/v2/submit", post(jobs::job_submit))
+        .route(
+            "/api/v2/jobs",
+            get(jobs::job_list)
+                .post(jobs::job_submit)
+                .delete(jobs::job_kill_named),
+        )
+        .route("/api/v2/jobs/{job}", get(jobs::job_show).delete(jobs::job_kill))
+}
+
+/// The whole service, ready to be called.
+pub fn router(app: Arc<App>) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .merge(old_names())
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .layer(CatchPanicLayer::custom(|_| panicked()))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
+        .with_state(app)
+}
+
+/// Counts and traces every request and stamps every reply with the version.
+async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = next.run(request).await;
+    let status = response.status().as_u16();
+    app.metrics.count_request(status);
+    tracing::debug!(%method, path, status, "request");
+    let version = HeaderValue::from_static(crate::VERSION);
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static(VERSION_HEADER), version);
+    response
+}
+
+async fn no_such_path(request: Request) -> Refused {
+    let path = request.uri().path().escape_default();
+    let refused = ErrorBody::new(ErrorName::NotFound, format!("there is nothing at `{path}`"));
+    Refused(refused.with_hint("`GET /openapi.json` lists every path"))
+}
+
+async fn no_such_method(request: Request) -> Refused {
+    let (method, path) = (request.method(), request.uri().path());
+    Refused(ErrorBody::new(
+        ErrorName::MethodNotAllowed,
+        format!("`{}` does not know the method {method}", path.escape_default()),
+    ))
+}
+
+fn panicked() -> Response {
+    Refused(internal()).into_response()
+}

@@ -1,0 +1,208 @@
+//! Reading requests: bodies, queries and paths, with errors that name what is wrong.
+
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use bytes::Bytes;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::names::JobRef;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::PartialSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+use super::reply::Refused;
+use crate::nearest::nearest;
+
+/// A JSON body, whatever its content type says. A missing body is an empty one.
+pub(super) struct Body<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + PartialSchema> FromRequest<S> for Body<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+        let Raw(bytes) = Raw::from_request(request, state).await?;
+        parse_body(&bytes).map(Body).map_err(Refused)
+    }
+}
+
+/// The bytes of a body of bounded size.
+pub(super) struct Raw(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|error| Refused(body_refused(&error)))?;
+        Ok(Raw(bytes))
+    }
+}
+
+fn body_refused(error: &BytesRejection) -> ErrorBody {
+    match error.status().as_u16() {
+        413 => ErrorBody::new(
+            ErrorName::PayloadTooLarge,
+            "the body is larger than the server takes",
+        ),
+        _ => ErrorBody::new(ErrorName::BadRequest, "the body did not arrive whole"),
+    }
+}
+
+fn parse_body<T: DeserializeOwned + PartialSchema>(bytes: &[u8]) -> Result<T, ErrorBody> {
+    let text: &[u8] = if bytes.iter().all(u8::is_ascii_whitespace) {
+        b"{}"
+    } else {
+        bytes
+    };
+    if let Some(refused) = misspelled(text, &fields_of::<T>()) {
+        return Err(refused);
+    }
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = error.path().to_string();
+        let problem = error.into_inner().to_string();
+        json_refused(&field, &problem)
+    })?;
+    reader
+        .end()
+        .map_err(|error| json_refused(".", &error.to_string()))?;
+    Ok(value)
+}
+
+fn json_refused(field: &str, problem: &str) -> ErrorBody {
+    let problem = match field {
+        "." | "?" => format!("the body is not the JSON that is expected: {problem}"),
+        field => format!("`{field}`: {problem}"),
+    };
+    ErrorBody::new(ErrorName::BadRequest, problem)
+}
+
+/// Clients of other versions may send fields this server does not know. One that looks like a slip of the
+/// finger is refused all the same: the job would run with a default nobody asked for.
+fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
+    let sent: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
+    let unknown = sent
+        .keys()
+        .filter(|field| !known.contains(field) && *field != "jobPackage");
+    let mut slips = unknown.filter_map(|field| {
+        let free = known
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !sent.contains_key(*name));
+        Some((field, nearest(field, free)?))
+    });
+    let (field, near) = slips.next()?;
+    let problem = format!("there is no field `{}`", field.escape_default());
+    Some(ErrorBody::new(ErrorName::BadRequest, problem).with_hint(format!("did you mean `{near}`?")))
+}
+
+/// The names of a type's fields, from the schema that is published.
+fn fields_of<T: PartialSchema>() -> Vec<String> {
+    match T::schema() {
+        RefOr::T(Schema::Object(object)) => object.properties.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The query of a request.
+pub(super) struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        let Query(query) = query.map_err(|error| {
+            let text = error.body_text();
+            let problem = text.rsplit(": ").next().unwrap_or(&text);
+            Refused(ErrorBody::new(
+                ErrorName::BadRequest,
+                format!("the query cannot be read: {problem}"),
+            ))
+        })?;
+        Ok(Asked(query))
+    }
+}
+
+/// The job a path names.
+pub(super) struct Target(pub JobRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for Target {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let name = Path::<String>::from_request_parts(parts, state).await;
+        let Path(name) =
+            name.map_err(|_| Refused(ErrorBody::new(ErrorName::BadRequest, "the path is not UTF-8")))?;
+        job_ref(&name).map(Target)
+    }
+}
+
+/// A text that names a job. One that cannot be a name names no job.
+pub(super) fn job_ref(text: &str) -> Result<JobRef, Refused> {
+    text.parse().map_err(|_| {
+        let problem = format!("there is no job `{}`", text.escape_default());
+        let refused = ErrorBody::new(ErrorName::NotFound, problem);
+        Refused(refused.with_hint("`paddlectl get jobs -a` lists all of them"))
+    })
+}
+
+/// `true`, `1`, `yes`, and a name without a value.
+pub(super) fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.to_ascii_lowercase().as_str() {
+        "" | "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        _ => Err(serde::de::Error::custom(format!(
+            "`{}` is neither true nor false",
+            text.escape_default()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_api::jobs::JobRequest;
+
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let error = parse_body::<JobRequest>(text.as_bytes()).expect_err(text);
+        format!("{}\n  {}", error.msg, error.hints.join(" / "))
+    }
+
+    #[test]
+    fn s4s_body_is_read_in_both_spellings() {
+        let text =
+            r#"{"name":"paddle-job","jobPackage":"/pfs/d/home/u/p","parallelism":3,"cpu":1,"memory":"1Gi"}"#;
+        let request: JobRequest = parse_body(text.as_bytes()).unwrap();
+        assert_eq!(request.job_package.as_deref(), Some("/pfs/d/home/u/p"));
+        assert_eq!(request.parallelism, Some(3));
+    }
+
+    #[test]
+    fn fields_of_other_versions_are_let_through() {
+        let request: JobRequest = parse_body(br#"{"colour":"red"}"#).unwrap();
+        assert_eq!(request, JobRequest::default());
+        assert_eq!(parse_body::<JobRequest>(b" ").unwrap(), JobRequest::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        insta::assert_snapshot!(
+            [
+                refused(r#"{"paralelism":3}"#),
+                refused(r#"{"parallelism":"many"}"#),
+                refused(r#"{"envs":{"A":1}}"#),
+                refused(r#"{"name":"#),
+                refused(r#"[1]"#),
+                refused(r#"{} {}"#),
+            ]
+            .join("\n"),
+            @""
+        );
+    }
+}

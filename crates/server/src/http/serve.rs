@@ -1,0 +1,226 @@
+//! Listening: TCP and unix sockets, with TLS where it is configured, until the server is asked to stop.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, ServiceExt};
+use tower_http::normalize_path::NormalizePathLayer;
+
+use crate::auth::{Peer, common_name};
+use crate::config::Listen;
+
+/// How long a client may take to shake hands, and to send a request's head.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long replies on their way may take when the server stops.
+const LAST_REPLIES: Duration = Duration::from_secs(10);
+/// How long to wait before accepting again when the system has no file descriptors left.
+const BREATH: Duration = Duration::from_millis(200);
+/// Longest path the kernel takes for a unix socket, without the final zero.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// Why the server cannot listen somewhere.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on `{place}`")]
+pub struct ListenError {
+    place: String,
+    #[source]
+    source: io::Error,
+}
+
+/// A socket that is open. Clients can connect from now on.
+pub struct Bound {
+    socket: Socket,
+    /// Where it is, with the real port.
+    pub address: String,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// Opens a socket.
+pub async fn bind(listen: &Listen) -> Result<Bound, ListenError> {
+    let fail = |source| ListenError {
+        place: listen.to_string(),
+        source,
+    };
+    match listen {
+        Listen::Tcp(address) => {
+            let listener = TcpListener::bind(address).await.map_err(fail)?;
+            let address = listener.local_addr().map_err(fail)?.to_string();
+            Ok(Bound {
+                socket: Socket::Tcp(listener),
+                address,
+            })
+        }
+        Listen::Unix(path) => {
+            let listener = bind_unix(path).map_err(fail)?;
+            Ok(Bound {
+                socket: Socket::Unix(listener, path.clone()),
+                address: listen.to_string(),
+            })
+        }
+    }
+}
+
+/// Binds a unix socket that only its owner can use. One that a dead server left behind is replaced.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path names no file",
+        ));
+    };
+    // A path that is too long for the kernel is reached through its opened folder.
+    let opened = std::fs::File::open(folder)?;
+    let short = match path.as_os_str().len() {
+        0..=LONGEST_SOCKET_PATH => path.to_owned(),
+        _ => Path::new("/proc/self/fd")
+            .join(opened.as_raw_fd().to_string())
+            .join(name),
+    };
+    if std::os::unix::net::UnixStream::connect(&short).is_ok() {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another server answers there",
+        ));
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
+            std::fs::remove_file(path)?
+        }
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "something else lies there",
+            ));
+        }
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(&short)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Answers on all sockets until `stop`, then finishes the replies that are on their way.
+pub async fn serve(sockets: Vec<Bound>, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+    let open = Arc::new(GracefulShutdown::new());
+    let loops = sockets.into_iter().map(|bound| {
+        let front = Front {
+            router: router.clone(),
+            tls: tls.clone(),
+            open: Arc::clone(&open),
+            stop: stop.clone(),
+        };
+        tokio::spawn(front.accept_all(bound.socket))
+    });
+    for task in loops.collect::<Vec<_>>() {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a listener ended");
+        }
+    }
+    let Some(open) = Arc::into_inner(open) else {
+        return;
+    };
+    if tokio::time::timeout(LAST_REPLIES, open.shutdown()).await.is_err() {
+        tracing::warn!("some replies were cut off");
+    }
+}
+
+/// What every connection needs.
+struct Front {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    open: Arc<GracefulShutdown>,
+    stop: CancellationToken,
+}
+
+impl Front {
+    async fn accept_all(self, socket: Socket) {
+        while !self.stop.is_cancelled() {
+            let accepted = tokio::select! {
+                accepted = self.accept(&socket) => accepted,
+                () = self.stop.cancelled() => break,
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+        if let Socket::Unix(listener, path) = socket {
+            drop(listener);
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    async fn accept(&self, socket: &Socket) -> io::Result<()> {
+        match socket {
+            Socket::Tcp(listener) => self.welcome_tcp(listener.accept().await?.0),
+            Socket::Unix(listener, _) => self.welcome_unix(listener.accept().await?.0),
+        }
+        Ok(())
+    }
+
+    fn welcome_unix(&self, stream: UnixStream) {
+        let peer = Peer {
+            uid: stream.peer_cred().ok().map(|credentials| credentials.uid()),
+            certificate: None,
+        };
+        tokio::spawn(answer(stream, peer, self.router.clone(), self.open.watcher()));
+    }
+
+    fn welcome_tcp(&self, stream: TcpStream) {
+        // Replies are small and complete: waiting to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        let (router, watcher) = (self.router.clone(), self.open.watcher());
+        match self.tls.clone() {
+            None => drop(tokio::spawn(answer(stream, Peer::default(), router, watcher))),
+            Some(tls) => drop(tokio::spawn(async move {
+                let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+                    return;
+                };
+                let certificates = stream.get_ref().1.peer_certificates();
+                let certificate = certificates.and_then(|chain| common_name(chain.first()?));
+                let peer = Peer {
+                    uid: None,
+                    certificate,
+                };
+                answer(stream, peer, router, watcher).await;
+            })),
+        }
+    }
+}
+
+/// Answers one connection's requests, one after the other.
+async fn answer<S>(stream: S, peer: Peer, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = NormalizePathLayer::trim_trailing_slash().layer(router);
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        service.clone().oneshot(request)
+    });
+    let mut settings = http1::Builder::new();
+    settings.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let connection = settings.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection broke");
+    }
+}

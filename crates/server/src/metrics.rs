@@ -1,0 +1,138 @@
+//! Counts for Prometheus. Numbers only: no names of users or jobs.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use paddlecloud_core::job::Job;
+
+use crate::store::WriterCounts;
+
+/// Counters that grow while the server runs.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// By the first digit of the status.
+    requests: [AtomicU64; 6],
+    submits: AtomicU64,
+    repeated: AtomicU64,
+}
+
+impl Metrics {
+    pub fn count_request(&self, status: u16) {
+        let class = usize::from(status / 100).min(self.requests.len() - 1);
+        self.requests[class].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A job that was taken in, or one that was there already.
+    pub fn count_submit(&self, created: bool) {
+        let counter = if created { &self.submits } else { &self.repeated };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The exposition format.
+    pub fn text<'a>(&self, jobs: impl Iterator<Item = &'a Job>, store: WriterCounts) -> String {
+        let mut text = String::new();
+        head(
+            &mut text,
+            "paddlecloud_info",
+            "gauge",
+            "The version of the server.",
+        );
+        line(
+            &mut text,
+            "paddlecloud_info",
+            &format!("version=\"{}\"", crate::VERSION),
+            1,
+        );
+        self.request_lines(&mut text);
+        head(
+            &mut text,
+            "paddlecloud_submits_total",
+            "counter",
+            "Jobs taken in.",
+        );
+        line(
+            &mut text,
+            "paddlecloud_submits_total",
+            "",
+            self.submits.load(Ordering::Relaxed),
+        );
+        head(
+            &mut text,
+            "paddlecloud_submits_repeated_total",
+            "counter",
+            "Submits that named a known key.",
+        );
+        line(
+            &mut text,
+            "paddlecloud_submits_repeated_total",
+            "",
+            self.repeated.load(Ordering::Relaxed),
+        );
+        job_lines(&mut text, jobs);
+        head(
+            &mut text,
+            "paddlecloud_store_commits_total",
+            "counter",
+            "Transactions made durable.",
+        );
+        line(&mut text, "paddlecloud_store_commits_total", "", store.commits);
+        head(
+            &mut text,
+            "paddlecloud_store_rows_total",
+            "counter",
+            "Rows made durable.",
+        );
+        line(&mut text, "paddlecloud_store_rows_total", "", store.rows);
+        text
+    }
+
+    fn request_lines(&self, text: &mut String) {
+        head(
+            text,
+            "paddlecloud_http_requests_total",
+            "counter",
+            "Replies by class of status.",
+        );
+        for (class, count) in self.requests.iter().enumerate().skip(1) {
+            let label = format!("code=\"{class}xx\"");
+            line(
+                text,
+                "paddlecloud_http_requests_total",
+                &label,
+                count.load(Ordering::Relaxed),
+            );
+        }
+    }
+}
+
+fn job_lines<'a>(text: &mut String, jobs: impl Iterator<Item = &'a Job>) {
+    let mut counts = [("Pending", 0), ("Starting", 0), ("Running", 0), ("Stopping", 0)];
+    for job in jobs {
+        let phase = job.phase.to_string();
+        if let Some((_, count)) = counts.iter_mut().find(|(name, _)| *name == phase) {
+            *count += 1;
+        }
+    }
+    head(
+        text,
+        "paddlecloud_jobs",
+        "gauge",
+        "Jobs that are not over, by status.",
+    );
+    for (status, count) in counts {
+        line(text, "paddlecloud_jobs", &format!("status=\"{status}\""), count);
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to a string cannot fail");
+}
+
+fn line(text: &mut String, name: &str, labels: &str, value: u64) {
+    let labels = if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{{{labels}}}")
+    };
+    writeln!(text, "{name}{labels} {value}").expect("writing to a string cannot fail");
+}

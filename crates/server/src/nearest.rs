@@ -1,0 +1,32 @@
+//! Finds the word somebody probably meant.
+
+/// The candidate that is close enough to be meant, if there is one.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let most = if word.len() <= 3 { 1 } else { 2 };
+    candidates
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Upper and lower case, `-` and `_` and nothing are the same thing to people.
+fn distance(left: &str, right: &str) -> usize {
+    let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
+    strsim::damerau_levenshtein(&plain(left), &plain(right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_of_the_finger_are_seen_through_and_strangers_are_not() {
+        let words = ["parallelism", "memory", "cpu"];
+        let near = |word| nearest(word, words.into_iter());
+        assert_eq!(near("paralelism"), Some("parallelism"));
+        assert_eq!(near("Memory"), Some("memory"));
+        assert_eq!(near("cup"), Some("cpu"));
+        assert_eq!(near("colour"), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! Tells whoever started the server that it is ready, or why it is not.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::FromRawFd;
+
+/// A pipe to the starter, used once. Without one, nobody waits.
+pub struct Ready(Option<File>);
+
+impl Ready {
+    /// Takes over a file descriptor that the starter left open for this.
+    pub fn new(fd: Option<i32>) -> Ready {
+        let fd = fd.filter(|fd| *fd > 2);
+        // SAFETY: the number was given on the command line for this purpose alone; nothing else in this
+        // process has opened or will close it, and numbers of standard streams are refused above.
+        Ready(fd.map(|fd| unsafe { File::from_raw_fd(fd) }))
+    }
+
+    pub fn ready(self) {
+        self.say(&serde_json::json!({ "ready": true }));
+    }
+
+    pub fn failed(self, error: &str, hint: Option<&str>) {
+        let hints: Vec<&str> = hint.into_iter().collect();
+        self.say(&serde_json::json!({ "error": error, "hints": hints }));
+    }
+
+    fn say(self, line: &serde_json::Value) {
+        if let Some(mut pipe) = self.0 {
+            // A starter that went away does not need to know.
+            let _ = pipe.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The program `paddlecloud-server`: arguments, start, ready, stop.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::app::chain_of;
+use crate::auth::hash_password;
+use crate::config::{self, Config, ConfigError};
+use crate::ready::Ready;
+use crate::start::{self, StartError};
+
+/// Serves PaddleCloud: jobs, users, quotas, logs.
+#[derive(Debug, Parser)]
+#[command(name = "paddlecloud-server", version = crate::VERSION, args_conflicts_with_subcommands = true)]
+struct Line {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", required_unless_present = "embedded")]
+    config: Option<PathBuf>,
+    /// Serve only the user who started it, on a private socket; what `paddlectl` does by itself
+    #[arg(long, conflicts_with = "config", requires = "data")]
+    embedded: bool,
+    /// The folder of the embedded server
+    #[arg(long, value_name = "DIR", requires = "embedded")]
+    data: Option<PathBuf>,
+    /// A file descriptor that gets one line when the server is ready, or why it is not
+    #[arg(long, value_name = "N", hide = true)]
+    ready_fd: Option<i32>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read a password from standard input and print its hash for `password_hash`
+    HashPassword,
+    /// Print the OpenAPI document
+    #[command(hide = true)]
+    Openapi,
+}
+
+/// Runs the program; `args` are those after its name.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let name = OsString::from("paddlecloud-server");
+    let line = match Line::try_parse_from(std::iter::once(name).chain(args)) {
+        Ok(line) => line,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()) * 2);
+        }
+    };
+    match line.command {
+        Some(Command::HashPassword) => print_hash(),
+        Some(Command::Openapi) => {
+            print!("{}", crate::openapi::document());
+            ExitCode::SUCCESS
+        }
+        None => serve(line.how),
+    }
+}
+
+fn print_hash() -> ExitCode {
+    let mut password = String::new();
+    if let Err(error) = std::io::stdin().read_line(&mut password) {
+        return fail(&format!("cannot read the password: {error}"), None);
+    }
+    let password = password.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return fail(
+            "the password is empty",
+            Some("write it on one line of standard input"),
+        );
+    }
+    match hash_password(password) {
+        Ok(hash) => {
+            println!("{hash}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&format!("cannot hash the password: {error}"), None),
+    }
+}
+
+fn serve(how: How) -> ExitCode {
+    start_tracing();
+    let ready = Ready::new(how.ready_fd);
+    let config = match configuration(&how) {
+        Ok(config) => config,
+        Err(error) => {
+            let hint = error.hint().map(str::to_owned);
+            ready.failed(&error.to_string(), hint.as_deref());
+            return fail(&error.to_string(), hint.as_deref());
+        }
+    };
+    match start::run(config, ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&chain_of(&error), error.hint()),
+    }
+}
+
+fn configuration(how: &How) -> Result<Config, ConfigError> {
+    match (&how.config, &how.data) {
+        (Some(file), _) => Config::read(file),
+        (None, Some(data)) => Ok(config::embedded(
+            &std::path::absolute(data).unwrap_or_else(|_| data.clone()),
+        )),
+        (None, None) => unreachable!("the parser asks for one of them"),
+    }
+}
+
+/// Events go to standard error, which the embedded server finds pointed at its log.
+fn start_tracing() {
+    let filter = EnvFilter::try_from_env("PADDLECLOUD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours =
+        std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
+    // A second start in one process, as tests do it, keeps the first subscriber.
+    let _ = subscriber.try_init();
+}
+
+fn fail(problem: &str, hint: Option<&str>) -> ExitCode {
+    eprintln!("error: {problem}");
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::FAILURE
+}
+
+/// The sentence and the way out that a failed start has for people.
+impl StartError {
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            StartError::Locked { .. } => {
+                Some("stop the other server first, or give this one a folder of its own")
+            }
+            StartError::Listen(_) => Some("choose another `listen` address, or stop what uses it"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Puts a server together, runs it until it is asked to stop, and takes it apart again.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_supervisor::protocol::LogLimits;
+use rustix::fs::{FlockOperation, flock};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{App, chain_of};
+use crate::auth::{Authenticator, Secret, SecretError};
+use crate::config::Config;
+use crate::engine::local::{BootId, LocalEngine, LocalSettings};
+use crate::http::serve::{self, Bound, ListenError};
+use crate::logs::Logs;
+use crate::metrics::Metrics;
+use crate::packages::Storage;
+use crate::ready::Ready;
+use crate::reconcile::{self, Reconciler, Sharing};
+use crate::store::{OpenError, Store};
+use crate::tls::{self, TlsError};
+
+/// Threads that answer requests. The work is waiting; two are plenty and cost little.
+const THREADS: usize = 2;
+/// Threads for what blocks: files, passwords.
+const BLOCKING_THREADS: usize = 16;
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot use the data folder `{path}`", path = .path.display())]
+    Data {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("another server{} uses the data folder `{}`", .pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
+    Locked { path: PathBuf, pid: Option<String> },
+    #[error("cannot use the storage folder `{path}`", path = .path.display())]
+    Storage {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot start the engine")]
+    Engine(#[source] io::Error),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot take up the jobs")]
+    Jobs(#[from] reconcile::StartError),
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
+}
+
+/// Runs a server until it is asked to stop. Says on `ready` when it can be used, or why it cannot.
+pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("paddlecloud")
+        .enable_all()
+        .build();
+    let result = runtime.map_err(StartError::Threads).and_then(|runtime| {
+        let stop = CancellationToken::new();
+        let server = runtime.block_on(Server::start(config, stop))?;
+        Ok((runtime, server))
+    });
+    match result {
+        Ok((runtime, server)) => {
+            ready.ready();
+            runtime.block_on(async {
+                stop_on_signals(server.stop_token());
+                server.run().await;
+            });
+            Ok(())
+        }
+        Err(error) => {
+            ready.failed(&chain_of(&error), None);
+            Err(error)
+        }
+    }
+}
+
+/// A server whose sockets are open and whose jobs are taken up.
+pub struct Server {
+    app: Arc<App>,
+    sockets: Vec<Bound>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    reconciler: Reconciler,
+    /// Held until the end: nobody else may use the data folder.
+    lock: File,
+}
+
+impl Server {
+    /// Everything up to the point where the first request can be answered.
+    pub async fn start(config: Config, stop: CancellationToken) -> Result<Server, StartError> {
+        let lock = take_data_folder(&config.data)?;
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+        let store = Store::open(&config.database).await?;
+        let secret = Secret::open(&config.data)?;
+        let storage = Storage::open(&config.storage, config.datacenter.clone()).map_err(|source| {
+            StartError::Storage {
+                path: config.storage.clone(),
+                source,
+            }
+        })?;
+        let engine = engine(&config, &storage).map_err(StartError::Engine)?;
+        let degraded = engine.degraded().to_vec();
+        let sharing = Sharing {
+            inventory: config.inventory.clone(),
+            policy: config.policy,
+            quotas: config
+                .users
+                .iter()
+                .map(|user| (user.name.clone(), user.quota))
+                .collect(),
+        };
+        let (jobs, reconciler) =
+            reconcile::start(store.clone(), engine.clone(), sharing, degraded.clone()).await?;
+        let mut sockets = Vec::new();
+        for listen in &config.listen {
+            sockets.push(serve::bind(listen).await?);
+        }
+        let app = Arc::new(App {
+            auth: Authenticator::new(&config, store.clone(), secret),
+            logs: Logs::new(config.data.clone(), engine, jobs.clone()),
+            listen: sockets.iter().map(|socket| socket.address.clone()).collect(),
+            metrics: Metrics::default(),
+            started: Timestamp::now(),
+            config,
+            store,
+            jobs,
+            storage,
+            stop,
+            degraded,
+        });
+        tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
+        Ok(Server {
+            app,
+            sockets,
+            tls,
+            reconciler,
+            lock,
+        })
+    }
+
+    pub fn stop_token(&self) -> CancellationToken {
+        self.app.stop.clone()
+    }
+
+    /// Where it listens, with real ports.
+    pub fn addresses(&self) -> &[String] {
+        &self.app.listen
+    }
+
+    /// The parts behind the sockets, for tests of a whole server.
+    pub fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Answers until it is asked to stop; then finishes replies and writes. Workers go on.
+    pub async fn run(self) {
+        let router = crate::http::router(Arc::clone(&self.app));
+        serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
+        let store = self.app.store.clone();
+        // The last handle to the jobs goes with the app, and with it the loop ends.
+        drop(self.app);
+        self.reconciler.ended().await;
+        store.close().await;
+        drop(self.lock);
+        tracing::info!("stopped");
+    }
+}
+
+/// Makes the data folder private and takes its lock.
+fn take_data_folder(path: &Path) -> Result<File, StartError> {
+    let fail = |source| StartError::Data {
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(fail)?;
+    let mut options = File::options();
+    let options = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let mut lock = options.open(path.join("lock")).map_err(fail)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut pid = String::new();
+        let read = lock.read_to_string(&mut pid).is_ok();
+        return Err(StartError::Locked {
+            path: path.to_owned(),
+            pid: Some(pid.trim().to_owned()).filter(|pid| read && !pid.is_empty()),
+        });
+    }
+    lock.set_len(0)
+        .and_then(|()| writeln!(lock, "{}", std::process::id()))
+        .map_err(fail)?;
+    Ok(lock)
+}
+
+fn engine(config: &Config, storage: &Storage) -> io::Result<LocalEngine> {
+    let program = std::env::current_exe()?;
+    let settings = LocalSettings {
+        data: config.data.clone(),
+        datacenter: config.datacenter.clone(),
+        isolation: paddlecloud_supervisor::probe(),
+        logs: LogLimits {
+            segment_bytes: config.logs.segment.as_u64(),
+            keep_bytes: config.logs.keep.as_u64(),
+        },
+        boot: BootId::read()?,
+        programs: programs_folder(&config.data, &program)?,
+        program,
+    };
+    LocalEngine::new(settings, storage.clone())
+}
+
+/// A folder in which `paddle` is this program, for workers to find first.
+fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
+    let folder = data.join("bin");
+    std::fs::create_dir_all(&folder)?;
+    let link = folder.join("paddle");
+    if std::fs::read_link(&link).is_ok_and(|target| target == program) {
+        return Ok(folder);
+    }
+    let fresh = folder.join(".paddle.new");
+    let _ = std::fs::remove_file(&fresh);
+    std::os::unix::fs::symlink(program, &fresh)?;
+    std::fs::rename(&fresh, &link)?;
+    Ok(folder)
+}
+
+fn stop_on_signals(stop: CancellationToken) {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let stop = stop.clone();
+        match signal(kind) {
+            Ok(mut signals) => drop(tokio::spawn(async move {
+                signals.recv().await;
+                tracing::info!("a signal asks to stop");
+                stop.cancel();
+            })),
+            Err(error) => tracing::warn!(%error, "a signal cannot be watched"),
+        }
+    }
+}

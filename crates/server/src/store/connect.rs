@@ -1,0 +1,105 @@
+//! Where the database is and how a connection to it is made.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor};
+
+use super::OpenError;
+use crate::config::DatabaseUrl;
+
+/// Connections for reading. Few: a page takes well under a millisecond.
+const READERS: u32 = 4;
+/// How long a read waits for a free connection before it is refused.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Durable commits (`FULL` syncs the log at each) that do not block readers, and a small cache.
+const SQLITE_SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 10000; \
+     PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 67108864";
+
+/// A database that can be connected to.
+#[derive(Clone)]
+pub(super) struct Place {
+    options: AnyConnectOptions,
+    file: Option<PathBuf>,
+}
+
+impl Place {
+    pub fn new(url: &DatabaseUrl) -> Result<Place, OpenError> {
+        sqlx::any::install_default_drivers();
+        let file = url.sqlite_path().map(Path::to_owned);
+        let address = match &file {
+            Some(path) => {
+                let path = std::path::absolute(path).map_err(OpenError::Folder)?;
+                create_private_folder(path.parent().unwrap_or(Path::new("/"))).map_err(OpenError::Folder)?;
+                format!("sqlite://{}?mode=rwc", escape(&path))
+            }
+            None => url.reveal().to_owned(),
+        };
+        let options = AnyConnectOptions::from_str(&address)?.disable_statement_logging();
+        Ok(Place { options, file })
+    }
+
+    pub async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
+        let mut connection = AnyConnection::connect_with(&self.options).await?;
+        if self.file.is_some() {
+            connection.execute(SQLITE_SETTINGS).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Connections are opened when they are first needed and then stay: nothing wakes up to tend them.
+    pub fn pool(&self) -> AnyPool {
+        let is_file = self.file.is_some();
+        AnyPoolOptions::new()
+            .max_connections(READERS)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .acquire_timeout(PATIENCE)
+            .test_before_acquire(!is_file)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    if is_file {
+                        connection.execute(SQLITE_SETTINGS).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(self.options.clone())
+    }
+
+    /// Makes the new file's entry in its folder durable; SQLite does that for its log, not for the file itself.
+    pub fn sync_folder(&self) -> std::io::Result<()> {
+        match self.file.as_deref().and_then(Path::parent) {
+            Some(folder) if !folder.as_os_str().is_empty() => std::fs::File::open(folder)?.sync_all(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Creates what is missing of a path, for nobody else to read.
+fn create_private_folder(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+/// A path as part of an address: everything that could mean something else is written as `%xx`.
+fn escape(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(*byte))
+            }
+            other => write!(text, "%{other:02X}").expect("writing to a string cannot fail"),
+        }
+    }
+    text
+}

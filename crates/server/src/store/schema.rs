@@ -1,0 +1,38 @@
+//! The shape of the database and how an older one becomes the present one.
+//!
+//! Every version is a file that is never changed again; both databases read the same text.
+
+use sqlx::{AnyConnection, Connection, Row};
+
+use super::OpenError;
+
+/// What each version adds, the first one first.
+const VERSIONS: [&str; 2] = [
+    include_str!("schema/0001_jobs.sql"),
+    include_str!("schema/0002_tokens.sql"),
+];
+
+/// Brings the database to the present version. All steps happen, or none.
+pub(super) async fn migrate(connection: &mut AnyConnection) -> Result<(), OpenError> {
+    let mut change = connection.begin().await?;
+    sqlx::raw_sql("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+        .execute(&mut *change)
+        .await?;
+    let row = sqlx::query("SELECT COALESCE(MAX(version), 0) FROM schema_version")
+        .fetch_one(&mut *change)
+        .await?;
+    let found: i64 = row.try_get(0)?;
+    let known = VERSIONS.len() as i64;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    for (step, text) in VERSIONS.iter().enumerate().skip(found as usize) {
+        sqlx::raw_sql(*text).execute(&mut *change).await?;
+        sqlx::query("INSERT INTO schema_version (version) VALUES ($1)")
+            .bind(step as i64 + 1)
+            .execute(&mut *change)
+            .await?;
+    }
+    change.commit().await?;
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The only writer. It gathers what all callers want written into one transaction, commits once, and
+//! then answers them all: one sync of the disk serves many.
+//!
+//! A caller hears "done" only after the commit that holds its rows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::{AnyConnection, Connection};
+use tokio::sync::{mpsc, oneshot};
+
+use super::WriteError;
+use super::connect::Place;
+use super::jobs::JobRow;
+use super::tokens::TokenRow;
+
+/// Most rows of one transaction, so that no caller waits long behind a flood.
+const MOST_ROWS: usize = 4096;
+/// Callers that may wait before new ones are held back.
+const QUEUE: usize = 4096;
+
+/// One change.
+#[derive(Debug)]
+pub(super) enum Row {
+    SaveJob(JobRow),
+    RemoveJob(String),
+    SaveToken(TokenRow),
+    RemoveTokensBefore(i64),
+}
+
+/// Rows that belong together: all are written, or none.
+struct Batch {
+    rows: Vec<Row>,
+    done: oneshot::Sender<Result<(), WriteError>>,
+}
+
+/// How much was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriterCounts {
+    pub commits: u64,
+    pub rows: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    commits: AtomicU64,
+    rows: AtomicU64,
+}
+
+/// The way to the writer's task. The task ends when [`Writer::close`] was called.
+#[derive(Clone)]
+pub(super) struct Writer {
+    batches: mpsc::Sender<Message>,
+    counters: Arc<Counters>,
+}
+
+enum Message {
+    Batch(Batch),
+    Close(oneshot::Sender<()>),
+}
+
+impl Writer {
+    pub fn start(place: Place, connection: AnyConnection) -> Writer {
+        let (batches, inbox) = mpsc::channel(QUEUE);
+        let counters = Arc::new(Counters::default());
+        let task = Task {
+            place,
+            connection: Some(connection),
+            inbox,
+            counters: Arc::clone(&counters),
+        };
+        tokio::spawn(task.run());
+        Writer { batches, counters }
+    }
+
+    pub async fn write(&self, rows: Vec<Row>) -> Result<(), WriteError> {
+        let (done, answer) = oneshot::channel();
+        let message = Message::Batch(Batch { rows, done });
+        self.batches.send(message).await.map_err(|_| WriteError::Closed)?;
+        answer.await.unwrap_or(Err(WriteError::Closed))
+    }
+
+    pub fn counts(&self) -> WriterCounts {
+        WriterCounts {
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            rows: self.counters.rows.load(Ordering::Relaxed),
+        }
+    }
+
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.batches.send(Message::Close(done)).await.is_ok() {
+            // The task drops `done` only when it has ended, which is what is waited for.
+            let _ = closed.await;
+        }
+    }
+}
+
+struct Task {
+    place: Place,
+    /// `None` after a failure, until the next write connects again.
+    connection: Option<AnyConnection>,
+    inbox: mpsc::Receiver<Message>,
+    counters: Arc<Counters>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut closing = None;
+        while closing.is_none() {
+            let Some(first) = self.inbox.recv().await else {
+                break;
+            };
+            let (batches, close) = self.gather(first);
+            self.commit(batches).await;
+            closing = close;
+        }
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "the database did not close cleanly");
+        }
+        drop(closing);
+    }
+
+    /// Takes what is waiting already, up to the bound.
+    fn gather(&mut self, first: Message) -> (Vec<Batch>, Option<oneshot::Sender<()>>) {
+        let mut batches = Vec::new();
+        let mut rows = 0;
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Close(done) => return (batches, Some(done)),
+                Message::Batch(batch) => {
+                    rows += batch.rows.len();
+                    batches.push(batch);
+                }
+            }
+            next = if rows < MOST_ROWS {
+                self.inbox.try_recv().ok()
+            } else {
+                None
+            };
+        }
+        (batches, None)
+    }
+
+    async fn commit(&mut self, batches: Vec<Batch>) {
+        if batches.is_empty() {
+            return;
+        }
+        let all = batches.iter().flat_map(|batch| &batch.rows);
+        match self.transact(all.collect()).await {
+            Ok(()) => batches.into_iter().for_each(|batch| answer(batch, Ok(()))),
+            Err(error) if batches.len() == 1 => {
+                batches
+                    .into_iter()
+                    .for_each(|batch| answer(batch, Err(error.clone())));
+            }
+            // One bad batch must not fail its neighbours: each gets a transaction of its own.
+            Err(_) => {
+                for batch in batches {
+                    let result = self.transact(batch.rows.iter().collect()).await;
+                    answer(batch, result);
+                }
+            }
+        }
+    }
+
+    /// Writes rows in one transaction. A broken connection is replaced once: every row may be written twice.
+    async fn transact(&mut self, rows: Vec<&Row>) -> Result<(), WriteError> {
+        let result = match self.try_transact(&rows).await {
+            Err(error) if error.as_database_error().is_none() => {
+                tracing::warn!(%error, "connecting to the database again");
+                self.connection = None;
+                self.try_transact(&rows).await
+            }
+            result => result,
+        };
+        self.counters
+            .commits
+            .fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+        if result.is_ok() {
+            self.counters.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        }
+        Ok(result?)
+    }
+
+    async fn try_transact(&mut self, rows: &[&Row]) -> Result<(), sqlx::Error> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            empty => empty.insert(self.place.connect().await?),
+        };
+        let mut change = connection.begin().await?;
+        for row in rows {
+            match row {
+                Row::SaveJob(job) => job.save(&mut change).await?,
+                Row::RemoveJob(id) => JobRow::remove(id, &mut change).await?,
+                Row::SaveToken(token) => token.save(&mut change).await?,
+                Row::RemoveTokensBefore(time) => TokenRow::remove_before(*time, &mut change).await?,
+            }
+        }
+        change.commit().await
+    }
+}
+
+fn answer(batch: Batch, result: Result<(), WriteError>) {
+    // A caller that went away does not need the answer.
+    let _ = batch.done.send(result);
+}
