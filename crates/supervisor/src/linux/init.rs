@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -240,7 +240,7 @@ impl Init {
     fn reap(&mut self) {
         drain(&self.children);
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => self.on_end(pid, status),
                 Err(rustix::io::Errno::CHILD) if self.ended => leave(),
                 _ => break,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
 use crate::protocol::MARKER_VARIABLE;
 
@@ -31,9 +31,14 @@ pub fn all() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// Tells two processes apart that had the same number, in clock ticks since boot.
+/// Tells two processes apart that had the same number, in clock ticks since boot; absent for one
+/// that has ended and only waits to be reaped.
 pub fn start_time(pid: Pid) -> Option<u64> {
-    stat_field(pid, 22)?.parse().ok()
+    let state = stat_field(pid, 3)?;
+    stat_field(pid, 22)
+        .filter(|_| !matches!(state.as_str(), "Z" | "X"))?
+        .parse()
+        .ok()
 }
 
 /// A field of `/proc/<pid>/stat`, numbered from 1 as in proc(5); only those behind the name.
@@ -131,7 +136,7 @@ pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
     }
     signal(&stopped.into_iter().collect::<Vec<_>>(), Signal::KILL);
     loop {
-        match waitpid(None, WaitOptions::empty()) {
+        match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) => on_end(pid, status),
             Ok(None) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
@@ -269,8 +269,8 @@ impl Root {
             self.create(Path::new(BACKING), contents)?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             let tree = open_tree(&self.dir, BACKING, flags)?;
-            rustix::fs::unlinkat(&self.dir, BACKING, rustix::fs::AtFlags::empty())?;
-            self.attach(&tree, path)
+            self.attach(&tree, path)?;
+            Ok(rustix::fs::unlinkat(&self.dir, BACKING, AtFlags::empty())?)
         };
         put().refused(|| format!("write the private file `{}`", path.display()))
     }

@@ -92,7 +92,10 @@ fn segments(dir: &Path) -> std::io::Result<Vec<u64>> {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod format {
     use super::*;
 
     #[test]

@@ -1,0 +1,226 @@
+//! What a worker sees: its own root, host name, processes, and everything of the machine else.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::PathBuf;
+
+use paddlecloud_supervisor::protocol::{Bind, Ending, PrivateFile};
+
+use crate::harness::{Attempt, Mode, private_modes};
+
+fn bind(source: PathBuf, target: &str, read_only: bool) -> Bind {
+    Bind {
+        source,
+        target: target.into(),
+        read_only,
+    }
+}
+
+/// A folder of the attempt's user beside the attempt's own files.
+fn storage(mode: &Mode) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(uid) = mode.uid {
+        chown(dir.path(), Some(uid), Some(uid)).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn host_name_resolves_to_the_workers_address() {
+    for mode in private_modes() {
+        let program = "/usr/bin/python3 -c 'import socket as s; n = s.gethostname(); print(n, s.gethostbyname(n), s.gethostbyname(\"job-pserver-9\"), s.gethostbyname(\"localhost\"))'";
+        let attempt = Attempt::new(&mode, program)
+            .with(|plan| plan.hosts = vec![("job-pserver-9".into(), [127, 9, 9, 9].into())]);
+        let exit = attempt.run();
+        let (name, address) = (&attempt.plan.worker, attempt.plan.address);
+        assert_eq!(
+            attempt.text(),
+            format!("{name} {address} 127.9.9.9 127.0.0.1\n"),
+            "{exit:?}"
+        );
+    }
+}
+
+#[test]
+fn storage_and_private_files_are_where_the_plan_says() {
+    for mode in private_modes() {
+        let storage = storage(&mode);
+        fs::write(storage.path().join("data"), "from storage\n").unwrap();
+        let command = "cat data /trainer_id /pfs/public/note && echo written > result && cat result";
+        let attempt = Attempt::new(&mode, command).with(|plan| {
+            plan.binds = vec![bind(storage.path().to_owned(), "/pfs/local/home/me", false)];
+            plan.workdir = "/pfs/local/home/me".into();
+            plan.files = vec![
+                PrivateFile {
+                    path: "/trainer_id".into(),
+                    contents: "3\n".into(),
+                },
+                PrivateFile {
+                    path: "/pfs/public/note".into(),
+                    contents: "a note\n".into(),
+                },
+            ];
+        });
+        assert_eq!(
+            attempt.run().ending,
+            Ending::Code(0),
+            "{attempt:?} {}",
+            attempt.text()
+        );
+        assert_eq!(attempt.text(), "from storage\n3\na note\nwritten\n");
+        let result = storage.path().join("result");
+        assert_eq!(fs::read_to_string(&result).unwrap(), "written\n");
+        let user = mode.uid.unwrap_or(rustix::process::geteuid().as_raw());
+        assert_eq!(fs::metadata(result).unwrap().uid(), user);
+        assert!(!PathBuf::from("/pfs/local").exists() && !PathBuf::from("/trainer_id").exists());
+    }
+}
+
+#[test]
+fn the_root_can_be_written_and_is_the_workers_own() {
+    for mode in private_modes() {
+        let attempt = Attempt::new(
+            &mode,
+            "echo mine > /paddlecloud-test.list && cat /paddlecloud-test.list",
+        );
+        assert_eq!(
+            attempt.run().ending,
+            Ending::Code(0),
+            "{attempt:?} {}",
+            attempt.text()
+        );
+        assert!(!PathBuf::from("/paddlecloud-test.list").exists());
+    }
+}
+
+#[test]
+fn a_read_only_bind_refuses_writes_at_every_depth() {
+    for mode in private_modes() {
+        let storage = storage(&mode);
+        fs::create_dir(storage.path().join("sub")).unwrap();
+        if let Some(uid) = mode.uid {
+            chown(storage.path().join("sub"), Some(uid), Some(uid)).unwrap();
+        }
+        let command =
+            "touch /pfs/ro/a; touch /pfs/ro/sub/b; mount -o remount,bind,rw /pfs/ro 2>/dev/null; ls /pfs/ro";
+        let attempt = Attempt::new(&mode, command)
+            .with(|plan| plan.binds = vec![bind(storage.path().to_owned(), "/pfs/ro", true)]);
+        attempt.run();
+        let text = attempt.text();
+        assert_eq!(
+            text.matches("Read-only file system").count(),
+            2,
+            "{attempt:?} {text}"
+        );
+        assert_eq!(fs::read_dir(storage.path().join("sub")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_bind_inside_another_wins_there() {
+    for mode in private_modes() {
+        let (home, package) = (storage(&mode), storage(&mode));
+        fs::write(package.path().join("train.py"), "code\n").unwrap();
+        let attempt =
+            Attempt::new(&mode, "cat /pfs/home/job/train.py && touch /pfs/home/kept").with(|plan| {
+                plan.binds = vec![
+                    bind(package.path().to_owned(), "/pfs/home/job", true),
+                    bind(home.path().to_owned(), "/pfs/home", false),
+                ];
+            });
+        assert_eq!(
+            attempt.run().ending,
+            Ending::Code(0),
+            "{attempt:?} {}",
+            attempt.text()
+        );
+        assert!(home.path().join("kept").exists());
+        assert_eq!(
+            fs::read_dir(home.path().join("job")).unwrap().count(),
+            0,
+            "only the mount point"
+        );
+    }
+}
+
+#[test]
+fn a_target_below_a_folder_of_the_machine_leaves_no_trace_there() {
+    for mode in private_modes() {
+        let storage = storage(&mode);
+        fs::write(storage.path().join("here"), "yes\n").unwrap();
+        let command = "cat /usr/share/paddlecloud-test/deep/here && ls /usr/share > /dev/null && test -d /usr/share/doc && uname > /dev/null";
+        let attempt = Attempt::new(&mode, command).with(|plan| {
+            plan.binds = vec![bind(
+                storage.path().to_owned(),
+                "/usr/share/paddlecloud-test/deep",
+                false,
+            )];
+        });
+        assert_eq!(
+            attempt.run().ending,
+            Ending::Code(0),
+            "{attempt:?} {}",
+            attempt.text()
+        );
+        assert!(!PathBuf::from("/usr/share/paddlecloud-test").exists());
+    }
+}
+
+#[test]
+fn the_user_stays_who_he_is() {
+    for mode in private_modes() {
+        let user = mode.uid.unwrap_or(rustix::process::geteuid().as_raw());
+        let attempt = Attempt::new(&mode, "id -u; id -g; grep CapEff /proc/self/status");
+        attempt.run();
+        let text = attempt.text();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[..2], [user.to_string(), user.to_string()], "{attempt:?}");
+        if mode.uid.is_some() {
+            assert_eq!(
+                lines[2], "CapEff:\t0000000000000000",
+                "no power comes with the namespace"
+            );
+        }
+    }
+}
+
+#[test]
+fn other_processes_are_out_of_sight_and_the_old_root_is_gone() {
+    for mode in private_modes()
+        .into_iter()
+        .filter(|mode| mode.isolation.namespaces.unwrap().pid)
+    {
+        let attempt = Attempt::new(
+            &mode,
+            "ls /proc | grep -c '^[0-9]'; grep -c ' / / ' /proc/self/mountinfo",
+        );
+        attempt.run();
+        let text = attempt.text();
+        let count: u32 = text.lines().next().unwrap().parse().unwrap();
+        assert!(count <= 5, "init, shell, ls and grep: {text}");
+        assert_eq!(text.lines().nth(1), Some("1"), "{text}");
+    }
+}
+
+#[test]
+fn a_source_that_is_missing_is_named() {
+    for mode in private_modes() {
+        let attempt = Attempt::new(&mode, "true")
+            .with(|plan| plan.binds = vec![bind("/no/such/storage".into(), "/pfs/local", false)]);
+        let exit = attempt.run();
+        assert_eq!(exit.ending, Ending::NeverStarted);
+        let message =
+            "cannot show `/no/such/storage` at `/pfs/local`: No such file or directory (os error 2)";
+        assert_eq!(exit.message.as_deref(), Some(message));
+        assert_eq!(attempt.text(), format!("paddlecloud: {message}\n"));
+    }
+}
+
+#[test]
+fn a_target_that_climbs_is_refused() {
+    for mode in private_modes() {
+        let attempt = Attempt::new(&mode, "true")
+            .with(|plan| plan.binds = vec![bind("/tmp".into(), "/pfs/../etc", false)]);
+        assert_eq!(attempt.run().ending, Ending::NeverStarted);
+    }
+}

@@ -1,0 +1,305 @@
+//! Starting, waiting, stopping, being lost.
+
+use paddlecloud_supervisor::protocol::{Command, Ending, Exit, MARKER_VARIABLE, Phase, Report, files};
+use paddlecloud_supervisor::{Swept, is_alive, sweep};
+use rustix::process::{Signal, kill_process};
+
+use crate::harness::{Attempt, handles, modes, wait_gone};
+
+const STOP: Command = Command::Stop { grace_ms: None };
+
+#[test]
+fn a_worker_runs_and_its_end_is_recorded() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo hello; exit 7");
+        let exit = attempt.run();
+        assert_eq!((exit.ending, exit.oom), (Ending::Code(7), false), "{attempt:?}");
+        assert_eq!(attempt.text(), "hello\n");
+        assert_eq!(exit.final_log_offset, 6);
+        assert_eq!(exit.message, None);
+        assert!(exit.started_at.unwrap() <= exit.finished_at);
+    }
+}
+
+#[test]
+fn the_environment_is_exactly_the_plans() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "exec env");
+        attempt.run();
+        let marker = format!("{MARKER_VARIABLE}={}", attempt.plan.marker);
+        let text = attempt.text();
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [marker.as_str(), "PATH=/usr/bin:/bin", "PWD=/"].map(|line| line),
+            "{attempt:?}"
+        );
+    }
+}
+
+#[test]
+fn a_signal_that_kills_the_program_is_its_end() {
+    for mode in modes() {
+        let exit = Attempt::new(&mode, "kill -SEGV $$").run();
+        assert_eq!(exit.ending, Ending::Signal(11), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_worker_behind_the_gate_starts_at_go_after_its_preamble() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo program").with(|plan| plan.wait_for_go = true);
+        attempt.start();
+        let (mut client, state) = attempt.connect();
+        assert_eq!(
+            (state.phase, state.started_at, state.log_offset),
+            (Phase::Waiting, None, 0)
+        );
+        client.send(&Command::Go {
+            lines: vec!["one".into(), "two".into()],
+        });
+        client.send(&Command::Go {
+            lines: vec!["ignored".into()],
+        });
+        client.until(|report| matches!(report, Report::Started { .. }).then_some(()));
+        let exit = client.until(|report| {
+            if let Report::Exited(exit) = report {
+                Some(exit)
+            } else {
+                None
+            }
+        });
+        assert_eq!(client.next(), None);
+        assert_eq!(exit.ending, Ending::Code(0));
+        assert_eq!(attempt.text(), "one\ntwo\nprogram\n", "{attempt:?}");
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_stop_before_go_ends_an_attempt_that_never_started() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo never").with(|plan| plan.wait_for_go = true);
+        attempt.start();
+        attempt.connect().0.send(&STOP);
+        let exit = attempt.exit();
+        assert_eq!(exit.ending, Ending::NeverStarted, "{attempt:?}");
+        assert_eq!(exit.message.as_deref(), Some("stopped before it was started"));
+        assert_eq!(attempt.text(), "");
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_whole_tree_and_waits_for_its_last_words() {
+    for mode in modes() {
+        let child = "sh -c 'trap \"echo saved; exit 0\" TERM; echo child; while :; do sleep 0.01; done' & ";
+        let attempt = Attempt::new(&mode, &format!("{child} wait; wait"));
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.until_logged(&attempt, "child\n");
+        client.send(&STOP);
+        client.send(&STOP);
+        let exit = attempt.exit();
+        assert_eq!(exit.ending, Ending::Signal(15), "{attempt:?}");
+        let text = attempt.text();
+        assert!(
+            text.contains("saved\n"),
+            "the child outlives its shell, within the grace period: {text}"
+        );
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn who_ignores_the_signal_is_killed_after_the_grace_period() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "trap '' TERM; echo deaf; while :; do sleep 0.01; done");
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.until_logged(&attempt, "deaf\n");
+        client.send(&STOP);
+        client.send(&Command::Stop { grace_ms: Some(0) });
+        assert_eq!(attempt.exit().ending, Ending::Signal(9), "{attempt:?}");
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn nobody_outlives_the_program() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "setsid sleep 1000 & (setsid sleep 1000 &) ; echo done");
+        let exit = attempt.run();
+        assert_eq!(exit.ending, Ending::Code(0), "{attempt:?}");
+        assert_eq!(attempt.text(), "done\n");
+    }
+}
+
+#[test]
+fn a_reconnecting_server_learns_everything_from_the_state() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo early; read line < /dev/null; sleep 1000");
+        attempt.start();
+        let (mut first, _) = attempt.connect();
+        first.until_logged(&attempt, "early\n");
+        drop(first);
+        let (mut second, state) = attempt.connect();
+        assert_eq!(
+            (state.phase, state.ready, state.log_offset),
+            (Phase::Running, true, 6)
+        );
+        assert_eq!(state.marker, attempt.plan.marker);
+        second.send(&STOP);
+        attempt.exit();
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn killing_the_supervisor_ends_a_tree_that_keeps_forking() {
+    for mode in modes() {
+        let bomb = "fork() { while :; do (sleep 0.05; sleep 1000) & sleep 0.02; done; }; fork & fork & fork & echo up; wait";
+        let attempt = Attempt::new(&mode, bomb);
+        attempt.start();
+        let (mut client, state) = attempt.connect();
+        client.until_logged(&attempt, "up\n");
+        let init = handles(&[rustix::process::Pid::from_raw(state.pid.unwrap() as i32).unwrap()]);
+        let tree = handles(&attempt.processes());
+        assert!(tree.len() >= 3, "{attempt:?}");
+        let supervisor = handles(&[attempt.supervisor()]);
+        kill_process(attempt.supervisor(), Signal::KILL).unwrap();
+        supervisor.iter().chain(&init).chain(&tree).for_each(wait_gone);
+        assert_eq!(attempt.processes(), [], "{attempt:?}");
+        assert_eq!(
+            Exit::load(attempt.dir()).unwrap(),
+            None,
+            "the attempt counts as lost"
+        );
+        assert!(!is_alive(attempt.dir()));
+        assert_eq!(attempt.text(), "up\n", "what was captured stays");
+        let groups = attempt.cgroups().len();
+        assert_eq!(
+            sweep(&attempt.plan.marker).unwrap(),
+            Swept {
+                processes: 0,
+                cgroups: groups
+            }
+        );
+    }
+}
+
+#[test]
+fn a_sweep_ends_what_is_left_when_supervisor_and_init_were_both_killed() {
+    let mode = modes().remove(1);
+    assert_eq!(mode.name, "bare");
+    let attempt = Attempt::new(&mode, "setsid sleep 1000 & echo up; sleep 1000");
+    attempt.start();
+    let (mut client, state) = attempt.connect();
+    client.until_logged(&attempt, "up\n");
+    let tree = handles(&attempt.processes());
+    // Stopped, init cannot clean up before it is killed too.
+    let init = rustix::process::Pid::from_raw(state.pid.unwrap() as i32).unwrap();
+    kill_process(init, Signal::STOP).unwrap();
+    kill_process(attempt.supervisor(), Signal::KILL).unwrap();
+    kill_process(init, Signal::KILL).unwrap();
+    assert!(!attempt.processes().is_empty());
+    let swept = sweep(&attempt.plan.marker).unwrap();
+    assert_eq!(swept.processes, tree.len());
+    tree.iter().for_each(wait_gone);
+}
+
+#[test]
+fn killing_init_ends_the_worker_and_is_recorded() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "setsid sleep 1000 & echo up; sleep 1000");
+        attempt.start();
+        let (mut client, state) = attempt.connect();
+        client.until_logged(&attempt, "up\n");
+        kill_process(
+            rustix::process::Pid::from_raw(state.pid.unwrap() as i32).unwrap(),
+            Signal::KILL,
+        )
+        .unwrap();
+        let exit = attempt.exit();
+        assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
+        assert_eq!(
+            exit.message.as_deref(),
+            Some("the worker's first process was killed from outside")
+        );
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_missing_working_folder_is_said_in_words_and_in_the_log() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "true").with(|plan| plan.workdir = "/no/such/folder".into());
+        let exit = attempt.run();
+        assert_eq!(exit.ending, Ending::Code(127), "{attempt:?}");
+        let message = exit.message.unwrap();
+        assert_eq!(
+            message,
+            "cannot enter the working folder `/no/such/folder`: No such file or directory (os error 2)"
+        );
+        assert_eq!(attempt.text(), format!("paddlecloud: {message}\n"));
+    }
+}
+
+#[test]
+fn a_working_folder_that_is_a_file_cannot_be_entered() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "true").with(|plan| plan.workdir = "/etc/passwd".into());
+        assert_eq!(attempt.run().ending, Ending::Code(127), "{attempt:?}");
+    }
+}
+
+#[test]
+fn an_attempt_has_one_supervisor_and_is_run_once() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "sleep 1000");
+        attempt.start();
+        assert_eq!(
+            attempt.try_start(),
+            Err("error: this attempt has a supervisor already\n".into())
+        );
+        attempt.connect().0.send(&STOP);
+        attempt.exit();
+        assert_eq!(
+            attempt.try_start(),
+            Err("error: this attempt has ended already\n".into())
+        );
+    }
+}
+
+#[test]
+fn a_folder_without_a_plan_is_refused() {
+    let attempt = Attempt::new(&modes()[0], "true");
+    std::fs::create_dir(attempt.dir().join(files::PLAN)).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_paddlecloud-supervise"))
+        .arg(attempt.dir())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.starts_with("error: cannot read `") && message.ends_with("(os error 21)\n"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_long_path_to_the_folder_is_no_obstacle() {
+    let outer = Attempt::new(&modes()[0], "echo far");
+    let far = outer.dir().join("x".repeat(120));
+    std::fs::create_dir(&far).unwrap();
+    outer.plan.store(&far).unwrap();
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_paddlecloud-supervise"))
+        .arg(&far)
+        .status();
+    assert!(status.unwrap().success());
+    if let Ok(mut stream) = paddlecloud_supervisor::connect(&far) {
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    }
+    assert_eq!(Exit::load(&far).unwrap().unwrap().ending, Ending::Code(0));
+}

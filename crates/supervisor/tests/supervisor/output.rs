@@ -1,0 +1,252 @@
+//! What workers print, from their pipes to the reader.
+
+use std::fs;
+use std::os::unix::fs::chown;
+
+use paddlecloud_supervisor::log::{Chunk, Gap, Piece, Stream};
+use paddlecloud_supervisor::protocol::{Command, Ending, LogLimits, Report};
+
+use crate::harness::{Attempt, is_root, modes};
+
+fn chunks(attempt: &Attempt) -> Vec<Chunk> {
+    let pieces = attempt.log().read_at(0, usize::MAX).unwrap();
+    let chunk = |piece| {
+        if let Piece::Chunk(chunk) = piece {
+            chunk
+        } else {
+            panic!("{piece:?}")
+        }
+    };
+    pieces.into_iter().map(chunk).collect()
+}
+
+#[test]
+fn both_streams_are_kept_apart_and_stamped() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo out; read -r x < /dev/null; echo err >&2");
+        let exit = attempt.run();
+        let chunks = chunks(&attempt);
+        let of = |stream| {
+            let own = chunks.iter().filter(move |chunk| chunk.stream == stream);
+            own.flat_map(|chunk| chunk.bytes.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of(Stream::Stdout), of(Stream::Stderr)),
+            (b"out\n".to_vec(), b"err\n".to_vec())
+        );
+        assert!(chunks.is_sorted_by_key(|chunk| chunk.stamp));
+        assert!(chunks.iter().all(|chunk| chunk.stamp <= exit.finished_at));
+    }
+}
+
+#[test]
+fn any_bytes_come_through_unchanged() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, r"printf 'a\0\377\r50%%\r100%%'");
+        attempt.run();
+        let bytes: Vec<_> = chunks(&attempt)
+            .into_iter()
+            .flat_map(|chunk| chunk.bytes)
+            .collect();
+        assert_eq!(bytes, b"a\0\xff\r50%\r100%");
+    }
+}
+
+#[test]
+fn nothing_of_a_flood_is_lost_and_its_end_is_in_order() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "seq 1 3000000; echo the end");
+        let exit = attempt.run();
+        let text = attempt.text();
+        assert!(
+            text.lines()
+                .zip(1..=3_000_000)
+                .all(|(line, number)| line == number.to_string())
+        );
+        assert!(text.ends_with("\n3000000\nthe end\n"));
+        assert_eq!(exit.final_log_offset, text.len() as u64);
+    }
+}
+
+#[test]
+fn rotation_keeps_the_bound_and_names_what_is_gone() {
+    for mode in modes() {
+        let limits = LogLimits {
+            segment_bytes: 64 << 10,
+            keep_bytes: 1 << 20,
+        };
+        let attempt = Attempt::new(&mode, "seq 1 1000000").with(|plan| plan.log = limits);
+        let exit = attempt.run();
+        let size: u64 = fs::read_dir(attempt.dir().join("log"))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.path().extension().is_some_and(|end| end == "log"))
+            .map(|entry| entry.metadata().unwrap().len())
+            .sum();
+        // A segment may overshoot by one read from the pipe.
+        assert!(
+            size > 512 << 10 && size <= limits.keep_bytes + (256 << 10),
+            "{size}"
+        );
+        let pieces = attempt.log().read_at(0, usize::MAX).unwrap();
+        assert_eq!(
+            pieces[0],
+            Piece::Gap(Gap {
+                from: 0,
+                to: exit.final_log_offset - size
+            })
+        );
+        assert_eq!(pieces.last().unwrap().end(), exit.final_log_offset);
+        assert!(pieces.is_sorted_by_key(Piece::end));
+    }
+}
+
+#[test]
+fn a_watch_is_answered_when_the_worker_prints_and_when_it_ends() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "echo one").with(|plan| plan.wait_for_go = true);
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.send(&Command::Watch { offset: 0 });
+        client.send(&Command::Go { lines: Vec::new() });
+        let grown = |report| {
+            if let Report::Grown { offset } = report {
+                Some(offset)
+            } else {
+                None
+            }
+        };
+        assert_eq!(client.until(grown), 4);
+        assert_eq!(attempt.exit().final_log_offset, 4);
+        let late = Attempt::new(&mode, "exec sleep 1000");
+        late.start();
+        let (mut client, _) = late.connect();
+        client.send(&Command::Watch { offset: 99 });
+        client.send(&Command::Stop { grace_ms: None });
+        assert_eq!(client.until(grown), 0, "nothing more will come");
+    }
+}
+
+#[test]
+fn a_plain_copy_is_written_and_turned_over() {
+    for mode in modes() {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(uid) = mode.uid {
+            chown(folder.path(), Some(uid), Some(uid)).unwrap();
+        }
+        let path = folder.path().join("train.log");
+        let attempt = Attempt::new(&mode, "seq 1 300000").with(|plan| {
+            plan.plain_log = Some(path.clone());
+            plan.log = LogLimits {
+                segment_bytes: 64 << 10,
+                keep_bytes: 1 << 20,
+            };
+        });
+        attempt.run();
+        let old = fs::read_to_string(folder.path().join("train.log.1")).unwrap();
+        let new = fs::read_to_string(&path).unwrap();
+        assert!(old.len() >= 1 << 20 && !new.is_empty());
+        let all: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
+        assert!(old + &new == all, "together they are the whole output");
+    }
+}
+
+#[test]
+fn a_full_disk_costs_bytes_but_never_the_worker() {
+    if !is_root() {
+        return;
+    }
+    let mode = &modes()[0];
+    let disk = SmallDisk::mount();
+    let limits = LogLimits {
+        segment_bytes: 1 << 20,
+        keep_bytes: 1 << 30,
+    };
+    let command = "seq 1 2000000; echo more > go; read x < room; echo after; echo more > go; read x < room";
+    let attempt = Attempt::new(mode, command).with(|plan| {
+        plan.log = limits;
+        plan.workdir = disk.pipes.path().to_owned();
+    });
+    attempt.plan.store(disk.dir()).unwrap();
+    fs::write(disk.dir().join("ballast"), vec![0; 512 << 10]).unwrap();
+    let program = env!("CARGO_BIN_EXE_paddlecloud-supervise");
+    assert!(
+        std::process::Command::new(program)
+            .arg(disk.dir())
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::read(disk.pipes.path().join("go")).unwrap();
+    fs::remove_file(disk.dir().join("ballast")).unwrap();
+    fs::write(disk.pipes.path().join("room"), "\n").unwrap();
+    fs::read(disk.pipes.path().join("go")).unwrap();
+    let mut stream = paddlecloud_supervisor::connect(disk.dir()).unwrap();
+    fs::write(disk.pipes.path().join("room"), "\n").unwrap();
+    std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+
+    let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
+        .unwrap()
+        .unwrap();
+    assert_eq!(exit.ending, Ending::Code(0));
+    let mut log = paddlecloud_supervisor::log::LogReader::open(&disk.dir().join("log"));
+    let pieces = log.read_at(0, usize::MAX).unwrap();
+    let gaps: u64 = pieces
+        .iter()
+        .map(|piece| {
+            if let Piece::Gap(gap) = piece {
+                gap.to - gap.from
+            } else {
+                0
+            }
+        })
+        .sum();
+    assert!(gaps > 0);
+    assert_eq!(gaps, exit.dropped_bytes);
+    assert_eq!(log.len().unwrap(), exit.final_log_offset);
+    assert!(matches!(pieces.last(), Some(Piece::Chunk(chunk)) if chunk.bytes.ends_with(b"after\n")));
+}
+
+/// A tmpfs of a few megabytes, and beside it two fifos by which test and worker take turns.
+struct SmallDisk {
+    mount: tempfile::TempDir,
+    pipes: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let (mount, pipes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+            assert!(
+                std::process::Command::new(program)
+                    .args(arguments)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        };
+        let flags = ["-t", "tmpfs", "-o", "size=4m", "small"].map(AsRef::as_ref);
+        run("mount", &[flags.as_slice(), &[mount.path().as_os_str()]].concat());
+        run(
+            "mkfifo",
+            &[
+                pipes.path().join("go").as_os_str(),
+                pipes.path().join("room").as_os_str(),
+            ],
+        );
+        Self { mount, pipes }
+    }
+
+    fn dir(&self) -> &std::path::Path {
+        self.mount.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(self.mount.path())
+            .status();
+    }
+}
