@@ -21,13 +21,21 @@ impl Buffer {
     /// Makes the buffer exactly `len` long and returns it, old contents unspecified.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
-            // What is behind `self.len` is worthless, so it need not be moved to the new place.
-            self.bytes.truncate(self.len);
-            self.bytes.reserve_exact(len - self.len);
-            self.bytes.resize(len, 0);
+            self.enlarge(len);
         }
         self.len = len;
         &mut self.bytes[..len]
+    }
+
+    fn enlarge(&mut self, len: usize) {
+        if self.len == 0 {
+            // Nothing to keep: fresh memory comes zeroed from the system, untouched until it is used.
+            self.bytes = Vec::new();
+            self.bytes = vec![0; len];
+        } else {
+            self.bytes.truncate(self.len);
+            self.bytes.resize(len, 0);
+        }
     }
 
     /// Adds `more` bytes at the end, contents unspecified, and returns all of it.

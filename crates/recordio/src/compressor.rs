@@ -93,13 +93,13 @@ impl FromStr for Compressor {
 
 /// Packs payloads; keeps its tables between chunks.
 pub(crate) struct Packer {
-    snappy: snap::raw::Encoder,
+    snappy: snappy::FramePacker,
 }
 
 impl Default for Packer {
     fn default() -> Self {
         Self {
-            snappy: snap::raw::Encoder::new(),
+            snappy: snappy::FramePacker::new(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Packer {
     ) -> io::Result<()> {
         match compressor {
             Compressor::None => out.extend_from_slice(payload),
-            Compressor::Snappy => snappy::pack(&mut self.snappy, payload, out),
+            Compressor::Snappy => self.snappy.pack(payload, out),
             Compressor::Gzip => {
                 let mut gzip = flate2::write::GzEncoder::new(out, flate2::Compression::default());
                 gzip.write_all(payload)?;

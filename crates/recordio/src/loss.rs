@@ -44,13 +44,13 @@ pub(crate) fn in_gap(lost: &[u8], layout: Option<Layout>, limits: &Limits) -> Lo
     let Some((header, payload)) = lost.split_first_chunk::<HEADER_LEN>() else {
         return LostRecords::Unknown;
     };
-    let counts = layouts.iter().map(|layout| {
+    let count = |layout: &Layout| {
         let raw = RawHeader::split(header, *layout);
         in_payload(raw.checksum, raw.records, payload, limits)
-    });
+    };
+    let mut counts = layouts.iter().map(count);
     counts
-        .into_iter()
-        .find(|c| *c != LostRecords::Unknown)
+        .find(|count| *count != LostRecords::Unknown)
         .unwrap_or(LostRecords::Unknown)
 }
 

@@ -17,35 +17,44 @@ const UNCOMPRESSED: u8 = 0x01;
 const FIRST_SKIPPABLE: u8 = 0x80;
 const IDENTIFIER: u8 = 0xff;
 
-/// Appends the framed form of `payload` to `out`.
-pub(crate) fn pack(encoder: &mut snap::raw::Encoder, payload: &[u8], out: &mut Vec<u8>) {
-    out.reserve(STREAM_IDENTIFIER.len() + payload.len() + payload.len() / 64);
-    out.extend_from_slice(STREAM_IDENTIFIER);
-    for block in payload.chunks(MAX_BLOCK) {
-        pack_block(encoder, block, out);
-    }
+/// Packs payloads into frames.
+pub(crate) struct FramePacker {
+    encoder: snap::raw::Encoder,
+    /// one packed block
+    packed: Vec<u8>,
 }
 
-fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Vec<u8>) {
-    let frame = out.len();
-    let body = frame + FRAME_HEADER + BLOCK_CHECKSUM;
-    out.resize(body + snap::raw::max_compress_len(block.len()), 0);
-    let packed = encoder
-        .compress(block, &mut out[body..])
-        .expect("the output has the space that the encoder asked for");
-    // The original's rule: less than an eighth saved is not worth unpacking.
-    let kind = if packed >= block.len() - block.len() / 8 {
-        out.truncate(body);
-        out.extend_from_slice(block);
-        UNCOMPRESSED
-    } else {
-        out.truncate(body + packed);
-        COMPRESSED
-    };
-    let len = (out.len() - frame - FRAME_HEADER) as u32;
-    out[frame] = kind;
-    out[frame + 1..body - BLOCK_CHECKSUM].copy_from_slice(&len.to_le_bytes()[..3]);
-    out[body - BLOCK_CHECKSUM..body].copy_from_slice(&masked_crc32c(block).to_le_bytes());
+impl FramePacker {
+    pub(crate) fn new() -> Self {
+        Self {
+            encoder: snap::raw::Encoder::new(),
+            packed: vec![0; snap::raw::max_compress_len(MAX_BLOCK)],
+        }
+    }
+
+    /// Appends the framed form of `payload` to `out`.
+    pub(crate) fn pack(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(STREAM_IDENTIFIER);
+        for block in payload.chunks(MAX_BLOCK) {
+            self.pack_block(block, out);
+        }
+    }
+
+    fn pack_block(&mut self, block: &[u8], out: &mut Vec<u8>) {
+        let len = self
+            .encoder
+            .compress(block, &mut self.packed)
+            .expect("there is room for the largest block");
+        // The original's rule: less than an eighth saved is not worth unpacking.
+        let (kind, body) = match len < block.len() - block.len() / 8 {
+            true => (COMPRESSED, &self.packed[..len]),
+            false => (UNCOMPRESSED, block),
+        };
+        let frame_len = (BLOCK_CHECKSUM + body.len()) as u32;
+        out.extend_from_slice(&(frame_len << 8 | u32::from(kind)).to_le_bytes());
+        out.extend_from_slice(&masked_crc32c(block).to_le_bytes());
+        out.extend_from_slice(body);
+    }
 }
 
 /// Unpacks a framed payload into `out`; every block's own checksum is verified too.
@@ -56,6 +65,7 @@ pub(crate) fn unpack(
     out: &mut Buffer,
 ) -> Result<(), Fault> {
     let total = unpacked_len(stored, limit)?;
+    out.clear();
     let mut free = out.resize(total);
     for frame in Frames::new(stored) {
         let Some(block) = frame?.block()? else {
@@ -224,7 +234,7 @@ mod tests {
 
     fn packed(payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        pack(&mut snap::raw::Encoder::new(), payload, &mut out);
+        FramePacker::new().pack(payload, &mut out);
         out
     }
 

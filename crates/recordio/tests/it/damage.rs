@@ -271,7 +271,7 @@ fn a_search_for_the_next_chunk_stops_at_the_bound() {
 
 #[test]
 fn nothing_but_garbage_is_one_lost_range() {
-    let garbage: Vec<u8> = (0..5000u32).map(|i| (i * i >> 3) as u8 | 0x80).collect();
+    let garbage: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8 | 0x80).collect();
     assert!(read_strict(&garbage).is_err());
     let skipped = skip(&garbage);
     assert!(skipped.records.is_empty());

@@ -1,5 +1,7 @@
 //! Tests of the format through its public face.
 
+#![allow(clippy::unwrap_used, reason = "this is a test program, helpers and all")]
+
 mod atomicity;
 mod damage;
 mod embedded;

@@ -15,7 +15,7 @@ pub type Records = Vec<Vec<u8>>;
 pub fn records(count: usize) -> Records {
     let byte = |i: usize, j: usize| match i % 3 {
         0 => (i * 7) as u8,
-        _ => ((i * 131 + j * 977) * (j + 3) >> 3) as u8,
+        _ => (((i * 131 + j * 977) * (j + 3)) >> 3) as u8,
     };
     let record = |i: usize| (0..i * 53 % 311).map(|j| byte(i, j)).collect();
     (0..count).map(record).collect()

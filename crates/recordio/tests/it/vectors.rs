@@ -91,7 +91,7 @@ fn every_flipped_bit_of_a_fluid_file_is_noticed() {
 
 #[test]
 fn an_empty_chunk_says_nothing_about_the_layout() {
-    let mut empty_first = vec![0; 20];
+    let mut empty_first = [0; 20];
     empty_first[..4].copy_from_slice(&[4, 3, 2, 1]);
     for (name, layout) in [
         ("cloud-snappy.rio", Layout::Cloud),
