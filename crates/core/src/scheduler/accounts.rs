@@ -1,6 +1,6 @@
 //! Who may take how much, and which of a user's jobs waits for their quota.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::queue::{GroupId, Key};
 use super::quota::{Quota, Tally};
@@ -15,8 +15,8 @@ pub(super) struct UserId(usize);
 pub(super) struct Account {
     pub quota: Quota,
     pub used: Tally,
-    /// Groups of the queue in which this user has jobs.
-    pub groups: BTreeSet<GroupId>,
+    /// Where in the queue this user has jobs: the first of each line and what it asks for.
+    pub lines: BTreeMap<GroupId, (Key, Tally)>,
     /// The first job that waits for the quota. No later job of the user passes it.
     pub hold: Option<Key>,
 }
@@ -32,6 +32,21 @@ impl Account {
     /// False when even an idle user could not start it.
     pub fn could_ever(&self, asked: Tally) -> bool {
         self.quota.allows(Tally::default(), asked)
+    }
+
+    /// Whether the quota lets a job try to start, given who holds it back.
+    pub fn lets(&self, key: Key, asked: Tally) -> bool {
+        self.hold.is_none_or(|hold| key < hold) && (self.quota.is_unlimited() || self.could_ever(asked))
+    }
+
+    /// The first job that waits for the quota.
+    pub fn find_hold(&self) -> Option<Key> {
+        if self.quota.is_unlimited() {
+            return None;
+        }
+        let waits = |asked: Tally| !self.quota.allows(self.used, asked) && self.could_ever(asked);
+        let lines = self.lines.values();
+        lines.filter(|(_, asked)| waits(*asked)).map(|(key, _)| *key).min()
     }
 }
 

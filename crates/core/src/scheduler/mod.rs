@@ -147,7 +147,7 @@ impl Scheduler {
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
         let user = self.accounts.id(&user);
         self.accounts.get_mut(user).quota = quota;
-        self.queue.account_changed(user, &mut self.accounts);
+        self.queue.quota_changed(user, &mut self.accounts);
         self.forget_reservation();
     }
 
@@ -189,7 +189,7 @@ impl Scheduler {
         let account = self.accounts.get_mut(user);
         account.used = account.used.plus(run.asked);
         self.running.insert(run, end);
-        self.usage_changed(user);
+        self.queue.usage_changed(user, &mut self.accounts);
     }
 
     fn end(&mut self, id: &JobId) {
@@ -200,18 +200,13 @@ impl Scheduler {
         self.follow(&run.holding);
         let account = self.accounts.get_mut(run.user);
         account.used = account.used.minus(run.asked);
-        self.usage_changed(run.user);
+        self.queue.usage_changed(run.user, &mut self.accounts);
         if self.alone.as_ref() == Some(id) {
             self.alone = None;
         }
         self.grown = true;
     }
 
-    fn usage_changed(&mut self, user: accounts::UserId) {
-        if !self.accounts.get(user).quota.is_unlimited() {
-            self.queue.account_changed(user, &mut self.accounts);
-        }
-    }
 }
 
 /// How a shape relates to all nodes together.

@@ -148,7 +148,6 @@ impl Queue {
         let group = self.group_of(&request, fit);
         let line = self.line_mut(group, user);
         line.jobs.insert(key);
-        accounts.get_mut(user).groups.insert(group);
         self.keys.insert(request.id.clone(), key);
         let waiting = Waiting { request, user, group };
         self.waiting.insert(key, waiting);
@@ -191,54 +190,58 @@ impl Queue {
         let waiting = self.waiting.remove(&key).expect("only queued jobs are removed");
         self.keys.remove(&waiting.request.id);
         let (group, user) = (waiting.group, waiting.user);
-        let line = self.line_mut(group, user);
-        line.jobs.remove(&key);
-        if line.jobs.is_empty() {
-            self.offer(group, user, None);
-            self.group_mut(group).lines.remove(&user);
-            accounts.get_mut(user).groups.remove(&group);
-            self.drop_if_empty(group);
-            if !accounts.get(user).quota.is_unlimited() {
-                self.account_changed(user, accounts);
-            }
-        } else {
-            self.line_changed(group, user, accounts);
-        }
+        self.line_mut(group, user).jobs.remove(&key);
+        self.line_changed(group, user, accounts);
+        self.drop_if_empty(group, user);
         waiting
     }
 
-    fn drop_if_empty(&mut self, id: GroupId) {
-        if self.group(id).lines.is_empty() {
-            self.relist(id, None, Standing::Ready);
+    fn drop_if_empty(&mut self, id: GroupId, user: UserId) {
+        let group = self.group_mut(id);
+        if group.lines[&user].jobs.is_empty() {
+            group.lines.remove(&user);
+        }
+        if group.lines.is_empty() {
             let group = self.groups.remove(&id).expect("the group was just there");
             self.kinds.remove(&(group.shape, group.max_runtime));
         }
     }
 
-    fn line_changed(&mut self, group: GroupId, user: UserId, accounts: &mut Accounts) {
-        if accounts.get(user).quota.is_unlimited() {
-            self.offer_first(group, user, accounts);
-        } else {
-            self.account_changed(user, accounts);
+    /// Tells the account which job is now the first of a line.
+    fn line_changed(&mut self, id: GroupId, user: UserId, accounts: &mut Accounts) {
+        let group = self.group(id);
+        let first = group.lines[&user].jobs.first().copied();
+        let account = accounts.get_mut(user);
+        if first == account.lines.get(&id).map(|(key, _)| *key) {
+            return;
+        }
+        match first {
+            Some(first) => account.lines.insert(id, (first, group.asked)),
+            None => account.lines.remove(&id),
+        };
+        self.usage_changed(user, accounts);
+        self.offer_first(id, user, accounts);
+    }
+
+    /// Looks again at which job waits for its user's quota. Costs as much as the user has lines.
+    pub fn usage_changed(&mut self, user: UserId, accounts: &mut Accounts) {
+        let account = accounts.get_mut(user);
+        let hold = account.find_hold();
+        if std::mem::replace(&mut account.hold, hold) != hold {
+            self.offer_all(user, accounts);
         }
     }
 
-    /// Looks again at which of the user's jobs the quota lets through. Costs as much as the user has lines.
-    pub fn account_changed(&mut self, user: UserId, accounts: &mut Accounts) {
-        let account = accounts.get(user);
-        let hold = account
-            .groups
-            .iter()
-            .filter(|id| {
-                let asked = self.group(**id).asked;
-                !account.quota.allows(account.used, asked) && account.could_ever(asked)
-            })
-            .filter_map(|id| self.group(*id).lines[&user].jobs.first().copied())
-            .min();
+    /// Looks again at everything the user has, after another quota was set.
+    pub fn quota_changed(&mut self, user: UserId, accounts: &mut Accounts) {
         let account = accounts.get_mut(user);
-        account.hold = hold;
-        for group in account.groups.clone() {
-            self.offer_first(group, user, accounts);
+        account.hold = account.find_hold();
+        self.offer_all(user, accounts);
+    }
+
+    fn offer_all(&mut self, user: UserId, accounts: &Accounts) {
+        for group in accounts.get(user).lines.keys() {
+            self.offer_first(*group, user, accounts);
         }
     }
 
@@ -246,10 +249,8 @@ impl Queue {
         let account = accounts.get(user);
         let group = self.group(id);
         let line = &group.lines[&user];
-        let first = line.jobs.first().copied().filter(|key| {
-            let free = account.hold.is_none_or(|hold| *key < hold);
-            free && !line.aside && account.could_ever(group.asked)
-        });
+        let lets = |key: &Key| !line.aside && account.lets(*key, group.asked);
+        let first = line.jobs.first().copied().filter(lets);
         self.offer(id, user, first);
     }
 
