@@ -65,6 +65,7 @@ pub enum StartError {
 
 /// Runs a server until it is asked to stop. Says on `ready` when it can be used, or why it cannot.
 pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -118,6 +119,7 @@ impl Server {
         let engine = engine(&config, &storage).map_err(StartError::Engine)?;
         let degraded = engine.degraded().to_vec();
         let sharing = Sharing {
+            seed: address_seed(&config.data),
             inventory: config.inventory.clone(),
             policy: config.policy,
             quotas: config
@@ -246,6 +248,22 @@ fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
     std::os::unix::fs::symlink(program, &fresh)?;
     std::fs::rename(&fresh, &link)?;
     Ok(folder)
+}
+
+/// Followers of logs hold files open; the usual limit of 1024 is a shell's, not a server's.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// From the data folder's place, so that it stays the same when the server starts again.
+fn address_seed(data: &Path) -> u64 {
+    let hash = blake3::hash(data.as_os_str().as_encoded_bytes());
+    u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
 fn stop_on_signals(stop: CancellationToken) {

@@ -39,6 +39,15 @@ impl Default for Loopback {
 }
 
 impl Loopback {
+    /// Begins somewhere else for every seed, so that two servers on one machine do not meet.
+    pub fn from_seed(seed: u64) -> Loopback {
+        let next = FIRST + u32::try_from(seed % u64::from(LAST - FIRST)).expect("smaller than the range");
+        Loopback {
+            next,
+            ..Loopback::default()
+        }
+    }
+
     /// Goes round, so that an address rests as long as possible before it is used again.
     fn advance(&mut self) -> u32 {
         loop {

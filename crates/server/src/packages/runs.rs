@@ -66,12 +66,14 @@ impl Storage {
         Some(format!("{}/{}", self.home_name(&job.user), folders.output))
     }
 
-    /// Makes a run's folders ready, once; later calls find the work done.
-    pub fn prepare_run(&self, job: &Job) -> Result<RunFolders, PackageError> {
+    /// Makes a run's folders ready, once per boot; later calls find the work done.
+    ///
+    /// Nothing is synced: the upload is, and after a power cut the copy is made again from it.
+    pub fn prepare_run(&self, job: &Job, boot: &str) -> Result<RunFolders, PackageError> {
         let home = self.home(&job.user)?.with_durability(paddlecloud_pfs::root::Durability::Relaxed);
         let folders = self.run_folders(job)?;
         let done = folders.run.child(b"prepared").expect("a plain name");
-        if home.exists(&done)? {
+        if is_prepared(&home, &done, boot)? {
             return Ok(folders);
         }
         home.make_dirs(&folders.rendezvous)?;
@@ -81,7 +83,7 @@ impl Storage {
             Some(snapshot) => self.prepare_upload(&home, job, snapshot, &folders)?,
             None => self.prepare_in_place(&home, job, &folders)?,
         }
-        home.write_file(&done, b"", Existing::Replace)?;
+        home.write_file(&done, boot.as_bytes(), Existing::Replace)?;
         Ok(folders)
     }
 
@@ -151,6 +153,14 @@ impl Storage {
             WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
             WorkDir::Public(below) => self.public_path().join(below.as_path()),
         }
+    }
+}
+
+fn is_prepared(home: &Root, mark: &RelPath, boot: &str) -> Result<bool, PackageError> {
+    match home.open_file_no_links(mark) {
+        Ok((file, _)) => Ok(std::io::read_to_string(file).is_ok_and(|found| found == boot)),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -297,10 +307,10 @@ mod tests {
     fn an_upload_appears_under_its_name_and_leads_to_the_latest_run() {
         let fixture = Fixture::new();
         let (first, second) = (fixture.job(1, Some(fixture.snapshot("one"))), fixture.job(2, Some(fixture.snapshot("two"))));
-        fixture.storage.prepare_run(&first).unwrap();
+        fixture.storage.prepare_run(&first, "boot").unwrap();
         fs::write(fixture.output(&first).join("model"), "1").unwrap();
         assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/output/model")).unwrap(), "1");
-        fixture.storage.prepare_run(&second).unwrap();
+        fixture.storage.prepare_run(&second, "boot").unwrap();
         assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "two");
         assert!(!fixture.home.join("job_word_emb/output/model").exists());
         assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1", "the first output stays");
@@ -310,10 +320,10 @@ mod tests {
     fn a_run_keeps_its_files_when_the_snapshot_or_the_next_run_changes() {
         let fixture = Fixture::new();
         let job = fixture.job(1, Some(fixture.snapshot("one")));
-        let folders = fixture.storage.prepare_run(&job).unwrap();
+        let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
         let mine = fixture.storage.real_workdir(&job, &folders).join("train.py");
         fs::write(&mine, "changed by the run").unwrap();
-        fixture.storage.prepare_run(&fixture.job(2, Some(fixture.snapshot("one")))).unwrap();
+        fixture.storage.prepare_run(&fixture.job(2, Some(fixture.snapshot("one"))), "boot").unwrap();
         assert_eq!(fs::read_to_string(mine).unwrap(), "changed by the run");
         assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
     }
@@ -325,7 +335,7 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         fs::write(data.join("part-0"), "x").unwrap();
         let job = fixture.job(1, Some(fixture.snapshot("one")));
-        let folders = fixture.storage.prepare_run(&job).unwrap();
+        let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
         let workdir = fixture.storage.real_workdir(&job, &folders);
         assert_eq!(fs::read_to_string(workdir.join("data/part-0")).unwrap(), "x");
         assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
@@ -340,9 +350,9 @@ mod tests {
         fs::create_dir_all(package.join("output")).unwrap();
         fs::write(package.join("output/old"), "by hand").unwrap();
         let (first, second) = (fixture.job(1, None), fixture.job(2, None));
-        fixture.storage.prepare_run(&first).unwrap();
+        fixture.storage.prepare_run(&first, "boot").unwrap();
         fs::write(package.join("output/model"), "1").unwrap();
-        fixture.storage.prepare_run(&second).unwrap();
+        fixture.storage.prepare_run(&second, "boot").unwrap();
         assert!(!package.join("output/model").exists());
         assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1");
         assert_eq!(fs::read_to_string(package.join("output.1/old")).unwrap(), "by hand");
@@ -352,9 +362,9 @@ mod tests {
     fn a_second_preparation_changes_nothing() {
         let fixture = Fixture::new();
         let job = fixture.job(1, Some(fixture.snapshot("one")));
-        fixture.storage.prepare_run(&job).unwrap();
+        fixture.storage.prepare_run(&job, "boot").unwrap();
         fs::write(fixture.output(&job).join("model"), "1").unwrap();
-        fixture.storage.prepare_run(&job).unwrap();
+        fixture.storage.prepare_run(&job, "boot").unwrap();
         assert!(fixture.output(&job).join("model").exists());
     }
 }

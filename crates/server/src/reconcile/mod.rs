@@ -51,6 +51,8 @@ enum Message {
 /// How this server shares out what it has.
 #[derive(Debug, Clone)]
 pub struct Sharing {
+    /// Different for every server on a machine: where its workers' addresses begin.
+    pub seed: u64,
     pub inventory: Inventory,
     pub policy: Policy,
     pub quotas: Vec<(UserName, Quota)>,
@@ -120,7 +122,7 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
     async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), StartError> {
         let stored = self.store.load_active().await?;
         let found = self.engine.state().await?;
-        let addresses = Box::new(Loopback::default());
+        let addresses = Box::new(Loopback::from_seed(self.sharing.seed));
         let (conductor, output) =
             Conductor::restore(self.sharing.scheduler(), addresses, stored, found, Timestamp::now());
         self.board.fill(conductor.jobs().cloned());

@@ -61,11 +61,18 @@ async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, Packa
         let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(preparing.entry(job.id.clone()).or_default())
     };
-    let _turn = turn.lock().await;
-    let (storage, job) = (inner.storage.clone(), Arc::clone(job));
-    tokio::task::spawn_blocking(move || storage.prepare_run(&job))
+    let held = turn.lock().await;
+    let (storage, boot, prepared) = (inner.storage.clone(), inner.settings.boot.clone(), Arc::clone(job));
+    let folders = tokio::task::spawn_blocking(move || storage.prepare_run(&prepared, boot.as_str()))
         .await
-        .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))))
+        .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))));
+    drop(held);
+    let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+    // Ours and the table's: nobody else waits for a turn.
+    if Arc::strong_count(&turn) == 2 {
+        preparing.remove(&job.id);
+    }
+    folders
 }
 
 async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), String> {

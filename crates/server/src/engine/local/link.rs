@@ -137,6 +137,8 @@ impl Task {
                 report = next_report(&mut lines) => match report {
                     Ok(Some(report)) => self.heard(report).await,
                     Ok(None) => break,
+                    // The supervisor left with an order of ours unread, which is how every end with followers looks.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                     Err(error) => {
                         tracing::warn!(attempt = ?self.attempt, %error, "the connection to a supervisor broke");
                         break;

@@ -148,7 +148,6 @@ impl Engine for LocalEngine {
         if let Err(error) = removed.or_else(folders::absent_is_fine) {
             tracing::warn!(%job, %error, "the logs of a removed job could not be deleted");
         }
-        self.inner.preparing.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
 
     async fn state(&self) -> Result<EngineState, EngineError> {
