@@ -24,7 +24,6 @@ pub(super) type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// No reply of JSON is larger; what is, is not ours.
 const MAX_REPLY: usize = 256 << 20;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// Whether a request may be sent again when its reply was lost.
@@ -102,7 +101,7 @@ impl Client {
     /// Sends the call and reads the whole reply.
     pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
         let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = Duration::ZERO;
         let mut was_connected = false;
         loop {
             let failure = match self.once(call).await {
@@ -124,7 +123,7 @@ impl Client {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).clamp(self.limits.pause, LONGEST_PAUSE);
         }
     }
 

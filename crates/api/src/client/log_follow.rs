@@ -15,7 +15,6 @@ use super::{Client, ClientError};
 use crate::error::ErrorName;
 use crate::logs::{Frame, HEAD, LogEnd, LogQuery, LogWorker, Stream};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What happens while a log is read.
@@ -98,7 +97,7 @@ impl<'a> LogFollow<'a> {
             body: None,
             buffer: BytesMut::new(),
             lost_since: None,
-            pause: FIRST_PAUSE,
+            pause: Duration::ZERO,
             connected_once: false,
             tail_done: false,
         }
@@ -166,9 +165,10 @@ impl<'a> LogFollow<'a> {
     /// Opens the stream; after a loss it goes on trying until the client's limit.
     async fn connect(&mut self) -> Result<(), ClientError> {
         loop {
+            // The first new try goes at once; only those that bring nothing make the next one wait.
             if self.lost_since.is_some() {
                 tokio::time::sleep(self.pause).await;
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.pause = (self.pause * 2).clamp(self.client.limits.pause, LONGEST_PAUSE);
             }
             let call = self.call();
             match self.client.stream(&call).await {
@@ -179,6 +179,7 @@ impl<'a> LogFollow<'a> {
                     return Ok(());
                 }
                 Err(error) => {
+                    self.connected_once |= matches!(error, ClientError::Broken { .. });
                     let gone = matches!(error, ClientError::Refused(_) | ClientError::Tls(_))
                         && error.refusal() != Some(ErrorName::Unavailable);
                     let since = *self.lost_since.get_or_insert_with(Instant::now);
@@ -222,7 +223,7 @@ impl<'a> LogFollow<'a> {
     fn take(&mut self, frame: Frame) -> Option<LogEvent> {
         // A frame arrived: this connection works, so a later loss starts its own count.
         self.lost_since = None;
-        self.pause = FIRST_PAUSE;
+        self.pause = Duration::ZERO;
         match frame {
             Frame::Alive => None,
             Frame::Workers(workers) => self.meet(workers),

@@ -46,6 +46,8 @@ pub struct Limits {
     pub silence: Duration,
     /// How long a call goes on trying after its connection was lost.
     pub give_up: Duration,
+    /// The wait before the second new try; the first goes at once, later ones wait longer.
+    pub pause: Duration,
 }
 
 impl Default for Limits {
@@ -55,6 +57,7 @@ impl Default for Limits {
             reply: Duration::from_secs(60),
             silence: Duration::from_secs(90),
             give_up: Duration::from_secs(60),
+            pause: Duration::from_millis(50),
         }
     }
 }

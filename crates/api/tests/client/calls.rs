@@ -1,0 +1,176 @@
+//! Retries, tokens and errors told apart.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use paddlecloud_api::client::{Client, ClientError, Credentials, JobFilter, Limits, upload_channel};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::jobs::JobRequest;
+
+use crate::scripted::{Reply, json, serve};
+
+const PAGE: &str = r#"{"code":200,"msg":[]}"#;
+const TOKEN: &str = r#"{"token":"fresh"}"#;
+const REFUSED: &str = r#"{"code":401,"msg":"no","error":"unauthorized"}"#;
+
+fn client(endpoint: &str) -> Client {
+    Client::new(endpoint.parse().unwrap()).with_limits(Limits {
+        give_up: Duration::from_secs(20),
+        ..Limits::default()
+    })
+}
+
+fn submit_reply() -> String {
+    let job = r#"{"name":"j","job_package":null,"parallelism":1,"cpu":1,"gpu":0,"memory":"1Gi","pservers":1,"pscpu":1,
+        "psmemory":"1Gi","topology":null,"entry":"e","psentry":"p","passes":1,"image":null,"registry":null,
+        "datacenter":"d","envs":{},"priority":0,"retries":0,"max_runtime":null,"start_limit":"10m","grace":"30s",
+        "id":"j_1","user":"u","namespace":"u","status":"Pending","message":null,"output":null,
+        "submitted":"2026-01-01T00:00:00Z","started":null,"completed":null,"succeeded":0,"failed":0,"active":0}"#;
+    format!(r#"{{"code":200,"msg":"OK","id":"j_1","engine":"local","job":{job}}}"#)
+}
+
+#[tokio::test]
+async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
+    let reply = json(200, &submit_reply());
+    let (endpoint, log) = serve(move |number, _| match number {
+        0 => Reply::Cut(Vec::new()),
+        1 => Reply::Cut(reply[..reply.len() / 2].to_vec()),
+        _ => Reply::Keep(reply.clone()),
+    })
+    .await;
+    let made = client(&endpoint)
+        .job_submit(&JobRequest::default(), "key-1")
+        .await
+        .unwrap();
+    assert_eq!(made.id, "j_1");
+    let keys: Vec<_> = log
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|seen| seen.header("idempotency-key").map(str::to_owned))
+        .collect();
+    assert_eq!(keys, vec![Some("key-1".to_owned()); 3]);
+}
+
+#[tokio::test]
+async fn a_removal_whose_reply_is_lost_is_not_sent_again() {
+    let (endpoint, log) = serve(|_, _| Reply::Cut(Vec::new())).await;
+    let error = client(&endpoint).job_kill("j", true).await.unwrap_err();
+    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
+    assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_calls_and_its_end_is_no_error() {
+    let (endpoint, log) = serve(|number, _| match number {
+        1 => Reply::Cut(json(200, PAGE)),
+        _ => Reply::Keep(json(200, PAGE)),
+    })
+    .await;
+    let client = client(&endpoint);
+    for _ in 0..4 {
+        client.jobs_list(&JobFilter::default()).await.unwrap();
+    }
+    assert_eq!(client.server_version().as_deref(), Some("9.9.9"));
+    assert_eq!(log.lock().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_once_and_handed_to_the_keeper() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/api-token-auth") {
+            return Reply::Keep(json(200, TOKEN));
+        }
+        match seen.header("authorization") {
+            Some("Token fresh") => Reply::Keep(json(200, PAGE)),
+            _ => Reply::Keep(json(401, REFUSED)),
+        }
+    })
+    .await;
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeper = kept.clone();
+    let client = client(&endpoint)
+        .with_credentials(Credentials {
+            login: Some(("me".into(), "secret".into())),
+            token: Some("stale".into()),
+        })
+        .on_new_token(Box::new(move |token| {
+            keeper.lock().unwrap().push(token.to_owned())
+        }));
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(*kept.lock().unwrap(), ["fresh"]);
+    assert_eq!(log.lock().unwrap().len(), 4, "refused, token, two lists");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_asked_once_and_then_told() {
+    let (endpoint, log) = serve(|_, _| Reply::Keep(json(401, REFUSED))).await;
+    let client = client(&endpoint).with_credentials(Credentials {
+        login: Some(("me".into(), "wrong".into())),
+        token: None,
+    });
+    let error = client.jobs_list(&JobFilter::default()).await.unwrap_err();
+    assert_eq!(error.refusal(), Some(ErrorName::Unauthorized));
+    assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_again() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 => Reply::Keep(json(
+            503,
+            r#"{"code":503,"msg":"starting","error":"unavailable"}"#,
+        )),
+        _ => Reply::Keep(json(200, PAGE)),
+    })
+    .await;
+    client(&endpoint).jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_reply_of_another_program_says_what_came() {
+    let (endpoint, _) = serve(|_, _| Reply::Keep(json(502, "<html>Bad Gateway</html>"))).await;
+    let error = client(&endpoint).whoami_get().await.unwrap_err();
+    let expected = format!(
+        "the server at {endpoint} replied 502 Bad Gateway and is perhaps not a PaddleCloud server: <html>Bad Gateway</html>"
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn a_port_nobody_listens_on_is_unreachable() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = client(&endpoint).ping().await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_upload_arrives_whole_or_is_broken_off() {
+    let (endpoint, log) = serve(|_, _| Reply::Keep(json(200, PAGE))).await;
+    let client = client(&endpoint);
+    let (mut writer, body) = upload_channel();
+    let content: Vec<u8> = (0..3_000_000u32).map(|number| number as u8).collect();
+    let sent = content.clone();
+    let thread = std::thread::spawn(move || {
+        writer.write_all(&sent).unwrap();
+        writer.finish().unwrap();
+    });
+    client.package_put("abc", body).await.unwrap();
+    thread.join().unwrap();
+    let arrived = log.lock().unwrap()[0].body.len();
+    assert!(
+        arrived > content.len(),
+        "{arrived} bytes with the frames around them"
+    );
+
+    let (writer, body) = upload_channel();
+    drop(writer);
+    let error = client.package_put("abc", body).await.unwrap_err();
+    assert!(!matches!(error, ClientError::Refused(_)), "{error}");
+    assert_eq!(log.lock().unwrap().len(), 1, "half a stream is never a request");
+}
