@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{Amount, JobRequest, SubmitReply};
 use paddlecloud_core::job::{IdempotencyKey, Job};
-use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
+use paddlecloud_core::names::{JobId, JobName, JobRef, MAX_JOB_NAME, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::{DEFAULT_PS_ENTRY, JobSpec, Resources, SpecError};
 
@@ -307,7 +307,11 @@ fn spec_refused(error: SpecError) -> ErrorBody {
 }
 
 fn name_refused(name: &str, error: &paddlecloud_core::names::NameError) -> ErrorBody {
-    let problem = format!("cannot submit `{}`: {error}", name.escape_default());
+    let mut shown: String = name.chars().take(MAX_JOB_NAME).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    let problem = format!("cannot submit `{}`: {error}", shown.escape_debug());
     let refused = ErrorBody::new(ErrorName::BadRequest, problem);
     match error.suggestion() {
         Some(near) => refused.with_hint(format!("try `{near}`")),
@@ -331,7 +335,11 @@ mod tests {
         change(&mut request);
         let spec = spec_of(request, "/pfs/local/home/me").and_then(|spec| spec.check().map_err(spec_refused));
         let error = spec.expect_err("must be refused");
-        format!("{}: {}", error.msg, error.hints.join(" / "))
+        [error.msg]
+            .into_iter()
+            .chain(error.hints)
+            .collect::<Vec<_>>()
+            .join("\n  hint: ")
     }
 
     #[test]
@@ -393,6 +401,26 @@ mod tests {
             refused(|r| r.job_package = None),
             refused(|r| drop(r.envs.insert("A=B".into(), String::new()))),
         ];
-        insta::assert_snapshot!(texts.join("\n"), @"");
+        insta::assert_snapshot!(texts.join("\n"), @r"
+        `parallelism` must be between 1 and 10000, not 0
+        `parallelism` cannot be -1
+        `parallelism` must be between 1 and 10000, not 1000000
+        `memory`: `1X` is not an amount of memory: write a whole number and one of Ki Mi Gi Ti Pi Ei (or K M G T P E), for example `10Gi`
+        `cpu`: a worker needs more than 0 cores
+        `pscpu`: `x` is not a number of cores: write `2` or `500m`
+        `gpu` cannot be 9223372036854775807
+        cannot submit `my_job`: `_` is not allowed in a job name
+          hint: try `my-job`
+        cannot submit `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…`: a job name has at most 63 characters, this one has 300
+          hint: try `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`
+        `max_runtime`: `soon` is not a duration: write `90s`, `10m` or `1h30m`
+        `start_limit` must be longer than nothing, for example `10m`
+        `psports` cannot be 70000
+        `job_package`: `./here` is not on the cluster: a package's path begins with `/pfs/`
+          hint: `paddlectl submit <folder>` uploads a local folder
+        `job_package`: a job needs a package or an image that contains one
+          hint: name the folder of your program, for example `paddlectl submit ./my_package`
+        `envs`: `A=B` is not the name of an environment variable
+        ");
     }
 }

@@ -61,17 +61,24 @@ impl ConfigError {
 
 /// The parser's words without its own position and without its advice to programmers.
 fn plain_words(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
     match error {
-        serde_saphyr::Error::SerdeMissingField { field, .. } => format!("`{field}` is missing"),
-        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is given twice"),
-        serde_saphyr::Error::DuplicateMappingKey { key: None, .. } => "a setting is given twice".to_owned(),
-        other => {
-            let text = other.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            let end = line.rfind(" at line ").or_else(|| line.rfind(" (line "));
-            let line = &line[..end.unwrap_or(line.len())];
-            let start = line.find("line ").filter(|at| *at == 0).and(line.find(": "));
-            line[start.map_or(0, |at| at + 2)..].to_owned()
+        Error::SerdeMissingField { field, .. } => format!("`{field}` is missing"),
+        Error::SerdeUnknownVariant {
+            variant, expected, ..
+        } => {
+            format!("`{variant}` is not one of {}", expected.join(", "))
         }
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is given twice"),
+        Error::DuplicateMappingKey { key: None, .. } => "a setting is given twice".to_owned(),
+        other => first_line(&other.to_string()).replace("expected sequence start", "a list is expected here"),
     }
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let end = line.rfind(" at line ").or_else(|| line.rfind(" (line "));
+    let line = &line[..end.unwrap_or(line.len())];
+    let start = line.starts_with("line ").then(|| line.find(": ")).flatten();
+    line[start.map_or(0, |at| at + 2)..].to_owned()
 }

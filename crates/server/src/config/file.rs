@@ -166,6 +166,10 @@ impl<'de> Deserialize<'de> for OneOrMany {
 
 impl File {
     pub(super) fn parse(text: &str, path: &Path) -> Result<File, ConfigError> {
+        if text.trim().is_empty() {
+            let empty = ConfigError::in_file(path, "the file is empty");
+            return Err(empty.with_hint("it needs at least `data: <folder>` and `datacenter: <name>`"));
+        }
         serde_saphyr::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
     }
 
@@ -181,7 +185,9 @@ impl File {
             .storage
             .map_or_else(|| data.join("storage"), |folder| base.join(folder));
         let default_database = || DatabaseUrl::sqlite_file(&data.join("server.db"));
-        let database = self.database.map_or_else(default_database, |address| address.0);
+        let database = self
+            .database
+            .map_or_else(default_database, |address| address.0.below(base));
         let entries = match (self.users, self.users_file) {
             (Some(_), Some(_)) => {
                 let both = ConfigError::in_file(path, "`users` and `users_file` exclude each other");

@@ -106,6 +106,14 @@ impl DatabaseUrl {
         Some(Path::new(rest.strip_prefix("//").unwrap_or(rest)))
     }
 
+    /// With a relative file starting at `base`.
+    fn below(self, base: &Path) -> DatabaseUrl {
+        match self.sqlite_path() {
+            Some(path) => DatabaseUrl::sqlite_file(&base.join(path)),
+            None => self,
+        }
+    }
+
     fn parse(text: &str) -> Result<DatabaseUrl, String> {
         let postgres = text.starts_with("postgres://") || text.starts_with("postgresql://");
         if postgres || text.strip_prefix("sqlite:").is_some_and(|path| !path.is_empty()) {

@@ -1,1 +1,164 @@
-//! Placeholder replaced below.
+//! What configuration files mean, and every way they can be wrong.
+
+use std::path::Path;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/etc/paddlecloud/server.yaml"))
+}
+
+const LEAST: &str = "data: /var/lib/paddlecloud\ndatacenter: dc1\n";
+
+/// The sentence and the hint for a file of these lines after the least there must be.
+fn refused(lines: &str) -> String {
+    let error = parse(&format!("{LEAST}{lines}")).expect_err(lines);
+    match error.hint() {
+        Some(hint) => format!("{error}\n  hint: {hint}"),
+        None => error.to_string(),
+    }
+}
+
+#[test]
+fn two_lines_are_enough() {
+    let config = parse(LEAST).unwrap();
+    assert_eq!(config.listen, [Listen::default()]);
+    assert_eq!(config.storage, Path::new("/var/lib/paddlecloud/storage"));
+    assert_eq!(
+        config.database.to_string(),
+        "sqlite:/var/lib/paddlecloud/server.db"
+    );
+    assert_eq!(config.logs, LogLimits::default());
+    assert!(!config.policy.oversubscribe_alone && !config.embedded && config.socket_user.is_none());
+}
+
+#[test]
+fn everything_can_be_said() {
+    let config = parse(
+        "listen: [127.0.0.1:0, 'unix:/run/p.sock', '[::1]:80']\n\
+         tls: {cert: c.pem, key: k.pem, client_ca: ca.pem}\n\
+         data: data\nstorage: /mnt/pfs\ndatacenter: dc1\n\
+         database: postgres://paddle:geheim@db/paddle?sslmode=disable\n\
+         users:\n- {name: me@x.org, admin: true, quota: {cpu: 2.5, memory: 10Gi, gpu: 1, parallelism: 4, storage: 1T}}\n\
+         inventory: {cores: 8, memory: 32Gi, gpus: 2}\n\
+         default_image: paddle:latest\nlogs: {segment: 1Mi, keep: 10Mi}\nengine: local\n",
+    )
+    .unwrap();
+    let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(listen, ["127.0.0.1:0", "unix:/run/p.sock", "[::1]:80"]);
+    assert_eq!(
+        config.tls.as_ref().unwrap().cert,
+        Path::new("/etc/paddlecloud/c.pem")
+    );
+    assert_eq!(config.data, Path::new("/etc/paddlecloud/data"));
+    let node = &config.inventory.nodes[0];
+    assert_eq!(
+        (node.cpu.to_string(), node.memory.to_string(), node.gpus),
+        ("8".into(), "32Gi".into(), 2)
+    );
+    let user = config.user(&"me@x.org".parse().unwrap()).unwrap();
+    assert_eq!(user.quota.cpu.unwrap().to_string(), "2500m");
+    assert_eq!(user.storage.unwrap().to_string(), "1T");
+}
+
+#[test]
+fn the_database_is_shown_without_its_password() {
+    let config = parse(&format!(
+        "{LEAST}database: postgres://paddle:geheim@db/paddle?password=x"
+    ))
+    .unwrap();
+    assert_eq!(config.database.to_string(), "postgres://paddle@db/paddle");
+    assert!(!format!("{config:?}").contains("geheim"));
+}
+
+#[test]
+fn users_can_live_in_a_file_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("users.yaml"),
+        "- name: a\n- {name: b, system_user: b}\n",
+    )
+    .unwrap();
+    let path = folder.path().join("server.yaml");
+    let config = Config::parse(&format!("{LEAST}users_file: users.yaml"), &path).unwrap();
+    assert_eq!(config.users.len(), 2);
+}
+
+#[test]
+fn a_credential_is_never_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("word"), "geheim\n").unwrap();
+    let path = folder.path().join("server.yaml");
+    let text = format!("{LEAST}users: [{{name: a, password_file: word}}]");
+    assert!(!format!("{:?}", Config::parse(&text, &path).unwrap()).contains("geheim"));
+}
+
+#[test]
+fn every_mistake_gets_one_sentence_with_its_line() {
+    let texts = [
+        refused("listn: x"),
+        refused("wombat: x"),
+        refused("listen: 8080x"),
+        refused("listen: unix:relative"),
+        refused("data: again"),
+        refused("logs: {segment: 1X}"),
+        refused("logs: {segment: 2Gi, keep: 1Gi}"),
+        refused("engine: warp"),
+        refused("database: mysql://x"),
+        refused("inventory:\n  memry: 1Gi"),
+        refused("users:\n- name: a/b"),
+        refused("users:\n- {name: a, password_hash: secret}"),
+        refused("users:\n- {name: a, password_file: /nowhere/at/all}"),
+        refused("users: [{name: a, system_user: x}, {name: a, system_user: y}]"),
+        refused("users: [{name: a}, {name: b}]"),
+        refused("users: []\nusers_file: x"),
+        refused("users: 7"),
+        refused("tls: {cert: x}"),
+        refused("logs: {keep: 1Gi"),
+    ];
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    /etc/paddlecloud/server.yaml:3: there is no setting `listn`
+      hint: did you mean `listen`?
+    /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
+      hint: the settings here are listen, tls, data, storage, datacenter, database, users, users_file, inventory, default_image, logs, engine
+    /etc/paddlecloud/server.yaml:3: `8080x` is no address to listen on: write `127.0.0.1:8080` or `unix:/path`
+    /etc/paddlecloud/server.yaml:3: `unix:relative` must name a whole path, for example `unix:/run/paddlecloud.sock`
+    /etc/paddlecloud/server.yaml:3: `data` is given twice
+    /etc/paddlecloud/server.yaml:3: `1X` is not an amount of memory: write a whole number and one of Ki Mi Gi Ti Pi Ei (or K M G T P E), for example `10Gi`
+    /etc/paddlecloud/server.yaml: `logs.segment` (2Gi) must not be larger than `logs.keep` (1Gi)
+    /etc/paddlecloud/server.yaml:3: `warp` is not one of local
+    /etc/paddlecloud/server.yaml:3: `database` must be `sqlite:/path/to/file` or `postgres://user@host/name`
+    /etc/paddlecloud/server.yaml:4: there is no setting `memry`
+      hint: did you mean `memory`?
+    /etc/paddlecloud/server.yaml:4: `/` is not allowed in a user name
+    /etc/paddlecloud/server.yaml: user `a`: `password_hash` is not an argon2id hash
+      hint: make one with `paddlecloud-server hash-password`
+    cannot read `/nowhere/at/all`: there is no such file
+    /etc/paddlecloud/server.yaml: user `a` is there twice
+    /etc/paddlecloud/server.yaml: the workers of user `b` would run as the server's own system user, like another user's
+      hint: give every user a `system_user` of their own
+    /etc/paddlecloud/server.yaml: `users` and `users_file` exclude each other
+      hint: keep the one you maintain
+    /etc/paddlecloud/server.yaml:3: a list is expected here
+    /etc/paddlecloud/server.yaml:3: `key` is missing
+    /etc/paddlecloud/server.yaml:4: BROKEN
+    ");
+}
+
+#[test]
+fn files_that_are_none_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |name: &str| {
+        let text = Config::read(&folder.path().join(name)).unwrap_err().to_string();
+        text.replace(&folder.path().display().to_string(), "<folder>")
+    };
+    std::fs::write(folder.path().join("bytes"), b"\xff\xfe").unwrap();
+    std::fs::write(folder.path().join("empty"), b"").unwrap();
+    let texts = [read("nowhere"), read("."), read("bytes"), read("empty")];
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    cannot read `<folder>/nowhere`: there is no such file
+    cannot read `<folder>/.`: it is a folder, not a file
+    cannot read `<folder>/bytes`: it is not UTF-8 text
+    <folder>/empty: the file is empty
+    ");
+}

@@ -57,6 +57,12 @@ fn parse_body<T: DeserializeOwned + PartialSchema>(bytes: &[u8]) -> Result<T, Er
     } else {
         bytes
     };
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err(ErrorBody::new(
+            ErrorName::BadRequest,
+            "the body must be a JSON object",
+        ));
+    }
     if let Some(refused) = misspelled(text, &fields_of::<T>()) {
         return Err(refused);
     }
@@ -73,6 +79,12 @@ fn parse_body<T: DeserializeOwned + PartialSchema>(bytes: &[u8]) -> Result<T, Er
 }
 
 fn json_refused(field: &str, problem: &str) -> ErrorBody {
+    let problem = problem
+        .replace("expected i64", "expected a whole number")
+        .replace(
+            "data did not match any variant of untagged enum Amount",
+            "expected a number or a text",
+        );
     let problem = match field {
         "." | "?" => format!("the body is not the JSON that is expected: {problem}"),
         field => format!("`{field}`: {problem}"),
@@ -171,7 +183,11 @@ mod tests {
 
     fn refused(text: &str) -> String {
         let error = parse_body::<JobRequest>(text.as_bytes()).expect_err(text);
-        format!("{}\n  {}", error.msg, error.hints.join(" / "))
+        [error.msg]
+            .into_iter()
+            .chain(error.hints)
+            .collect::<Vec<_>>()
+            .join("\n  hint: ")
     }
 
     #[test]
@@ -198,11 +214,21 @@ mod tests {
                 refused(r#"{"parallelism":"many"}"#),
                 refused(r#"{"envs":{"A":1}}"#),
                 refused(r#"{"name":"#),
+                refused(r#"{"cpu":-1}"#),
                 refused(r#"[1]"#),
                 refused(r#"{} {}"#),
             ]
             .join("\n"),
-            @""
+            @r#"
+        there is no field `paralelism`
+          hint: did you mean `parallelism`?
+        `parallelism`: invalid type: string "many", expected a whole number at line 1 column 21
+        `envs.A`: invalid type: integer `1`, expected a string at line 1 column 14
+        `name`: EOF while parsing a value at line 1 column 8
+        `cpu`: expected a number or a text
+        the body must be a JSON object
+        the body is not the JSON that is expected: trailing characters at line 1 column 4
+        "#
         );
     }
 }

@@ -1,0 +1,153 @@
+//! What was acknowledged survives `kill -9`, and is synced before it is acknowledged.
+//!
+//! The writer is this test program again: it opens the database it is given, saves jobs one after the
+//! other and says each id on standard output once the store says it is durable.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::JobStore;
+
+use super::{job, open, save};
+
+const FOLDER: &str = "PADDLECLOUD_TEST_WRITER_FOLDER";
+const FIRST: &str = "PADDLECLOUD_TEST_WRITER_FIRST";
+const COUNT: &str = "PADDLECLOUD_TEST_WRITER_COUNT";
+const ACK: &str = "acknowledged ";
+
+/// Does nothing unless it is started by the tests below.
+#[tokio::test]
+async fn writer_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let number = |name: &str| -> u32 { std::env::var(name).unwrap().parse().unwrap() };
+    let store = open(Path::new(&folder)).await;
+    for number in number(FIRST)..number(FIRST) + number(COUNT) {
+        let job = job(number, "me", "crash");
+        store.save(&[save(&job)]).await.unwrap();
+        let mut out = std::io::stdout().lock();
+        out.write_all(format!("{ACK}{}\n", job.id).as_bytes()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+fn writer(program: &mut Command, folder: &Path, first: u32, count: u32) -> Child {
+    program
+        .args([
+            "store::tests::crash::writer_process",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(FOLDER, folder)
+        .env(FIRST, first.to_string())
+        .env(COUNT, count.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// The id of a line that acknowledges one; the test harness writes lines of its own before and between.
+fn acknowledged(line: &str) -> Option<JobId> {
+    line.split_once(ACK)?.1.trim().parse().ok()
+}
+
+#[tokio::test]
+async fn every_acknowledged_job_survives_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut promised: Vec<JobId> = Vec::new();
+    for round in 0..12u32 {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        let mut child = writer(&mut program, folder.path(), round * 100_000, 100_000);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let some = 1 + (round as usize * 37) % 60;
+        promised.extend(
+            lines
+                .map_while(Result::ok)
+                .filter_map(|line| acknowledged(&line))
+                .take(some),
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = open(folder.path()).await;
+        for id in &promised {
+            assert!(
+                store.get(id).await.unwrap().is_some(),
+                "round {round}: {id} was acknowledged and is gone"
+            );
+        }
+        store.close().await;
+    }
+    assert!(promised.len() > 200, "only {} were acknowledged", promised.len());
+}
+
+#[tokio::test]
+async fn the_disk_is_synced_before_a_job_is_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut program = Command::new("strace");
+    program.args([
+        "-f",
+        "-y",
+        "-s",
+        "64",
+        "-e",
+        "trace=write,pwrite64,fsync,fdatasync",
+        "-o",
+    ]);
+    program.arg(&trace).arg(std::env::current_exe().unwrap());
+    if Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .output()
+        .is_err()
+    {
+        println!("skipped: there is no strace on this machine");
+        return;
+    }
+    let output = writer(&mut program, folder.path(), 0, 20)
+        .wait_with_output()
+        .unwrap();
+    let acknowledgements = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(acknowledged)
+        .count();
+    assert_eq!(acknowledgements, 20);
+    let calls = std::fs::read_to_string(&trace).unwrap();
+    assert_eq!(check_order(&calls), Ok(20), "{calls}");
+}
+
+/// Every acknowledgement follows a sync that follows the write of its rows. Returns how many there were.
+fn check_order(calls: &str) -> Result<usize, String> {
+    let (mut written, mut synced, mut acknowledged) = (false, false, 0);
+    for call in calls.lines() {
+        // A call that another thread interrupts is shown in two lines; its end is what counts.
+        let on_log = call.contains("-wal");
+        if call.contains("pwrite64(") && on_log {
+            (written, synced) = (true, false);
+        } else if (call.contains("fsync(") || call.contains("fdatasync(")) && on_log {
+            synced = true;
+        } else if call.contains(ACK) {
+            if !(written && synced) {
+                return Err(format!("written: {written}, synced: {synced}, then {call}"));
+            }
+            (written, synced) = (false, false);
+            acknowledged += 1;
+        }
+    }
+    Ok(acknowledged)
+}
+
+#[test]
+fn the_check_of_the_order_notices_a_missing_sync() {
+    let write = "1 pwrite64(9</x/a.db-wal>, \"\", 24, 0) = 24";
+    let sync = "1 fdatasync(9</x/a.db-wal>) = 0";
+    let ack = "2 write(1</p>, \"acknowledged j_1\", 20) = 20";
+    assert_eq!(check_order(&[write, sync, ack].join("\n")), Ok(1));
+    assert!(check_order(&[write, ack].join("\n")).is_err());
+    assert!(check_order(&[sync, ack].join("\n")).is_err());
+    assert!(check_order(&[write, sync, write, ack].join("\n")).is_err());
+}

@@ -1,0 +1,151 @@
+//! The store on both databases, through crashes, and the order in which it syncs and answers.
+
+mod crash;
+mod postgres;
+mod suite;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_core::conductor::Write;
+use paddlecloud_core::job::{AfterKill, Event, Job};
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::spec::JobSpec;
+
+use super::{OpenError, Store};
+use crate::config::DatabaseUrl;
+
+/// The moment at which every test begins.
+const START: i64 = 1_700_000_000_000;
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millisecond(START + millis).unwrap()
+}
+
+/// The `number`th job: later numbers were submitted later.
+fn job(number: u32, user: &str, name: &str) -> Job {
+    let mut spec = JobSpec::new(name.parse().unwrap());
+    spec.package = Some(format!("/pfs/local/home/{user}/p"));
+    let id = JobId::new(START as u64 + u64::from(number), number);
+    let now = at(i64::from(number));
+    Job::new(
+        id,
+        user.parse().unwrap(),
+        Arc::new(spec),
+        None,
+        u64::from(number),
+        now,
+    )
+}
+
+/// The same job, killed before it ran and therefore final.
+fn over(mut job: Job, millis: i64) -> Job {
+    job.on_event(Event::KillRequested(AfterKill::KeepInHistory), at(millis));
+    assert!(job.phase.is_final());
+    job
+}
+
+fn save(job: &Job) -> Write {
+    Write::Save(Arc::new(job.clone()))
+}
+
+async fn open(folder: &Path) -> Store {
+    Store::open(&DatabaseUrl::sqlite_file(&folder.join("odd name %3F?.db")))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn sqlite_keeps_every_promise_of_the_port() {
+    for (name, check) in suite::CHECKS {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path()).await;
+        println!("sqlite: {name}");
+        check(store.clone()).await;
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_keeps_every_promise_of_the_port() {
+    let Some(server) = postgres::Server::start() else {
+        println!("skipped: there is no PostgreSQL on this machine");
+        return;
+    };
+    for (number, (name, check)) in suite::CHECKS.into_iter().enumerate() {
+        let store = Store::open(&server.database(&format!("suite{number}")))
+            .await
+            .unwrap();
+        println!("postgres: {name}");
+        check(store.clone()).await;
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_closed_store_can_be_opened_again_with_everything_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let job = job(1, "me", "kept");
+    store.save(&[save(&job)]).await.unwrap();
+    store.close().await;
+    assert!(
+        store.save(&[save(&job)]).await.is_err(),
+        "a closed store takes nothing"
+    );
+    let again = open(folder.path()).await;
+    assert_eq!(again.load_active().await.unwrap(), [job]);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_program_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = DatabaseUrl::sqlite_file(&folder.path().join("new.db"));
+    let store = Store::open(&url).await.unwrap();
+    sqlx::query("INSERT INTO schema_version (version) VALUES (99)")
+        .execute(&store.reads)
+        .await
+        .unwrap();
+    store.close().await;
+    let error = Store::open(&url).await.err().unwrap();
+    assert!(matches!(error, OpenError::Newer { found: 99, .. }));
+    insta::assert_snapshot!(
+        error.to_string(),
+        @"the database is of version 99, this program knows versions up to 2: it was written by a newer program"
+    );
+}
+
+#[tokio::test]
+async fn many_callers_share_few_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let before = store.counts();
+    let writes = (0..500).map(|number| {
+        let store = store.clone();
+        async move { store.save(&[save(&job(number, "me", "many"))]).await.unwrap() }
+    });
+    futures_util::future::join_all(writes).await;
+    let after = store.counts();
+    assert_eq!(after.rows - before.rows, 500);
+    assert!(after.commits - before.commits < 100, "{after:?}");
+}
+
+#[tokio::test]
+async fn a_refused_batch_does_not_fail_its_neighbours() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let keyed = |number| {
+        let mut job = job(number, "me", "keyed");
+        job.key = Some("the-same-key".parse().unwrap());
+        job
+    };
+    store.save(&[save(&keyed(1))]).await.unwrap();
+    let batches = [keyed(2), job(3, "me", "good"), job(4, "me", "good-too")];
+    let results =
+        futures_util::future::join_all(batches.iter().map(async |job| store.save(&[save(job)]).await)).await;
+    let fine: Vec<bool> = results.iter().map(Result::is_ok).collect();
+    assert_eq!(fine, [false, true, true]);
+    assert_eq!(store.load_active().await.unwrap().len(), 3);
+}
