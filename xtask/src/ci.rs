@@ -47,7 +47,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
 
 /// Bans, licenses and sources. Advisories need a network and belong to the release workflow.
 ///
-/// Building cargo-deny takes minutes, so it is used where it is installed and never installed from here.
+/// Building cargo-deny takes minutes, so it is used where it is installed; `.ci/run` installs it.
 fn deny(workspace: &Workspace, steps: &mut Steps) {
     const TITLE: &str = "dependencies";
     if !is_installed("cargo-deny") {

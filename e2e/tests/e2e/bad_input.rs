@@ -20,25 +20,25 @@ fn refuse_submit(flags: &[&str], code: i32, says: &str) {
 
 #[test]
 fn a_number_of_trainers_that_makes_no_sense_is_refused() {
-    refuse_submit(&["-parallelism", "0"], 1, "parallelism");
-    refuse_submit(&["-parallelism", "-1"], 1, "parallelism");
-    refuse_submit(&["-parallelism", "1000000"], 1, "parallelism");
+    refuse_submit(&["-parallelism", "0"], 2, "parallelism");
+    refuse_submit(&["-parallelism", "-1"], 2, "parallelism");
+    refuse_submit(&["-parallelism", "1000000"], 2, "parallelism");
     refuse_submit(&["-parallelism", "many"], 2, "parallelism");
 }
 
 #[test]
 fn amounts_that_cannot_be_read_are_refused() {
-    refuse_submit(&["-memory", "1X"], 1, "1X");
-    refuse_submit(&["-cpu", "fast"], 1, "fast");
-    refuse_submit(&["-psmemory", "-5Gi"], 1, "-5Gi");
+    refuse_submit(&["-memory", "1X"], 2, "1X");
+    refuse_submit(&["-cpu", "fast"], 2, "fast");
+    refuse_submit(&["-psmemory", "-5Gi"], 2, "-5Gi");
 }
 
 #[test]
 fn names_that_are_not_allowed_are_refused_with_one_that_is() {
-    refuse_submit(&["-jobname", "my_job"], 1, "my-job");
-    refuse_submit(&["-jobname", &"x".repeat(300)], 1, "63");
-    refuse_submit(&["-jobname", "last"], 1, "last");
-    refuse_submit(&["-jobname", ""], 1, "name");
+    refuse_submit(&["-jobname", "my_job"], 2, "my-job");
+    refuse_submit(&["-jobname", &"x".repeat(300)], 2, "63");
+    refuse_submit(&["-jobname", "last"], 2, "last");
+    refuse_submit(&["-jobname", ""], 2, "name");
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn a_configuration_that_cannot_be_used_is_explained() {
     let env = TestEnvironment::new();
     let config = env.home().join(".paddle/config");
     fs::create_dir_all(&config).unwrap();
-    env.paddlectl(&["get", "jobs"]).refused(1).says("director");
+    env.paddlectl(&["get", "jobs"]).refused(1).says("is a folder");
 
     fs::remove_dir(&config).unwrap();
     let placeholder = "datacenters:\n- name: dc\n  username: [your user name]\n  endpoint: http://x\ncurrent-datacenter: dc\n";
     fs::write(&config, placeholder).unwrap();
-    env.paddlectl(&["get", "jobs"]).refused(1).says("username");
+    env.paddlectl(&["get", "jobs"]).refused(1).says("placeholder");
 
     fs::write(&config, "datacenters: [\n").unwrap();
     env.paddlectl(&["get", "jobs"]).refused(1).says("line");
@@ -122,7 +122,7 @@ fn a_home_that_is_no_folder_is_explained() {
     env.set("PADDLECLOUD_HOME", file.to_str().unwrap());
     env.paddlectl(&["get", "jobs"]).refused(1).says("file");
     env.set("PADDLECLOUD_HOME", "/proc/no/such");
-    env.paddlectl(&["get", "jobs"]).refused(1).says("/proc/no/such");
+    env.paddlectl(&["get", "jobs"]).refused(3).says("/proc/no/such");
 }
 
 #[test]

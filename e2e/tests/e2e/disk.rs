@@ -41,6 +41,6 @@ fn a_home_that_cannot_be_written_is_explained() {
         return;
     };
     disk.make_read_only();
-    env.paddlectl(&["get", "jobs"]).refused(1).says(".paddle");
+    env.paddlectl(&["get", "jobs"]).refused(3).says(".paddle");
     assert!(env.processes().is_empty(), "no server runs");
 }
