@@ -68,13 +68,13 @@ impl Draft {
             }
         };
         let (space, stored) = chunk.split_at_mut(HEADER_LEN);
-        let Ok(stored_len) = u32::try_from(stored.len()) else {
+        if stored.len() as u64 > MAX_PAYLOAD_LEN {
             return Ok(None);
-        };
+        }
         let header = Header {
             checksum: crc32fast::hash(stored),
             compressor,
-            stored_len,
+            stored_len: stored.len() as u32,
             records: self.records,
         };
         space.copy_from_slice(&header.to_bytes(Layout::Cloud));

@@ -10,14 +10,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::chunk::{Chunk, Limits, LoadError};
-use crate::damage::{DamageReport, LostRange, LostRecords, Policy};
+use crate::chunk::{Chunk, Limits, LoadError, Records};
+use crate::damage::{DamageReport, LostRange, LostRecords, Policy, SkipBound};
 use crate::error::{IndexFault, ReadError};
 use crate::fault::Fault;
 use crate::index::Index;
 use crate::loss;
 use crate::random::RandomReader;
 use crate::range::RangeReader;
+use crate::repair;
 use crate::scan;
 use crate::source::{ReadAt, Source};
 use crate::stored_index;
@@ -87,12 +88,8 @@ impl ReadOptions {
 
 /// An open file. Clones share it.
 pub struct RecordFile<S = File> {
-    inner: Arc<Inner<S>>,
-}
-
-struct Inner<S> {
-    source: Source<S>,
-    index: Index,
+    source: Arc<Source<S>>,
+    index: Arc<Index>,
     index_is_stored: bool,
     options: ReadOptions,
 }
@@ -100,7 +97,9 @@ struct Inner<S> {
 impl<S> Clone for RecordFile<S> {
     fn clone(&self) -> Self {
         Self {
-            inner: Arc::clone(&self.inner),
+            source: Arc::clone(&self.source),
+            index: Arc::clone(&self.index),
+            ..*self
         }
     }
 }
@@ -119,14 +118,11 @@ impl<S: ReadAt> RecordFile<S> {
             Some(index) => index,
             None => scan::scan(&source, options.policy, &options.limits)?,
         };
-        let inner = Inner {
-            source,
-            index,
+        Ok(Self {
+            source: Arc::new(source),
+            index: Arc::new(index),
             index_is_stored,
             options,
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
         })
     }
 
@@ -140,12 +136,12 @@ impl<S: ReadAt> RecordFile<S> {
     }
 
     pub fn index(&self) -> &Index {
-        &self.inner.index
+        &self.index
     }
 
     /// Whether the index came from beside the file.
     pub fn index_is_stored(&self) -> bool {
-        self.inner.index_is_stored
+        self.index_is_stored
     }
 
     pub fn path(&self) -> &Path {
@@ -153,7 +149,7 @@ impl<S: ReadAt> RecordFile<S> {
     }
 
     pub fn policy(&self) -> Policy {
-        self.inner.options.policy
+        self.options.policy
     }
 
     /// Reads all records in order.
@@ -186,23 +182,28 @@ impl<S: ReadAt> RecordFile<S> {
 
     /// Reads everything, whatever the policy, and tells what is whole and what is not.
     pub fn verify(&self) -> Result<Verified, ReadError> {
+        let mut file = self.clone();
+        file.options.policy = Policy::Skip(SkipBound::UNLIMITED);
         let mut verified = Verified::default();
-        let mut chunk = Chunk::default();
-        let mut gaps = self.index().gaps().iter().peekable();
-        for n in 0..=self.index().chunks().len() {
-            while let Some(gap) = gaps.next_if(|gap| gap.chunks_before == n) {
-                verified.damage.push(gap.lost.clone());
-            }
-            let Some(info) = self.index().chunks().get(n) else {
-                break;
-            };
-            match self.load_chunk(&mut chunk, n, 0) {
-                Ok(()) => verified.add(info.header.records, chunk.records().payload().len()),
-                Err(LoadError::Fatal(error)) => return Err(error),
-                Err(LoadError::Fault(fault)) => verified.damage.push(self.lost_chunk(&chunk, n, fault)),
-            }
+        let mut reader = file.records();
+        while let Some(chunk) = reader.next_chunk()? {
+            verified.add(chunk);
         }
+        verified.damage = reader.damage().clone();
         Ok(verified)
+    }
+
+    /// The same file with chunk `n` divided, if `chunk`, as which it was loaded, shows that it must be.
+    pub(crate) fn divided(&self, n: usize, chunk: &Chunk, fault: &Fault) -> Result<Option<Self>, ReadError> {
+        if self.index_is_stored {
+            return Ok(None);
+        }
+        let limits = &self.options.limits;
+        let index = repair::divide(&self.source, &self.index, n, chunk.stored(), fault, limits)?;
+        Ok(index.map(|index| Self {
+            index: Arc::new(index),
+            ..self.clone()
+        }))
     }
 
     fn check_range(&self, records: &Range<u64>) -> Result<(), ReadError> {
@@ -222,20 +223,20 @@ impl<S: ReadAt> RecordFile<S> {
     }
 
     pub(crate) fn source(&self) -> &Source<S> {
-        &self.inner.source
+        &self.source
     }
 
     pub(crate) fn load_chunk(&self, chunk: &mut Chunk, n: usize, ahead: usize) -> Result<(), LoadError> {
-        let (index, limits) = (self.index(), &self.inner.options.limits);
+        let (index, limits) = (self.index(), &self.options.limits);
         chunk.load(self.source(), &index.chunks()[n], index.layout(), limits, ahead)
     }
 
     /// The account of chunk `n`, which failed to load into `chunk`.
     pub(crate) fn lost_chunk(&self, chunk: &Chunk, n: usize, fault: Fault) -> LostRange {
         let info = &self.index().chunks()[n];
-        let records = match self.inner.index_is_stored {
+        let records = match self.index_is_stored {
             true => LostRecords::Known(info.header.records.into()),
-            false => loss::in_chunk(&info.header, chunk, &fault, &self.inner.options.limits),
+            false => loss::in_chunk(&info.header, chunk, &fault, &self.options.limits),
         };
         LostRange {
             bytes: info.bytes(),
@@ -248,7 +249,7 @@ impl<S: ReadAt> RecordFile<S> {
 /// What [`RecordFile::verify`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// chunks that are whole
+    /// whole chunks, those without records not counted
     pub chunks: u64,
     /// records in them
     pub records: u64,
@@ -258,9 +259,9 @@ pub struct Verified {
 }
 
 impl Verified {
-    fn add(&mut self, records: u32, payload: usize) {
+    fn add(&mut self, chunk: Records<'_>) {
         self.chunks += 1;
-        self.records += u64::from(records);
-        self.record_bytes += payload as u64 - 4 * u64::from(records);
+        self.records += chunk.len() as u64;
+        self.record_bytes += chunk.payload().len() as u64 - 4 * chunk.len() as u64;
     }
 }

@@ -59,6 +59,7 @@ mod peek;
 mod pool;
 mod random;
 mod range;
+mod repair;
 mod resync;
 mod scan;
 mod slice;

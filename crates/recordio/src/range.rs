@@ -8,12 +8,17 @@ use crate::batch::Batch;
 use crate::chunk::{Chunk, LoadError, Records};
 use crate::damage::{DamageReport, LostRange, Policy};
 use crate::error::ReadError;
+use crate::fault::Fault;
 use crate::file::RecordFile;
 use crate::pool::OrderedPool;
 use crate::source::ReadAt;
 
 /// Read in one go where chunks are smaller.
 const READ_AHEAD: usize = 256 << 10;
+
+/// How often a reader puts its index right. It takes bad luck to need it once; a file made to need it
+/// all the time must not cost a new index for every chunk.
+const MAX_DIVISIONS: usize = 64;
 
 /// Gives the records of a range one by one, chunk by chunk or in batches.
 ///
@@ -28,6 +33,7 @@ pub struct RangeReader<S: ReadAt = File> {
     /// records of the loaded chunk not yet given
     unread: Range<usize>,
     damage: DamageReport,
+    divisions: usize,
 }
 
 impl<S: ReadAt> RangeReader<S> {
@@ -53,6 +59,7 @@ impl<S: ReadAt> RangeReader<S> {
             left: records,
             unread: 0..0,
             damage: DamageReport::default(),
+            divisions: 0,
             file,
         }
     }
@@ -145,12 +152,36 @@ impl<S: ReadAt> RangeReader<S> {
                 return Err(error);
             }
             Err(LoadError::Fault(fault)) => {
+                if self.divide(n, &fault)? {
+                    return Ok(true);
+                }
                 let lost = self.file.lost_chunk(self.loader.chunk(), n, fault);
                 self.lose(lost)?;
                 self.left.start = self.left.end.min(self.file.index().chunks()[n].records().end);
             }
         }
         self.chunks.start += 1;
+        Ok(true)
+    }
+
+    /// Puts the index right if chunk `n` is really several; reading then goes on with the new one.
+    ///
+    /// Only a range to the file's end can: in others it would change which records are meant.
+    fn divide(&mut self, n: usize, fault: &Fault) -> Result<bool, ReadError> {
+        let index = self.file.index();
+        let to_last = self.left.end == index.record_count();
+        if !to_last || self.divisions == MAX_DIVISIONS || self.file.policy() == Policy::Strict {
+            return Ok(false);
+        }
+        let Some(file) = self.file.divided(n, self.loader.chunk(), fault)? else {
+            return Ok(false);
+        };
+        self.divisions += 1;
+        self.chunks.end = file.index().chunks().len();
+        self.gaps.end = file.index().gaps().len();
+        self.left.end = file.len();
+        self.loader.restart(&file)?;
+        self.file = file;
         Ok(true)
     }
 
@@ -205,6 +236,7 @@ enum Loader {
 
 struct Ahead {
     pool: OrderedPool<Job, (Chunk, Result<(), LoadError>)>,
+    threads: NonZeroUsize,
     /// the next chunk to be asked for
     next: Option<usize>,
     current: Chunk,
@@ -228,6 +260,7 @@ impl Loader {
         let pool = OrderedPool::start(threads.get(), "recordio-load", worker);
         Ok(Self::Ahead(Ahead {
             pool: pool.map_err(|e| ReadError::io(file.path(), e))?,
+            threads,
             next: None,
             current: Chunk::default(),
             spare: Vec::new(),
@@ -247,6 +280,14 @@ impl Loader {
             Self::Here(chunk) => file.load_chunk(chunk, chunks.start, READ_AHEAD),
             Self::Ahead(ahead) => ahead.load(chunks),
         }
+    }
+
+    /// Goes on with another index of the same file.
+    fn restart<S: ReadAt>(&mut self, file: &RecordFile<S>) -> Result<(), ReadError> {
+        if let Self::Ahead(ahead) = self {
+            *self = Self::start(file, ahead.threads)?;
+        }
+        Ok(())
     }
 
     /// Forgets what was loaded ahead, so that the same chunk can be asked for again.

@@ -1,10 +1,11 @@
 //! Finds the next chunk behind damage.
 //!
 //! Bytes that look like a header are not enough: a record may itself hold a RecordIO file. A place
-//! counts as a chunk's start in two cases only.
+//! counts as a chunk's start in three cases only.
 //!
 //! 1. The damaged chunk's own size leads there, and what starts there is whole and valid (or the end).
-//! 2. The chain of headers from there on reaches the end of the file exactly, and nothing before
+//! 2. The damaged chunk's own checksum is that of the bytes up to there: then only its header is wrong.
+//! 3. The chain of headers from there on reaches the end of the file exactly, and nothing before
 //!    shows that the place lies inside a record: neither a record's length just in front of it, nor the
 //!    records or Snappy frames of the damaged chunk, counted from its start, span it and end where
 //!    that chain has a joint. (Where they end exactly at the place, it is a chunk's start.)
@@ -108,10 +109,14 @@ impl<'a, S: ReadAt> Resync<'a, S> {
 
     fn search(&mut self, start: u64, layouts: &[Layout], search_end: u64) -> Result<Resume, ReadError> {
         let end = search_end.min(self.source.len());
-        let mut candidates = MagicSearch::new(self.source, start + 1, end);
+        let checksums = self.checksums(start, layouts)?;
+        let mut candidates = MagicSearch::new(self.source, start, end);
         let mut insides = Insides::new(self.source, start)?;
         let mut inside_until = 0;
-        while let Some(candidate) = candidates.next()? {
+        while let Some((candidate, checksum)) = candidates.next()? {
+            if checksum.is_some_and(|checksum| checksums.contains(&checksum)) {
+                return Ok(Resume::At(candidate));
+            }
             if candidate < inside_until {
                 continue;
             }
@@ -131,6 +136,13 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         } else {
             Resume::NotFound
         })
+    }
+
+    /// What the header at `start` says about its payload's checksum, in each layout.
+    fn checksums(&mut self, start: u64, layouts: &[Layout]) -> Result<Vec<u32>, ReadError> {
+        let header = self.headers.bytes::<HEADER_LEN>(start)?;
+        let checksum = |layout: &Layout| Some(RawHeader::split(header.as_ref()?, *layout).checksum);
+        Ok(layouts.iter().filter_map(checksum).collect())
     }
 
     /// Whether the chunks from `from` on lead to the end of the file.
@@ -167,7 +179,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
     }
 }
 
-/// Finds the magic number, wherever it stands.
+/// Finds the magic number wherever it stands behind the start of a damaged chunk.
 struct MagicSearch<'a, S> {
     source: &'a Source<S>,
     window: Buffer,
@@ -175,38 +187,75 @@ struct MagicSearch<'a, S> {
     /// first offset not looked at yet
     next: u64,
     end: u64,
+    payload: Checksum,
 }
 
 impl<'a, S: ReadAt> MagicSearch<'a, S> {
-    fn new(source: &'a Source<S>, from: u64, end: u64) -> Self {
+    fn new(source: &'a Source<S>, damaged: u64, end: u64) -> Self {
         Self {
             source,
             window: Buffer::default(),
-            window_at: from,
-            next: from,
+            window_at: damaged + 1,
+            next: damaged + 1,
             end,
+            payload: Checksum::from(damaged + HEADER_LEN as u64),
         }
     }
 
-    fn next(&mut self) -> Result<Option<u64>, ReadError> {
+    /// The next place, with the checksum of the damaged chunk's payload if it ended there.
+    fn next(&mut self) -> Result<Option<(u64, Option<u32>)>, ReadError> {
         let magic = MAGIC.to_le_bytes();
         loop {
             let skip = (self.next - self.window_at) as usize;
             let unseen = self.window.get(skip..).unwrap_or_default();
             if let Some(found) = unseen.windows(magic.len()).position(|bytes| bytes == magic) {
                 let at = self.next + found as u64;
+                self.payload.take(&self.window, self.window_at, at);
                 self.next = at + 1;
-                return Ok(Some(at));
+                return Ok(Some((at, self.payload.value())));
             }
             // The last three bytes may be the first three of a magic number.
             self.next += (unseen.len() as u64).saturating_sub(3);
             if self.end.saturating_sub(self.next) < magic.len() as u64 {
                 return Ok(None);
             }
+            self.payload.take(&self.window, self.window_at, self.next);
             let len = (self.end - self.next).min(SEARCH_STEP as u64) as usize;
             self.window_at = self.next;
             self.source.read(self.window.resize(len), self.next)?;
         }
+    }
+}
+
+/// The checksum of a payload of unknown length, carried along.
+struct Checksum {
+    hasher: crc32fast::Hasher,
+    start: u64,
+    /// first offset not in the checksum yet
+    next: u64,
+}
+
+impl Checksum {
+    fn from(start: u64) -> Self {
+        Self {
+            hasher: crc32fast::Hasher::new(),
+            start,
+            next: start,
+        }
+    }
+
+    /// Takes in what lies before `end`; `window` begins at `window_at` and no later than what is missing.
+    fn take(&mut self, window: &[u8], window_at: u64, end: u64) {
+        if end > self.next {
+            let missing = (self.next - window_at) as usize..(end - window_at) as usize;
+            self.hasher.update(&window[missing]);
+            self.next = end;
+        }
+    }
+
+    /// An empty payload proves nothing, so it has no checksum.
+    fn value(&self) -> Option<u32> {
+        (self.next > self.start).then(|| self.hasher.clone().finalize())
     }
 }
 

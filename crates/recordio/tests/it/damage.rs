@@ -295,3 +295,46 @@ fn verify_sees_what_skipping_sees() {
     assert_eq!(found.damage.ranges()[0].bytes, chunk.bytes());
     assert_eq!(found.records, 60 - u64::from(chunk.header.records));
 }
+
+#[test]
+fn a_size_that_leads_to_a_later_chunk_by_luck_costs_only_its_own() {
+    // Chunks of 32 bytes each: a bit of the size is worth one chunk, or two, or four.
+    let all: Records = (0..20u8).map(|i| vec![i; 8]).collect();
+    let good = write(&all, options(Compressor::None, 8));
+    for n in 0..16 {
+        for bit in 5..8 {
+            let chunk = index_of(&good).chunks()[n];
+            let bad = flipped(&good, (chunk.offset as usize + 12) * 8 + bit);
+            let (left, lost) = without_chunk(&good, &all, n);
+            let skipped = skip(&bad);
+            assert_eq!(
+                (skipped.records, skipped.lost),
+                (left.clone(), vec![lost]),
+                "chunk {n}, bit {bit}"
+            );
+            let file = open(&bad, SKIP).unwrap();
+            let mut ahead = file.range_parallel(0..file.len(), threads(2)).unwrap();
+            for record in &left {
+                assert_eq!(ahead.next_record().unwrap().unwrap(), record);
+            }
+            assert!(ahead.next_record().unwrap().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_size_and_a_cut_tail_together_cost_two_chunks() {
+    let all = records(40);
+    for compressor in EVERY {
+        let good = write(&all, options(compressor, 700));
+        let chunks = index_of(&good).chunks().to_vec();
+        let cut = flipped(&good[..good.len() - 5], (chunks[1].offset as usize + 14) * 8);
+        let (_, lost) = without_chunk(&good, &all, 1);
+        let last = chunks.last().unwrap().offset;
+        assert_eq!(
+            skip(&cut).lost,
+            [lost, (last, cut.len() as u64, LostRecords::Unknown)],
+            "{compressor}"
+        );
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a test program, helpers and all")]
 
 mod atomicity;
+mod bounded;
 mod damage;
 mod embedded;
 mod indexed;
