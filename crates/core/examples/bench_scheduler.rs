@@ -1,6 +1,6 @@
 //! How many decisions the scheduler makes per second, and how that depends on the length of the queue.
 //!
-//! `cargo run --release -p paddlecloud-core --example bench_scheduler`
+//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard]`
 //!
 //! 10,000 nodes, a queue of 1,000, 10,000 and 100,000 jobs that is kept at its length: a running job ends, a new one is
 //! submitted, the scheduler decides. The cluster is full all the time, so every decision competes with the whole queue.
@@ -19,7 +19,11 @@ const MEASURED: Duration = Duration::from_secs(3);
 
 fn main() {
     println!("{NODES} nodes of 64 cores and 256Gi, a quarter of them with 8 GPUs; one thread");
+    let wanted = std::env::args().nth(1).unwrap_or_default();
     for workload in [Workload::Uniform, Workload::Mixed, Workload::Hard] {
+        if !workload.describe().starts_with(&wanted) {
+            continue;
+        }
         println!("\n{}", workload.describe());
         println!("  queued   decisions/s   µs/decision   worst ms   submits/s   explain ms (last)");
         for queued in QUEUES {
@@ -65,7 +69,8 @@ impl Workload {
             roles: self.roles(random),
             max_runtime: match self {
                 Workload::Uniform => None,
-                _ => [None, Some(1), Some(8), Some(48)][random.below(4) as usize].map(SignedDuration::from_hours),
+                _ => [None, Some(1), Some(8), Some(48)][random.below(4) as usize]
+                    .map(SignedDuration::from_hours),
             },
         }
     }
@@ -78,10 +83,19 @@ impl Workload {
             Workload::Hard if random.below(100) == 0 => vec![(500, worker(64, 128, 0))],
             Workload::Hard => {
                 let cores = 1 + random.below(32);
-                vec![servers, (1 + random.below(32) as u32, worker(cores, 1 + random.below(64), 0))]
+                vec![
+                    servers,
+                    (
+                        1 + random.below(32) as u32,
+                        worker(cores, 1 + random.below(64), 0),
+                    ),
+                ]
             }
             Workload::Mixed if shape < 6 => vec![(1 + shape as u32, worker(4, 16, 1 + shape as u32 % 4))],
-            Workload::Mixed => vec![servers, (1 << (shape % 6), worker(1 << (shape / 6), 2 << (shape / 6), 0))],
+            Workload::Mixed => vec![
+                servers,
+                (1 << (shape % 6), worker(1 << (shape / 6), 2 << (shape / 6), 0)),
+            ],
         }
     }
 }
@@ -95,7 +109,9 @@ fn worker(cores: u64, gib: u64, gpu: u32) -> Resources {
 }
 
 fn user_name(number: u64) -> UserName {
-    format!("user{number}").parse().expect("a plain word is a user name")
+    format!("user{number}")
+        .parse()
+        .expect("a plain word is a user name")
 }
 
 struct Bench {
@@ -126,7 +142,13 @@ impl Bench {
         if !matches!(workload, Workload::Uniform) {
             for user in (0..200).step_by(2) {
                 let cpu = Some(Cpu::cores(8_000));
-                scheduler.set_quota(user_name(user), Quota { cpu, ..Quota::default() });
+                scheduler.set_quota(
+                    user_name(user),
+                    Quota {
+                        cpu,
+                        ..Quota::default()
+                    },
+                );
             }
         }
         Bench {
@@ -161,7 +183,11 @@ impl Bench {
         let last = JobId::new(self.submitted, 0);
         let asked = Instant::now();
         let why = self.scheduler.explain(&last, self.now());
-        let explained = if why.is_some() { asked.elapsed() } else { Duration::ZERO };
+        let explained = if why.is_some() {
+            asked.elapsed()
+        } else {
+            Duration::ZERO
+        };
         println!(
             "{:8}  {:12.0}  {:12.1}  {:9.2}  {:10.0}  {:8.2}",
             self.queued,
@@ -197,7 +223,8 @@ impl Bench {
     fn decide(&mut self) -> usize {
         let admitted = self.scheduler.decide(self.now());
         let count = admitted.len();
-        self.running.extend(admitted.into_iter().map(|admission| admission.id));
+        self.running
+            .extend(admitted.into_iter().map(|admission| admission.id));
         count
     }
 

@@ -46,7 +46,10 @@ impl Account {
         }
         let waits = |asked: Tally| !self.quota.allows(self.used, asked) && self.could_ever(asked);
         let lines = self.lines.values();
-        lines.filter(|(_, asked)| waits(*asked)).map(|(key, _)| *key).min()
+        lines
+            .filter(|(_, asked)| waits(*asked))
+            .map(|(key, _)| *key)
+            .min()
     }
 }
 

@@ -155,8 +155,8 @@ impl<'a> Trial<'a> {
         let shape = Shape::of(changed);
         let asked = Tally::of(&shape);
         let has_place = || match (self.ahead, self.kept) {
-            (Some(ahead), Some(kept)) => {
-                self.scheduler.leaves_quota(ahead, self.waiting.user, asked)
+            (Some((_, ahead)), Some(kept)) => {
+                self.scheduler.leaves_quota(ahead, Some(self.waiting.user), asked)
                     && self.fits_behind(&kept, changed, &shape)
             }
             _ => place(self.scheduler.cluster.free(), &shape).is_some(),

@@ -43,16 +43,13 @@ impl Scheduler {
             let ahead = self.queue.first_stuck().filter(|(stuck, _)| *stuck < key);
             let outcome = match ahead {
                 None => self.try_first(group),
-                Some(ahead) => self.try_behind(ahead, key, group, now),
+                Some(ahead) => self.try_behind(ahead, group, now),
             };
             match outcome {
                 Outcome::Start(shares) => admitted.push(self.admit(key, ahead.is_none(), &shares, now)),
                 Outcome::Stuck => self.queue.set_standing(group, Standing::Stuck),
                 Outcome::Blocked => self.queue.set_standing(group, Standing::Blocked),
-                Outcome::QuotaKept => {
-                    let user = self.queue.get(key).user;
-                    self.queue.put_aside(group, user);
-                }
+                Outcome::QuotaKept => self.queue.put_aside(group),
             }
             if self.alone.is_some() {
                 break;
@@ -101,19 +98,19 @@ impl Scheduler {
         shares.map_or(Outcome::Stuck, Outcome::Start)
     }
 
-    fn try_behind(&mut self, ahead: (Key, GroupId), key: Key, group: GroupId, now: Timestamp) -> Outcome {
-        let group = self.queue.group(group);
+    fn try_behind(&mut self, ahead: (Key, GroupId), id: GroupId, now: Timestamp) -> Outcome {
+        let group = self.queue.group(id);
         if group.fit != Fit::Beside || !may_fit(self.cluster.free(), &group.shape) {
             return Outcome::Stuck;
         }
-        if !self.leaves_quota(ahead, self.queue.get(key).user, group.asked) {
+        if !self.leaves_quota(ahead.1, group.first_user(), group.asked) {
             return Outcome::QuotaKept;
         }
         let kept = match self.reservation {
             Some(kept) => kept,
             None => self.reserve(ahead, now),
         };
-        let group = self.queue.group(self.queue.get(key).group);
+        let group = self.queue.group(id);
         if is_over_before(&kept, group, now) {
             return place(self.cluster.free(), &group.shape).map_or(Outcome::Stuck, Outcome::Start);
         }
@@ -124,13 +121,13 @@ impl Scheduler {
     }
 
     /// A job of the same user must not take the quota that the job ahead will need.
-    pub(super) fn leaves_quota(&self, ahead: (Key, GroupId), user: UserId, asked: Tally) -> bool {
-        if self.queue.get(ahead.0).user != user {
+    pub(super) fn leaves_quota(&self, ahead: GroupId, user: Option<UserId>, asked: Tally) -> bool {
+        let ahead = self.queue.group(ahead);
+        let Some(user) = user.filter(|user| ahead.first_user() == Some(*user)) else {
             return true;
-        }
+        };
         let account = self.accounts.get(user);
-        let kept = self.queue.group(ahead.1).asked;
-        account.quota.allows(account.used.plus(kept), asked)
+        account.quota.allows(account.used.plus(ahead.asked), asked)
     }
 
     fn reserve(&mut self, ahead: (Key, GroupId), now: Timestamp) -> Reservation {

@@ -206,7 +206,6 @@ impl Scheduler {
         }
         self.grown = true;
     }
-
 }
 
 /// How a shape relates to all nodes together.

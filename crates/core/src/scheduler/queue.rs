@@ -27,7 +27,7 @@ pub(super) struct Key {
 
 /// Stands for a group as long as it has jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct GroupId(u64);
+pub(super) struct GroupId(usize);
 
 /// How a shape relates to all nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(super) struct Group {
     standing: Standing,
     lines: HashMap<UserId, Line>,
     /// The first job of every line that may start as far as quotas go.
-    firsts: BTreeSet<Key>,
+    firsts: BTreeMap<Key, UserId>,
     /// Under which job the group is listed.
     listed: Option<Key>,
 }
@@ -84,6 +84,9 @@ struct Line {
 
 type Kind = (Arc<Shape>, Option<SignedDuration>);
 
+/// Why looking up a group cannot fail.
+const ALIVE: &str = "a group lives as long as jobs name it";
+
 /// Groups by the first job of each.
 type List = BTreeSet<(Key, GroupId)>;
 
@@ -92,7 +95,9 @@ type List = BTreeSet<(Key, GroupId)>;
 pub(super) struct Queue {
     waiting: BTreeMap<Key, Waiting>,
     keys: HashMap<JobId, Key>,
-    groups: HashMap<GroupId, Group>,
+    groups: Vec<Option<Group>>,
+    /// Places in `groups` that can be used again.
+    vacant: Vec<GroupId>,
     kinds: HashMap<Kind, GroupId>,
     ready: List,
     blocked: List,
@@ -113,7 +118,7 @@ impl Queue {
     }
 
     pub fn group(&self, id: GroupId) -> &Group {
-        &self.groups[&id]
+        self.groups[id.0].as_ref().expect(ALIVE)
     }
 
     /// The jobs before this one, in order.
@@ -159,7 +164,6 @@ impl Queue {
         if let Some(id) = self.kinds.get(&kind) {
             return *id;
         }
-        let id = GroupId(self.serial);
         let group = Group {
             shape: kind.0.clone(),
             asked: Tally::of(&kind.0),
@@ -167,10 +171,14 @@ impl Queue {
             fit: fit(&kind.0),
             standing: Standing::Ready,
             lines: HashMap::new(),
-            firsts: BTreeSet::new(),
+            firsts: BTreeMap::new(),
             listed: None,
         };
-        self.groups.insert(id, group);
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.groups.push(None);
+            GroupId(self.groups.len() - 1)
+        });
+        self.groups[id.0] = Some(group);
         self.kinds.insert(kind, id);
         id
     }
@@ -180,9 +188,7 @@ impl Queue {
     }
 
     fn group_mut(&mut self, id: GroupId) -> &mut Group {
-        self.groups
-            .get_mut(&id)
-            .expect("a group lives as long as jobs name it")
+        self.groups[id.0].as_mut().expect(ALIVE)
     }
 
     /// Takes a job out.
@@ -202,8 +208,9 @@ impl Queue {
             group.lines.remove(&user);
         }
         if group.lines.is_empty() {
-            let group = self.groups.remove(&id).expect("the group was just there");
+            let group = self.groups[id.0].take().expect(ALIVE);
             self.kinds.remove(&(group.shape, group.max_runtime));
+            self.vacant.push(id);
         }
     }
 
@@ -262,8 +269,8 @@ impl Queue {
         }
         let group = self.group_mut(id);
         offered.map(|old| group.firsts.remove(&old));
-        group.firsts.extend(key);
-        let first = group.firsts.first().copied().filter(|_| group.fit != Fit::Never);
+        group.firsts.extend(key.map(|key| (key, user)));
+        let first = group.first();
         // A new first job gets a try of its own, unless there is no room for any of them. What happens to a group
         // while nobody stands for it goes unseen.
         let standing = match group.standing {
@@ -309,8 +316,11 @@ impl Queue {
         }
     }
 
-    /// Passes over one user's line of a group until [`Queue::end_round`].
-    pub fn put_aside(&mut self, id: GroupId, user: UserId) {
+    /// Passes over the line whose job stands for the group until [`Queue::end_round`].
+    pub fn put_aside(&mut self, id: GroupId) {
+        let Some(user) = self.group(id).first_user() else {
+            return;
+        };
         self.line_mut(id, user).aside = true;
         self.aside.push((id, user));
         self.offer(id, user, None);
@@ -319,14 +329,7 @@ impl Queue {
     /// Takes back who was put aside: they wait for the same thing as blocked jobs.
     pub fn end_round(&mut self, accounts: &Accounts) {
         for (id, user) in std::mem::take(&mut self.aside) {
-            let Some(line) = self
-                .groups
-                .get_mut(&id)
-                .and_then(|group| group.lines.get_mut(&user))
-            else {
-                continue;
-            };
-            line.aside = false;
+            self.line_mut(id, user).aside = false;
             self.offer_first(id, user, accounts);
             if self.group(id).standing == Standing::Ready {
                 self.set_standing(id, Standing::Blocked);
@@ -355,13 +358,25 @@ impl Queue {
 
     /// Everything may try again, on other nodes.
     pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
-        let ids: Vec<GroupId> = self.groups.keys().copied().collect();
-        for id in ids {
+        for id in self.kinds.values().copied().collect::<Vec<_>>() {
             self.relist(id, None, Standing::Ready);
             let group = self.group_mut(id);
             group.fit = fit(&group.shape);
-            let first = group.firsts.first().copied().filter(|_| group.fit != Fit::Never);
+            let first = group.first();
             self.relist(id, first, Standing::Ready);
         }
+    }
+}
+
+impl Group {
+    /// The job that stands for the group, unless it cannot run at all.
+    fn first(&self) -> Option<Key> {
+        let first = self.firsts.first_key_value().map(|(key, _)| *key);
+        first.filter(|_| self.fit != Fit::Never)
+    }
+
+    /// Whose job stands for the group.
+    pub fn first_user(&self) -> Option<UserId> {
+        self.firsts.first_key_value().map(|(_, user)| *user)
     }
 }

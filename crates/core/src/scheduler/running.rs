@@ -78,10 +78,12 @@ impl Running {
 
     /// Those with an end, the next to end first.
     pub fn known(&self) -> impl DoubleEndedIterator<Item = (Timestamp, &Run)> {
-        self.runs.range(..FIRST_UNKNOWN).filter_map(|((end, _), run)| match end {
-            End::By(end) => Some((*end, run)),
-            End::Unknown { .. } => None,
-        })
+        self.runs
+            .range(..FIRST_UNKNOWN)
+            .filter_map(|((end, _), run)| match end {
+                End::By(end) => Some((*end, run)),
+                End::Unknown { .. } => None,
+            })
     }
 
     /// Those without an end, the oldest first.

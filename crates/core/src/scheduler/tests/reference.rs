@@ -29,6 +29,17 @@ pub struct Reference {
     pub running: Vec<Run>,
     pub quotas: HashMap<UserName, Quota>,
     pub oversubscribe_alone: bool,
+    /// What the last round promised to the first job that did not fit.
+    pub promise: Option<Promise>,
+}
+
+/// A start that nobody may delay.
+#[derive(Debug, Clone)]
+pub struct Promise {
+    pub request: Request,
+    pub start: Option<Timestamp>,
+    /// Who has to be gone by then.
+    pub gone: Vec<JobId>,
 }
 
 /// What is kept for the first job that does not fit.
@@ -40,7 +51,7 @@ struct Kept {
 }
 
 /// What one worker of each role takes.
-fn needs(request: &Request) -> Vec<Free> {
+pub fn needs(request: &Request) -> Vec<Free> {
     let need = |(count, each): &(u32, crate::spec::Resources)| {
         let need = [each.cpu.as_millis(), each.memory.as_u64(), u64::from(each.gpu)];
         std::iter::repeat_n(need, *count as usize)
@@ -77,6 +88,7 @@ impl Reference {
             running: Vec::new(),
             quotas: HashMap::new(),
             oversubscribe_alone,
+            promise: None,
         }
     }
 
@@ -148,6 +160,7 @@ impl Reference {
     pub fn decide(&mut self, now: Timestamp) -> Vec<(JobId, Vec<usize>)> {
         let mut admitted = Vec::new();
         let mut kept: Option<Kept> = None;
+        self.promise = None;
         self.waiting
             .sort_by_key(|request| (Reverse(request.priority), request.order));
         for request in self.waiting.clone() {
@@ -220,19 +233,35 @@ impl Reference {
         Some(nodes)
     }
 
-    fn keep(&self, request: Request, now: Timestamp) -> Kept {
+    fn keep(&mut self, request: Request, now: Timestamp) -> Kept {
         let (start, left) = self.start_of(&request, now).unwrap();
-        let mut free = self.free_beside(left);
+        let mut free = self.free_beside(left.iter().copied());
+        let is_gone = |run: &&Run| !left.iter().any(|left| left.request.id == run.request.id);
+        let gone = self
+            .running
+            .iter()
+            .filter(is_gone)
+            .map(|run| run.request.id.clone());
+        let gone = gone.collect();
+        self.promise = Some(Promise {
+            request: request.clone(),
+            start,
+            gone,
+        });
         let beside = (!self.runs_alone(&request)).then(|| {
             let nodes = self.place(&free, &request).unwrap();
             take(&mut free, &request, &nodes);
             free
         });
-        Kept { request, start, beside }
+        Kept {
+            request,
+            start,
+            beside,
+        }
     }
 
     /// When a job that does not fit now could start, and who still runs then.
-    pub fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, Vec<&Run>)> {
+    fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, Vec<&Run>)> {
         let (mut known, mut unknown): (Vec<&Run>, Vec<&Run>) = self
             .running
             .iter()
