@@ -27,14 +27,18 @@ const RECORD_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error(transparent)]
+    #[error("{0}")]
     Refused(#[from] Refused),
-    #[error(transparent)]
+    #[error("{0}")]
     File(#[from] FileError),
     #[error("this attempt has ended already")]
     Ended,
     #[error("this attempt has a supervisor already")]
     Taken,
+    #[error("this attempt was lost; another one needs a folder of its own")]
+    Lost,
+    #[error("`{marker}` cannot mark an attempt: letters, digits, `-`, `_` and `.` can")]
+    Marker { marker: String },
 }
 
 /// Starts the supervisor of the attempt in `dir` and returns as soon as it can be connected to.
@@ -70,10 +74,6 @@ pub fn is_alive(dir: &Path) -> bool {
 }
 
 fn start(dir: &Path) -> Result<(), String> {
-    let words = |error: &dyn std::error::Error| match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    };
     let (mut answer, mut report) = pipe_with(PipeFlags::CLOEXEC)
         .map(|(read, write)| (File::from(read), File::from(write)))
         .map_err(|error| format!("cannot make a pipe: {error}"))?;
@@ -89,7 +89,11 @@ fn start(dir: &Path) -> Result<(), String> {
                     place.supervise();
                 }
                 Err(error) => {
-                    let _ = report.write_all(words(&error).as_bytes());
+                    let message = match &error {
+                        StartError::File(error) => words(error),
+                        error => error.to_string(),
+                    };
+                    let _ = report.write_all(message.as_bytes());
                 }
             }
             std::process::exit(0)
@@ -106,11 +110,18 @@ fn start(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// An error with its cause; [`Refused`] tells its own.
+fn words(error: &FileError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
 /// A supervisor that can be reached, before its worker exists.
 struct Place {
     dir: PathBuf,
     plan: WorkerPlan,
     clients: Clients,
+    log: LogWriter,
     /// Locked while this supervisor lives.
     pid_file: File,
 }
@@ -124,8 +135,10 @@ impl Place {
         if Exit::load(&dir)?.is_some() {
             return Err(StartError::Ended);
         }
+        check_marker(&plan.marker)?;
         detach(&dir).refused(|| "detach from the server".into())?;
         let pid_file = lock_pid_file(&dir)?;
+        let log = create_log(&dir, &plan)?;
         let listener = listen(&dir).refused(|| format!("listen on `{}`", files::SOCKET))?;
         let clients = Clients::new(listener).refused(|| "prepare the socket".into())?;
         let text = tree::describe_self().refused(|| "read own start time".into())?;
@@ -134,56 +147,66 @@ impl Place {
             dir,
             plan,
             clients,
+            log,
             pid_file,
         })
     }
 
-    fn supervise(mut self) {
+    fn supervise(self) {
+        let Self {
+            dir,
+            plan,
+            mut clients,
+            log,
+            pid_file,
+        } = self;
         init::set_name(OsStr::new("paddle-supervise"));
         if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             eprintln!("cannot become the reaper of the worker's processes: {error}");
         }
-        let exit = self.run_worker();
-        self.record(&exit);
-        self.clients.broadcast(&Report::Exited(exit));
-        for file in [files::SOCKET, files::PID] {
-            let _ = fs::remove_file(self.dir.join(file));
-        }
-        drop(self.pid_file);
-    }
-
-    fn run_worker(&mut self) -> Exit {
-        let log = self.wait_for_disk("make the log", |place| {
-            let dir = place.dir.join(files::LOG);
-            // Left over from a supervisor that was killed before its worker began.
-            let _ = fs::remove_dir(&dir);
-            LogWriter::create(&dir, place.plan.log)
-        });
-        let keep = self.plan.log.keep_bytes;
-        let plain = self.plan.plain_log.clone().map(|path| PlainCopy::new(path, keep));
+        let plain = plan
+            .plain_log
+            .clone()
+            .map(|path| PlainCopy::new(path, plan.log.keep_bytes));
         // SAFETY: this program never starts a thread.
-        unsafe { supervise(&self.plan, &self.dir, &mut self.clients, Output { log, plain }) }
+        let exit = unsafe { supervise(&plan, &dir, &mut clients, Output { log, plain }) };
+        record(&exit, &dir);
+        clients.broadcast(&Report::Exited(exit));
+        for file in [files::SOCKET, files::PID] {
+            let _ = fs::remove_file(dir.join(file));
+        }
+        drop((clients, pid_file));
     }
+}
 
-    /// An end that is not durable has not happened for anybody: a full disk is waited for.
-    fn record(&self, exit: &Exit) {
-        self.wait_for_disk("record the end", |place| {
-            exit.store(&place.dir).map_err(io::Error::other)
+/// An end that is not durable has not happened for anybody: a full disk is waited for.
+fn record(exit: &Exit, dir: &Path) {
+    let mut complained = false;
+    while let Err(error) = exit.store(dir) {
+        if !complained {
+            eprintln!("trying again until it works: {}", words(&error));
+        }
+        complained = true;
+        std::thread::sleep(RECORD_PAUSE);
+    }
+}
+
+fn create_log(dir: &Path, plan: &WorkerPlan) -> Result<LogWriter, StartError> {
+    match LogWriter::create(&dir.join(files::LOG), plan.log) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(StartError::Lost),
+        result => Ok(result.refused(|| "make the log".into())?),
+    }
+}
+
+/// It names control groups, so it must not lead anywhere.
+fn check_marker(marker: &str) -> Result<(), StartError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if marker.is_empty() || marker.starts_with('.') || !marker.bytes().all(is_plain) {
+        return Err(StartError::Marker {
+            marker: marker.into(),
         });
     }
-
-    fn wait_for_disk<T>(&self, what: &str, attempt: impl Fn(&Self) -> io::Result<T>) -> T {
-        let mut complained = false;
-        loop {
-            match attempt(self) {
-                Ok(value) => return value,
-                Err(error) if !complained => eprintln!("cannot {what}, trying again: {error}"),
-                Err(_) => {}
-            }
-            complained = true;
-            std::thread::sleep(RECORD_PAUSE);
-        }
-    }
+    Ok(())
 }
 
 /// A session of its own, no terminal, no folder kept busy; troubles go to a file.

@@ -5,6 +5,17 @@ use std::net::Ipv4Addr;
 
 const LOCALHOST: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
+const HOST_NAME_MAX: usize = 64;
+
+/// What the kernel takes as a host name: a worker's name may be longer, its host name is cut.
+pub fn host_name(worker: &str) -> &str {
+    let mut end = worker.len().min(HOST_NAME_MAX);
+    while !worker.is_char_boundary(end) {
+        end -= 1;
+    }
+    worker[..end].trim_end_matches(['-', '.'])
+}
+
 /// Localhost, then the workers, then the machine's own entries except where they name a worker:
 /// the C library would otherwise give both addresses.
 pub fn render(machine: &str, workers: &[(String, Ipv4Addr)]) -> String {
@@ -34,6 +45,17 @@ fn is_taken(name: &str, workers: &[(String, Ipv4Addr)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_name_is_cut_where_the_kernel_would_refuse_it() {
+        assert_eq!(host_name("job-trainer-3s4nz"), "job-trainer-3s4nz");
+        assert_eq!(host_name(&"j".repeat(99)), "j".repeat(64));
+        assert_eq!(
+            host_name(&format!("{}-trainer-0", "j".repeat(63))),
+            "j".repeat(63),
+            "no dash at the end"
+        );
+    }
 
     #[test]
     fn workers_win_over_the_machines_own_entries() {

@@ -101,7 +101,8 @@ fn prepare(plan: &WorkerPlan, dir: &Path, ids: Ids, orders: &OwnedFd) -> Result<
     tie_to_supervisor(namespaces, orders).refused(|| "tie the worker to its supervisor".into())?;
     if let Some(namespaces) = namespaces {
         view::enter(&view_of(plan, namespaces), dir)?;
-        rustix::system::sethostname(plan.worker.as_bytes()).refused(|| "set the host name".into())?;
+        let name = hosts::host_name(&plan.worker);
+        rustix::system::sethostname(name.as_bytes()).refused(|| "set the host name".into())?;
     }
     watch_children().refused(|| "watch for ended processes".into())
 }
@@ -109,8 +110,10 @@ fn prepare(plan: &WorkerPlan, dir: &Path, ids: Ids, orders: &OwnedFd) -> Result<
 pub fn view_of(plan: &WorkerPlan, namespaces: Namespaces) -> View<'_> {
     let machine = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let mut workers = plan.hosts.clone();
-    if !workers.iter().any(|(name, _)| *name == plan.worker) {
-        workers.insert(0, (plan.worker.clone(), plan.address));
+    for name in [hosts::host_name(&plan.worker), &plan.worker] {
+        if !workers.iter().any(|(known, _)| known == name) {
+            workers.push((name.to_owned(), plan.address));
+        }
     }
     let mut files = vec![(PathBuf::from("/etc/hosts"), hosts::render(&machine, &workers))];
     files.extend(
@@ -214,8 +217,14 @@ impl Init {
         if self.main.is_none() {
             leave();
         }
-        self.signal_all(Signal::TERM);
-        self.signal_all(Signal::CONT);
+        if self.owns_pids {
+            signal_namespace(Signal::TERM);
+            signal_namespace(Signal::CONT);
+        } else {
+            let tree = tree::freeze(rustix::process::getpid());
+            tree::signal(&tree, Signal::TERM);
+            tree::signal(&tree, Signal::CONT);
+        }
     }
 
     fn kill(&mut self) {
@@ -225,16 +234,7 @@ impl Init {
         if !self.owns_pids {
             self.end();
         }
-        self.signal_all(Signal::KILL);
-    }
-
-    fn signal_all(&self, signal: Signal) {
-        if self.owns_pids {
-            // SAFETY: signals every process of this namespace but the first, which is this one.
-            unsafe { libc::kill(-1, signal.as_raw()) };
-        } else {
-            tree::signal(&tree::descendants(rustix::process::getpid()), signal);
-        }
+        signal_namespace(Signal::KILL);
     }
 
     fn reap(&mut self) {
@@ -273,6 +273,13 @@ impl Init {
     fn say(&mut self, note: &Note) {
         say(&mut self.notes, note);
     }
+}
+
+/// Every process of this namespace but the first, which is the caller; also one whose fork is just
+/// under way.
+fn signal_namespace(signal: Signal) {
+    // SAFETY: sends a signal and touches no memory.
+    unsafe { libc::kill(-1, signal.as_raw()) };
 }
 
 /// Failing means that the supervisor is gone, which the orders' pipe tells too.

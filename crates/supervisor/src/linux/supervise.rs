@@ -12,12 +12,13 @@ use super::init::{Note, Order};
 use super::worker::{Worker, read_pipe};
 use super::{Refused, listeners, tree};
 use crate::log::{LogWriter, PlainCopy, Stream};
-use crate::protocol::{Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
+use crate::protocol::{Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
 
 const READ_BYTES: usize = 256 << 10;
 const READY_FIRST: Duration = Duration::from_millis(1);
 const READY_SLOWEST: Duration = Duration::from_millis(50);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
+const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
 /// The kernel announces that it is out of memory a moment before it counts the kill.
 const OOM_RECHECK: Duration = Duration::from_millis(5);
 /// After SIGKILL to everybody; then init itself is killed from outside.
@@ -37,6 +38,7 @@ pub unsafe fn supervise(plan: &WorkerPlan, dir: &Path, clients: &mut Clients, ou
         started: None,
         ready: false,
         timers: Timers::default(),
+        dropped_reported: 0,
         end: End::default(),
     };
     // SAFETY: the caller vouches for the single thread.
@@ -71,6 +73,7 @@ struct Supervisor<'a> {
     started: Option<(UnixNanos, Instant)>,
     ready: bool,
     timers: Timers,
+    dropped_reported: u64,
     end: End,
 }
 
@@ -81,6 +84,7 @@ struct Timers {
     ready: Option<(Instant, Duration)>,
     memory: Option<Instant>,
     oom: Option<Instant>,
+    dropped: Option<Instant>,
 }
 
 impl Timers {
@@ -99,6 +103,8 @@ struct End {
     program: Option<Ending>,
     failure: Option<(Option<i32>, String)>,
     oom: bool,
+    /// We were told to stop it.
+    stopped: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -232,12 +238,20 @@ impl Supervisor<'_> {
         }
         let dropped = self.output.log.dropped();
         self.output.append(stream, &buffer[..len]);
-        if self.output.log.dropped() != dropped {
-            self.clients.broadcast(&Report::Dropped {
-                bytes: self.output.log.dropped(),
-            });
+        if self.output.log.dropped() != dropped && self.timers.dropped.is_none() {
+            self.timers.dropped = Some(Instant::now());
         }
         true
+    }
+
+    /// Told at once, then at most this often: a flood onto a full disk is no flood of reports.
+    fn report_dropped(&mut self, now: Instant) {
+        let bytes = self.output.log.dropped();
+        self.timers.dropped = (bytes != self.dropped_reported).then(|| now + DROPPED_INTERVAL);
+        if bytes != self.dropped_reported {
+            self.dropped_reported = bytes;
+            self.clients.broadcast(&Report::Dropped { bytes });
+        }
     }
 
     fn state(&self, worker: &Worker) -> State {
@@ -283,6 +297,7 @@ impl Supervisor<'_> {
         };
         if is_first {
             self.phase = Phase::Stopping;
+            self.end.stopped = true;
             worker.order(Order::Terminate);
         }
     }
@@ -323,6 +338,9 @@ impl Supervisor<'_> {
         }
         if due(self.timers.ready.map(|(at, _)| at)) {
             self.check_ready(worker, now);
+        }
+        if due(self.timers.dropped) {
+            self.report_dropped(now);
         }
         if due(self.timers.force) {
             self.timers.force = None;
@@ -374,10 +392,7 @@ impl Supervisor<'_> {
                 .append(Stream::Launcher, format!("paddlecloud: {message}\n").as_bytes());
         }
         self.groups.remove();
-        let failed = ending != Ending::Code(0) && self.started.is_some();
-        let clash = failed
-            .then(|| listeners::find_clash(self.plan.address, &self.plan.ready_ports))
-            .flatten();
+        let clash = self.clash(ending);
         let dropped_bytes = self.output.log.dropped();
         let final_log_offset = self.output.log.close();
         self.clients.ended(final_log_offset);
@@ -392,6 +407,15 @@ impl Supervisor<'_> {
             clash,
             message,
         }
+    }
+
+    /// Only a program that failed by itself can have failed for its ports.
+    fn clash(&self, ending: Ending) -> Option<Clash> {
+        let is_own_failure = ending != Ending::Code(0) && self.started.is_some();
+        if !is_own_failure || self.end.stopped || self.end.oom {
+            return None;
+        }
+        listeners::find_clash(self.plan.address, &self.plan.ready_ports)
     }
 
     fn ending(&self) -> Ending {
@@ -417,7 +441,7 @@ impl Supervisor<'_> {
             ));
         }
         match (ending, self.end.program) {
-            (Ending::NeverStarted, _) => Some("stopped before it was started".into()),
+            (Ending::NeverStarted, _) if self.end.stopped => Some("stopped before it was started".into()),
             (_, None) => Some("the worker's first process was killed from outside".into()),
             _ => None,
         }

@@ -3,10 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
 use crate::protocol::MARKER_VARIABLE;
+
+/// A second in all.
+const FREEZE_ROUNDS: usize = 1000;
+const FREEZE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Every process below `root`, `root` itself left out.
 pub fn descendants(root: Pid) -> Vec<Pid> {
@@ -119,28 +124,40 @@ pub fn signal(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// Ends every descendant of this process, which must be their reaper, and waits until all are gone.
+/// Stops everybody below `root` and returns them all, so that what follows reaches a tree that
+/// cannot change meanwhile.
 ///
-/// All are stopped before any is killed: a tree that forks as fast as it dies cannot get away. A
-/// fork does not complete once a signal waits for the forking process, so a round that finds
-/// nobody new has found everybody.
-pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
-    let mut stopped = HashSet::new();
-    loop {
-        let found = descendants(rustix::process::getpid());
-        let new: Vec<_> = found.into_iter().filter(|pid| stopped.insert(*pid)).collect();
-        if new.is_empty() {
-            break;
+/// A fork that had begun completes, so it is not enough to find nobody new: all must be seen to
+/// stand still. One that hangs in the kernel does not; it cannot fork there either.
+pub fn freeze(root: Pid) -> Vec<Pid> {
+    for _ in 0..FREEZE_ROUNDS {
+        let found = descendants(root);
+        let running: Vec<_> = found.iter().copied().filter(|pid| !stands_still(*pid)).collect();
+        if running.is_empty() {
+            return found;
         }
-        signal(&new, Signal::STOP);
+        signal(&running, Signal::STOP);
+        std::thread::sleep(FREEZE_PAUSE);
     }
-    signal(&stopped.into_iter().collect::<Vec<_>>(), Signal::KILL);
+    descendants(root)
+}
+
+fn stands_still(pid: Pid) -> bool {
+    stat_field(pid, 3).is_none_or(|state| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
+}
+
+/// Ends every descendant of this process, which must be their reaper, and waits until all are gone.
+pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
     loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => on_end(pid, status),
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
+        signal(&freeze(rustix::process::getpid()), Signal::KILL);
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => on_end(pid, status),
+                Ok(None) | Err(rustix::io::Errno::INTR) => break,
+                Err(_) => return,
+            }
         }
+        std::thread::sleep(FREEZE_PAUSE);
     }
 }
 

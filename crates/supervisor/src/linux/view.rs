@@ -113,8 +113,10 @@ impl Skeleton {
         let mut grafts = Vec::new();
         for folder in &folders {
             for entry in entries_of(folder).refused(|| format!("list `{}`", folder.display()))? {
-                let is_ours = folders.contains(&entry) || missing.contains(entry.as_path());
-                if !is_ours && !(view.own_proc && entry == Path::new("/proc")) {
+                let is_replaced = folders.contains(&entry)
+                    || missing.contains(entry.as_path())
+                    || (view.own_proc && entry == Path::new("/proc"));
+                if !is_replaced {
                     grafts.extend(graft(&entry).map(|graft| (entry, graft)));
                 }
             }

@@ -42,6 +42,21 @@ fn host_name_resolves_to_the_workers_address() {
 }
 
 #[test]
+fn a_name_too_long_for_a_host_still_resolves() {
+    for mode in private_modes() {
+        let program = "/usr/bin/python3 -c 'import socket as s; print(s.gethostbyname(s.gethostname()))'";
+        let attempt = Attempt::new(&mode, program)
+            .with(|plan| plan.worker = format!("{}-trainer-3s4nz", "j".repeat(63)));
+        attempt.run();
+        assert_eq!(
+            attempt.text(),
+            format!("{}\n", attempt.plan.address),
+            "{attempt:?}"
+        );
+    }
+}
+
+#[test]
 fn storage_and_private_files_are_where_the_plan_says() {
     for mode in private_modes() {
         let storage = storage(&mode);

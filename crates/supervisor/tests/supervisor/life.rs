@@ -273,6 +273,31 @@ fn an_attempt_has_one_supervisor_and_is_run_once() {
 }
 
 #[test]
+fn a_lost_attempt_is_not_continued() {
+    let attempt = Attempt::new(&modes()[0], "echo up; exec sleep 1000");
+    attempt.start();
+    attempt.connect().0.until_logged(&attempt, "up\n");
+    let tree = handles(&[attempt.processes(), vec![attempt.supervisor()]].concat());
+    kill_process(attempt.supervisor(), Signal::KILL).unwrap();
+    tree.iter().for_each(wait_gone);
+    let message = "error: this attempt was lost; another one needs a folder of its own\n";
+    assert_eq!(attempt.try_start(), Err(message.into()));
+    assert_eq!(attempt.text(), "up\n");
+}
+
+#[test]
+fn a_marker_that_leads_elsewhere_is_refused() {
+    let mut attempt = Attempt::new(&modes()[0], "true");
+    let good = std::mem::replace(&mut attempt.plan.marker, "../escape".into());
+    let refusal = attempt.try_start();
+    attempt.plan.marker = good;
+    assert_eq!(
+        refusal,
+        Err("error: `../escape` cannot mark an attempt: letters, digits, `-`, `_` and `.` can\n".into())
+    );
+}
+
+#[test]
 fn a_folder_without_a_plan_is_refused() {
     let attempt = Attempt::new(&modes()[0], "true");
     std::fs::create_dir(attempt.dir().join(files::PLAN)).unwrap();
