@@ -14,6 +14,7 @@ pub mod package;
 mod path;
 mod relpath;
 pub mod root;
+pub mod staging;
 #[cfg(test)]
 mod testing;
 

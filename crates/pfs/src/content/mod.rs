@@ -1,7 +1,18 @@
-//! What files contain: how it is hashed and what is remembered about it.
+//! What files contain: how it is named, remembered, compared and put together.
 
+mod assembly;
+mod chunk;
+mod delta;
 mod hash;
+mod hints;
+mod journal;
+mod ranges;
+mod rolling;
 mod stat_cache;
 
+pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter};
+pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
+pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::hash_file;
+pub use self::hints::{Hint, HintStore};
 pub use self::stat_cache::StatCache;

@@ -22,7 +22,7 @@ mod unpack;
 mod writer;
 
 pub use self::parser::{PackLimits, PackParser, PackSink};
-pub use self::staged_tree::{StagedTree, TreeId, TreeIdError};
+pub use self::staged_tree::StagedTree;
 pub use self::unpack::{Unpacker, unpack};
 pub use self::writer::{PackWriter, write_pack};
 use crate::entry::LinkTargetError;

@@ -2,11 +2,7 @@
 //!
 //! It has a name of its own, so an upload goes on after client or server were restarted.
 
-use std::fmt;
-use std::str::FromStr;
-
-use rustix::fs::{AtFlags, Mode};
-use rustix::io::Errno;
+use rustix::fs::Mode;
 
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
 use crate::content::hash_file;
@@ -15,55 +11,28 @@ use crate::links::Links;
 use crate::package::Manifest;
 use crate::relpath::RelPath;
 use crate::root::{self, Existing, Kind, Root, RootError};
-
-/// The name of a staged tree, given to the client so that it can go on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TreeId(String);
-
-/// Text that is no such name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the name of an unfinished upload")]
-pub struct TreeIdError(String);
-
-impl FromStr for TreeId {
-    type Err = TreeIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_ours = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if is_ours {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(TreeIdError(text.to_owned()))
-        }
-    }
-}
-
-impl fmt::Display for TreeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::staging::{StagedId, remove_staged, staged_path};
 
 /// A tree below the staging folder of `root`. It stays until it is published or discarded.
 #[derive(Debug)]
 pub struct StagedTree {
     root: Root,
     tree: Root,
-    id: TreeId,
+    id: StagedId,
 }
 
 impl StagedTree {
     /// Begins an empty tree.
     pub fn create(root: &Root) -> Result<Self, RootError> {
-        let id = TreeId(root::fresh_name());
+        let id = StagedId::fresh();
         root::in_staging(root, |folder| {
-            rustix::fs::mkdirat(folder, id.0.as_str(), Mode::from_raw_mode(0o755))
+            rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
         })?;
         Self::open(root, &id)
     }
 
     /// Goes on with a tree begun earlier.
-    pub fn open(root: &Root, id: &TreeId) -> Result<Self, RootError> {
+    pub fn open(root: &Root, id: &StagedId) -> Result<Self, RootError> {
         let tree = root.descend(&staged_path(id))?;
         Ok(Self {
             root: root.clone(),
@@ -73,7 +42,7 @@ impl StagedTree {
     }
 
     /// The name to go on with later.
-    pub fn id(&self) -> &TreeId {
+    pub fn id(&self) -> &StagedId {
         &self.id
     }
 
@@ -112,11 +81,12 @@ impl StagedTree {
         root::sync_tree(&self.root, &staged)?;
         let folder = root::staging_folder(&self.root)?;
         let (parent, name) = self.root.open_parent(path)?;
-        let replaced = root::publish_folder((&folder, self.id.0.as_bytes()), (&parent, name), existing)
-            .map_err(|errno| RootError::errno("publish", path, errno))?;
+        let replaced =
+            root::publish_folder((&folder, self.id.as_str().as_bytes()), (&parent, name), existing)
+                .map_err(|errno| RootError::errno("publish", path, errno))?;
         self.root.sync_fd(&parent, path)?;
         if replaced {
-            self.remove_staged(&folder)?;
+            remove_staged(&self.root, &self.id)?;
         }
         root::tidy_staging(&self.root);
         Ok(())
@@ -124,26 +94,8 @@ impl StagedTree {
 
     /// Removes the tree.
     pub fn discard(self) -> Result<(), RootError> {
-        let folder = root::staging_folder(&self.root)?;
-        self.remove_staged(&folder)?;
-        root::tidy_staging(&self.root);
-        Ok(())
+        remove_staged(&self.root, &self.id)
     }
-
-    /// The replaced node may be a file.
-    fn remove_staged(&self, folder: &std::os::fd::OwnedFd) -> Result<(), RootError> {
-        match rustix::fs::unlinkat(folder, self.id.0.as_str(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(_) => root::remove_tree_in(folder, self.id.0.as_bytes(), &staged_path(&self.id)),
-        }
-    }
-}
-
-fn staged_path(id: &TreeId) -> RelPath {
-    let staging: RelPath = root::STAGING.parse().expect("a plain name");
-    staging
-        .child(id.0.as_bytes())
-        .expect("hex digits are a plain name")
 }
 
 fn check_links(tree: &Root) -> Result<(), RootError> {

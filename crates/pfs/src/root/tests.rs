@@ -231,12 +231,12 @@ fn readers_see_the_old_file_or_the_new_one() {
         .unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
+        scope.spawn(|| {
+            let _stop = StopOnDrop(&stop);
             for round in 0..300 {
                 root.write_file(&rel("f"), versions[round % 2].as_bytes(), Existing::Replace)
                     .unwrap();
             }
-            stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {
             let text = read(&root, &rel("f")).unwrap();

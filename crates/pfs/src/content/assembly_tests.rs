@@ -1,0 +1,230 @@
+//! Files arrive whole or not at all, in any order, over restarts and damage.
+
+use std::fs;
+use std::io::Write as _;
+
+use super::*;
+use crate::content::ChunkTable;
+use crate::testing::{leftovers, rel, scratch};
+
+const SIZE: usize = 2 * CHUNK as usize + 1000;
+
+fn content() -> Vec<u8> {
+    (0..SIZE as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
+
+fn table(bytes: &[u8]) -> ChunkTable {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    ChunkTable::read(&file, 2).unwrap().unwrap()
+}
+
+fn plan(size: usize) -> AssemblyPlan {
+    let mtime = Some(Mtime::new(1_000_000, 5));
+    AssemblyPlan {
+        path: rel("f"),
+        size: size as u64,
+        executable: true,
+        mtime,
+    }
+}
+
+fn piece(bytes: &[u8], index: usize) -> &[u8] {
+    bytes.chunks(CHUNK as usize).nth(index).unwrap()
+}
+
+#[test]
+fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
+    let (folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    for index in [2, 0, 1] {
+        assert!(!folder.path().join("f").exists());
+        let error = assembly.commit(Digest::of(&bytes), Existing::Keep).unwrap_err();
+        assert!(matches!(error, AssemblyError::Incomplete { .. }));
+        assembly
+            .put_chunk(index as u64, table.names[index], piece(&bytes, index))
+            .unwrap();
+    }
+    let meta = assembly.commit(Digest::of(&bytes), Existing::Keep).unwrap();
+    assert!(meta.executable && meta.mtime == Mtime::new(1_000_000, 5));
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), bytes);
+    assert_eq!(leftovers(folder.path()), ["f"]);
+}
+
+#[test]
+fn an_empty_file_needs_no_chunk() {
+    let (folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(0)).unwrap();
+    assembly.commit(Digest::of(b""), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"");
+}
+
+#[test]
+fn what_arrived_is_not_asked_for_again_after_a_restart() {
+    let (folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let first = Assembly::create(&root, plan(SIZE)).unwrap();
+    let id = first.id().clone();
+    first.put_chunk(1, table.names[1], piece(&bytes, 1)).unwrap();
+    let mut torn = first.chunk(0).unwrap();
+    torn.write(&piece(&bytes, 0)[..1000]).unwrap();
+    drop((first, torn));
+    let journal = folder.path().join(format!(".pfs-staging/{id}/journal"));
+    fs::OpenOptions::new()
+        .append(true)
+        .open(journal)
+        .unwrap()
+        .write_all(&[1; 40])
+        .unwrap();
+
+    let again = Assembly::open(&root, &id).unwrap();
+    assert_eq!(again.plan(), &plan(SIZE));
+    assert_eq!(again.missing().unwrap(), [0..CHUNK, 2 * CHUNK..SIZE as u64]);
+    for index in [0, 2] {
+        again
+            .put_chunk(index as u64, table.names[index], piece(&bytes, index))
+            .unwrap();
+    }
+    again.commit(Digest::of(&bytes), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), bytes);
+}
+
+#[test]
+fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
+    let (folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let first = Assembly::create(&root, plan(SIZE)).unwrap();
+    for index in [0, 1] {
+        first
+            .put_chunk(index as u64, table.names[index], piece(&bytes, index))
+            .unwrap();
+    }
+    first.put_range(2 * CHUNK, piece(&bytes, 2)).unwrap();
+    let staged = folder.path().join(format!(".pfs-staging/{}", first.id()));
+    // As a power cut leaves it: another boot, and a page of chunk 1 that never reached the disk.
+    let state = fs::read_to_string(staged.join("state"))
+        .unwrap()
+        .replace(&boot_id(), "earlier");
+    fs::write(staged.join("state"), state).unwrap();
+    let data = fs::OpenOptions::new()
+        .write(true)
+        .open(staged.join("data"))
+        .unwrap();
+    data.write_all_at(&[0; 4096], CHUNK + 8192).unwrap();
+
+    let again = Assembly::open(&root, first.id()).unwrap();
+    assert_eq!(
+        again.missing().unwrap(),
+        std::slice::from_ref(&(CHUNK..SIZE as u64))
+    );
+}
+
+#[test]
+fn two_connections_see_what_the_other_received() {
+    let (_folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let one = Assembly::create(&root, plan(SIZE)).unwrap();
+    let two = Assembly::open(&root, one.id()).unwrap();
+    one.put_chunk(0, table.names[0], piece(&bytes, 0)).unwrap();
+    two.put_chunk(1, table.names[1], piece(&bytes, 1)).unwrap();
+    one.put_chunk(2, table.names[2], piece(&bytes, 2)).unwrap();
+    two.commit(Digest::of(&bytes), Existing::Keep).unwrap();
+}
+
+#[test]
+fn a_damaged_chunk_is_named_and_does_not_count() {
+    let (_folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    let mut flipped = piece(&bytes, 1).to_vec();
+    flipped[5] ^= 1;
+    let error = assembly.put_chunk(1, table.names[1], &flipped).unwrap_err();
+    assert_eq!(error.to_string(), "chunk 1 of `f` was damaged on the way");
+    let short = assembly.put_chunk(1, table.names[1], &flipped[1..]).unwrap_err();
+    assert!(matches!(short, AssemblyError::WrongLength { index: 1, .. }));
+    // The right bytes at the wrong place have another name there.
+    assert!(assembly.put_chunk(0, table.names[1], piece(&bytes, 1)).is_err());
+    assert!(matches!(assembly.chunk(3), Err(AssemblyError::OutOfRange { .. })));
+    assert_eq!(
+        assembly.missing().unwrap(),
+        std::slice::from_ref(&(0..SIZE as u64))
+    );
+}
+
+#[test]
+fn unchanged_chunks_are_taken_from_the_old_file_and_changed_ones_are_not() {
+    let (folder, root) = scratch();
+    let old = content();
+    fs::write(folder.path().join("f"), &old).unwrap();
+    let mut new = old.clone();
+    new[CHUNK as usize + 77] ^= 0xff;
+    let table = table(&new);
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    let (file, _) = root.open_file(&rel("f")).unwrap();
+    let taken: Vec<bool> = (0..3)
+        .map(|i| assembly.take_chunk(i as u64, table.names[i], &file).unwrap())
+        .collect();
+    assert_eq!(taken, [true, false, true]);
+    assembly.put_chunk(1, table.names[1], piece(&new, 1)).unwrap();
+    assembly.commit(Digest::of(&new), Existing::Replace).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), new);
+}
+
+#[test]
+fn a_wrong_digest_publishes_nothing_and_lets_the_sender_try_again() {
+    let (folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    assembly.put_range(0, b"abx").unwrap();
+    let error = assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap_err();
+    assert!(matches!(error, AssemblyError::WrongDigest { found, .. } if found == Digest::of(b"abx")));
+    assert!(!folder.path().join("f").exists());
+    assert_eq!(assembly.missing().unwrap(), std::slice::from_ref(&(0..3)));
+    assembly.put_range(0, b"abc").unwrap();
+    assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
+}
+
+#[test]
+fn a_range_over_a_checked_chunk_is_checked_anew() {
+    let (_folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    let name = table(b"abc").names[0];
+    assembly.put_chunk(0, name, b"abc").unwrap();
+    assembly.put_range(1, b"X").unwrap();
+    assert!(assembly.commit(Digest::of(b"abc"), Existing::Keep).is_err());
+}
+
+#[test]
+fn ranges_beyond_the_file_are_refused() {
+    let (_folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(10)).unwrap();
+    for (offset, len) in [(10, 1), (5, 6), (u64::MAX, 1)] {
+        let error = assembly.put_range(offset, &vec![0; len]).unwrap_err();
+        assert!(matches!(error, AssemblyError::OutOfRange { .. }), "{offset}");
+    }
+}
+
+#[test]
+fn of_two_uploads_of_one_file_the_later_commit_wins_or_is_told() {
+    let (folder, root) = scratch();
+    let begin = |bytes: &[u8]| {
+        let assembly = Assembly::create(&root, plan(bytes.len())).unwrap();
+        assembly.put_range(0, bytes).unwrap();
+        assembly
+    };
+    let (one, two, three) = (begin(b"one"), begin(b"two"), begin(b"three"));
+    one.commit(Digest::of(b"one"), Existing::Keep).unwrap();
+    two.commit(Digest::of(b"two"), Existing::Replace).unwrap();
+    let error = three.commit(Digest::of(b"three"), Existing::Keep).unwrap_err();
+    assert!(matches!(error, AssemblyError::Storage(RootError::Exists(_))));
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"two");
+    three.discard().unwrap();
+    assert_eq!(leftovers(folder.path()), ["f"]);
+}

@@ -1,0 +1,303 @@
+//! Remembers where content of a certain digest was last seen, so that it need not be sent again.
+//!
+//! The published file is the only copy of its bytes, and people change it behind our back: every answer is
+//! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
+//! for spaces the asker may read: a digest is no key to another user's file.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::hash::hash_range;
+use crate::digest::Digest;
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::{Existing, FileAttributes, Root, RootError, Stamp, copy_range};
+
+/// A file that had a certain content when it was last looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    pub place: Place,
+    pub stamp: Stamp,
+    pub digest: Digest,
+}
+
+/// All hints of a storage.
+#[derive(Debug, Default)]
+pub struct HintStore(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_place: HashMap<Place, (Stamp, Digest)>,
+    by_digest: HashMap<Digest, Vec<Place>>,
+}
+
+impl HintStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Notes what a file contains.
+    pub fn record(&self, hint: Hint) {
+        let mut known = self.lock();
+        known.remove(&hint.place);
+        known
+            .by_digest
+            .entry(hint.digest)
+            .or_default()
+            .push(hint.place.clone());
+        known.by_place.insert(hint.place, (hint.stamp, hint.digest));
+    }
+
+    /// Drops what was known of a file.
+    pub fn forget(&self, place: &Place) {
+        self.lock().remove(place);
+    }
+
+    /// Drops what was known of everything at or below a place.
+    pub fn forget_below(&self, place: &Place) {
+        let mut known = self.lock();
+        let below = |other: &&Place| other.space == place.space && other.path.is_within(&place.path);
+        let gone: Vec<Place> = known.by_place.keys().filter(below).cloned().collect();
+        gone.iter().for_each(|place| known.remove(place));
+    }
+
+    /// What a file is known to contain, if it still has the stamp it had then.
+    pub fn digest_of(&self, place: &Place, stamp: &Stamp) -> Option<Digest> {
+        let known = self.lock();
+        known
+            .by_place
+            .get(place)
+            .filter(|(seen, _)| seen == stamp)
+            .map(|(_, digest)| *digest)
+    }
+
+    /// All hints, for saving them and for checking them against the files.
+    pub fn all(&self) -> Vec<Hint> {
+        let known = self.lock();
+        let hint = |(place, (stamp, digest)): (&Place, &(Stamp, Digest))| Hint {
+            place: place.clone(),
+            stamp: *stamp,
+            digest: *digest,
+        };
+        known.by_place.iter().map(hint).collect()
+    }
+
+    /// How many files are known.
+    pub fn len(&self) -> usize {
+        self.lock().by_place.len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes a file with the wanted content out of one that has it, if the asker may read such a one.
+    ///
+    /// `readable` are the spaces he may read, opened. A hint that turns out wrong is dropped.
+    pub fn reuse(
+        &self,
+        digest: Digest,
+        readable: &[(Space, Root)],
+        target: &Root,
+        path: &RelPath,
+        attributes: FileAttributes,
+    ) -> Result<bool, RootError> {
+        for place in self.candidates(digest) {
+            let Some((_, root)) = readable.iter().find(|(space, _)| *space == place.space) else {
+                continue;
+            };
+            if self.try_copy(digest, &place, root, target, path, attributes)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the asker may read a file that has this content, as far as its stamp tells.
+    pub fn has(&self, digest: Digest, readable: &[(Space, Root)]) -> bool {
+        self.candidates(digest).iter().any(|place| {
+            let root = readable
+                .iter()
+                .find(|(space, _)| *space == place.space)
+                .map(|(_, root)| root);
+            let meta = root.and_then(|root| root.stat_link(&place.path).ok());
+            meta.is_some_and(|meta| self.digest_of(place, &meta.stamp) == Some(digest))
+        })
+    }
+
+    fn candidates(&self, digest: Digest) -> Vec<Place> {
+        self.lock().by_digest.get(&digest).cloned().unwrap_or_default()
+    }
+
+    fn try_copy(
+        &self,
+        digest: Digest,
+        place: &Place,
+        root: &Root,
+        target: &Root,
+        path: &RelPath,
+        attributes: FileAttributes,
+    ) -> Result<bool, RootError> {
+        let Ok((file, meta)) = root.open_file_no_links(&place.path) else {
+            self.forget(place);
+            return Ok(false);
+        };
+        if self.digest_of(place, &meta.stamp) != Some(digest) {
+            self.forget(place);
+            return Ok(false);
+        }
+        let staged = target.stage_file(attributes)?;
+        let failed = |error| RootError::io("copy to", path, error);
+        copy_range(&file, 0, staged.file(), 0, meta.size).map_err(failed)?;
+        let mut hasher = blake3::Hasher::new();
+        hash_range(staged.file(), 0, u64::MAX, &mut hasher).map_err(failed)?;
+        if Digest::from(hasher.finalize()) != digest {
+            self.forget(place);
+            return Ok(false);
+        }
+        staged.publish(path, Existing::Replace)?;
+        Ok(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn remove(&mut self, place: &Place) {
+        let Some((_, digest)) = self.by_place.remove(place) else {
+            return;
+        };
+        if let Some(places) = self.by_digest.get_mut(&digest) {
+            places.retain(|known| known != place);
+            if places.is_empty() {
+                self.by_digest.remove(&digest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing::{leftovers, rel, scratch};
+
+    fn home(user: &str) -> Space {
+        Space::Home(user.parse().unwrap())
+    }
+
+    fn recorded(hints: &HintStore, root: &Root, space: Space, content: &[u8]) -> Place {
+        root.write_file(&rel("f"), content, Existing::Replace).unwrap();
+        let place = Place {
+            space,
+            path: rel("f"),
+        };
+        let stamp = root.stat(&rel("f")).unwrap().stamp;
+        hints.record(Hint {
+            place: place.clone(),
+            stamp,
+            digest: Digest::of(content),
+        });
+        place
+    }
+
+    #[test]
+    fn known_content_is_copied_instead_of_sent() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        recorded(&hints, &root, home("ann"), b"data");
+        let spaces = [(home("ann"), root.clone())];
+        let attributes = FileAttributes::default();
+        assert!(hints.has(Digest::of(b"data"), &spaces));
+        assert!(
+            hints
+                .reuse(Digest::of(b"data"), &spaces, &root, &rel("copy"), attributes)
+                .unwrap()
+        );
+        assert_eq!(fs::read(folder.path().join("copy")).unwrap(), b"data");
+        assert!(
+            !hints
+                .reuse(Digest::of(b"else"), &spaces, &root, &rel("no"), attributes)
+                .unwrap()
+        );
+        assert_eq!(leftovers(folder.path()), ["copy", "f"]);
+    }
+
+    #[test]
+    fn a_digest_is_no_key_to_another_users_file() {
+        let ((_a, ann), (_b, bob)) = (scratch(), scratch());
+        let hints = HintStore::new();
+        recorded(&hints, &ann, home("ann"), b"secret");
+        let spaces = [(home("bob"), bob.clone())];
+        assert!(!hints.has(Digest::of(b"secret"), &spaces));
+        let digest = Digest::of(b"secret");
+        assert!(
+            !hints
+                .reuse(digest, &spaces, &bob, &rel("stolen"), FileAttributes::default())
+                .unwrap()
+        );
+        assert_eq!(hints.len(), 1, "and asking does not harm the owner's hint");
+    }
+
+    #[test]
+    fn a_file_changed_behind_our_back_is_not_believed() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        recorded(&hints, &root, home("ann"), b"before");
+        fs::write(folder.path().join("f"), "after!").unwrap();
+        let spaces = [(home("ann"), root.clone())];
+        assert!(!hints.has(Digest::of(b"before"), &spaces));
+        let digest = Digest::of(b"before");
+        assert!(
+            !hints
+                .reuse(digest, &spaces, &root, &rel("copy"), FileAttributes::default())
+                .unwrap()
+        );
+        assert!(hints.is_empty());
+    }
+
+    /// The stamp says unchanged, the bytes say otherwise: a flipped bit on the disk.
+    #[test]
+    fn content_is_checked_even_when_the_stamp_fits() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        let place = recorded(&hints, &root, home("ann"), b"good");
+        fs::write(folder.path().join("f"), "bad!").unwrap();
+        let stamp = root.stat(&rel("f")).unwrap().stamp;
+        hints.record(Hint {
+            place,
+            stamp,
+            digest: Digest::of(b"good"),
+        });
+        let spaces = [(home("ann"), root.clone())];
+        let digest = Digest::of(b"good");
+        assert!(
+            !hints
+                .reuse(digest, &spaces, &root, &rel("copy"), FileAttributes::default())
+                .unwrap()
+        );
+        assert_eq!(leftovers(folder.path()), ["f"]);
+    }
+
+    #[test]
+    fn a_removed_folder_takes_its_hints_along() {
+        let hints = HintStore::new();
+        let (_folder, root) = scratch();
+        let place = recorded(&hints, &root, home("ann"), b"x");
+        hints.forget_below(&Place {
+            space: Space::Public,
+            path: RelPath::root(),
+        });
+        assert_eq!(hints.len(), 1);
+        hints.forget_below(&Place {
+            path: RelPath::root(),
+            ..place
+        });
+        assert!(hints.is_empty());
+    }
+}

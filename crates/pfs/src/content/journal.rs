@@ -1,0 +1,121 @@
+//! The list, on disk, of what an unfinished file has received.
+//!
+//! Append-only records of 64 bytes, each with its own check, so that several writers may append and a
+//! torn last record is simply not there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::chunk::ChunkName;
+
+/// One thing that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A whole chunk whose bytes had this name.
+    Chunk { index: u64, name: ChunkName },
+    /// Bytes nobody has checked yet.
+    Range { offset: u64, len: u64 },
+}
+
+pub(crate) const RECORD: usize = 64;
+
+const CHUNK_TAG: u64 = 1;
+const RANGE_TAG: u64 = 2;
+
+impl Record {
+    pub fn encode(self) -> [u8; RECORD] {
+        let (tag, a, b, name) = match self {
+            Self::Chunk { index, name } => (CHUNK_TAG, index, 0, *name.as_bytes()),
+            Self::Range { offset, len } => (RANGE_TAG, offset, len, [0; 32]),
+        };
+        let mut record = [0; RECORD];
+        record[..8].copy_from_slice(&tag.to_le_bytes());
+        record[8..16].copy_from_slice(&a.to_le_bytes());
+        record[16..24].copy_from_slice(&b.to_le_bytes());
+        record[24..56].copy_from_slice(&name);
+        let check = check_of(&record);
+        record[56..].copy_from_slice(&check);
+        record
+    }
+
+    /// `None` for a record that was torn or damaged.
+    pub fn decode(record: &[u8; RECORD]) -> Option<Self> {
+        if record[56..] != check_of(record) {
+            return None;
+        }
+        let number = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"));
+        match number(0) {
+            CHUNK_TAG => {
+                let name = record[24..56].try_into().expect("32 bytes");
+                Some(Self::Chunk {
+                    index: number(8),
+                    name: ChunkName::from_bytes(name),
+                })
+            }
+            RANGE_TAG => Some(Self::Range {
+                offset: number(8),
+                len: number(16),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn check_of(record: &[u8; RECORD]) -> [u8; 8] {
+    let hash = blake3::hash(&record[..56]);
+    hash.as_bytes()[..8].try_into().expect("eight of 32 bytes")
+}
+
+/// Reads the records from `position` on; damaged ones are left out. Answers the new position too.
+pub(crate) fn read_from(file: &File, position: u64) -> io::Result<(Vec<Record>, u64)> {
+    let end = file.metadata()?.len() / RECORD as u64 * RECORD as u64;
+    let len = usize::try_from(end.saturating_sub(position)).expect("a journal fits into memory");
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, position)?;
+    let records = bytes
+        .chunks_exact(RECORD)
+        .filter_map(|record| Record::decode(record.try_into().expect("exact chunks")))
+        .collect();
+    Ok((records, position + len as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn records() -> [Record; 2] {
+        let name = ChunkName::from_bytes([7; 32]);
+        [
+            Record::Chunk { index: 3, name },
+            Record::Range {
+                offset: 9,
+                len: u64::MAX,
+            },
+        ]
+    }
+
+    #[test]
+    fn records_come_back_and_a_torn_one_is_not_there() {
+        let mut file = tempfile::tempfile().unwrap();
+        for record in records() {
+            file.write_all(&record.encode()).unwrap();
+        }
+        file.write_all(&records()[0].encode()[..40]).unwrap();
+        let (found, position) = read_from(&file, 0).unwrap();
+        assert_eq!(found, records());
+        assert_eq!(position, 128);
+        assert_eq!(read_from(&file, 64).unwrap().0, records()[1..]);
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_hides_the_record() {
+        for bit in 0..RECORD * 8 {
+            let mut bytes = records()[0].encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Record::decode(&bytes), None, "bit {bit}");
+        }
+    }
+}
