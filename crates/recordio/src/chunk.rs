@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::index::ChunkInfo;
 use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN};
 use crate::source::{ReadAt, Source};
+use crate::splitter::Splitter;
 
 /// Bounds on what a reader will hold in memory for one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,86 +50,83 @@ impl Default for Limits {
     }
 }
 
+/// Verified in steps of this size, so that the second look at the bytes finds them in the cache.
+const STEP: usize = 128 << 10;
+
 /// Checks payloads and finds their records; its buffers are used again for every chunk.
 ///
-/// Where the records lie in the stored payload itself, nothing is copied: `bytes` then returns that.
+/// Where the records lie in the stored payload itself, nothing is copied: `records` then shows that.
 #[derive(Default)]
 pub(crate) struct Opener {
     unpacker: Unpacker,
     unpacked: Buffer,
     in_place: bool,
-    /// Start of each record, then 4 past the end: record `i` is `starts[i]..starts[i + 1] - 4`.
-    starts: Vec<u32>,
+    splitter: Splitter,
 }
 
 impl Opener {
     /// Verifies one payload. After a fault there are no records.
     pub(crate) fn open(&mut self, header: &Header, stored: &[u8], limits: &Limits) -> Result<(), Fault> {
-        self.starts.clear();
-        verify_checksum(header, stored)?;
         self.in_place = header.compressor == Compressor::None;
-        if self.in_place {
-            return split_records(stored, header.records, &mut self.starts);
+        let result = match self.in_place {
+            true => self.open_in_place(header, stored),
+            false => self.unpack(header, stored, limits),
+        };
+        if result.is_err() {
+            self.splitter.clear();
         }
-        let limit = limits.unpacked();
+        result
+    }
+
+    fn open_in_place(&mut self, header: &Header, stored: &[u8]) -> Result<(), Fault> {
+        self.splitter.begin(header.records, stored.len());
+        let mut hasher = crc32fast::Hasher::new();
+        let mut end = 0;
+        for step in stored.chunks(STEP) {
+            hasher.update(step);
+            end += step.len();
+            self.splitter.feed(&stored[..end]);
+        }
+        verify_checksum(header, hasher.finalize())?;
+        self.splitter.finish(stored)
+    }
+
+    fn unpack(&mut self, header: &Header, stored: &[u8], limits: &Limits) -> Result<(), Fault> {
+        verify_checksum(header, crc32fast::hash(stored))?;
+        let splitter = &mut self.splitter;
+        splitter.begin(header.records, limits.unpacked().min(stored.len()));
+        let look = |unpacked: &[u8]| splitter.feed(unpacked);
+        let (limit, out) = (limits.unpacked(), &mut self.unpacked);
         self.unpacker
-            .unpack(header.compressor, stored, limit, &mut self.unpacked)?;
-        split_records(&self.unpacked, header.records, &mut self.starts)
+            .unpack(header.compressor, stored, limit, out, look)?;
+        self.splitter.finish(&self.unpacked)
     }
 
     pub(crate) fn clear(&mut self) {
-        self.starts.clear();
+        self.splitter.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.starts.len().saturating_sub(1)
+        self.splitter.starts().len().saturating_sub(1)
     }
 
     pub(crate) fn records<'a>(&'a self, stored: &'a [u8]) -> Records<'a> {
         let bytes = if self.in_place { stored } else { &self.unpacked[..] };
         Records {
             bytes,
-            starts: &self.starts,
+            starts: self.splitter.starts(),
         }
     }
 }
 
-pub(crate) fn verify_checksum(header: &Header, stored: &[u8]) -> Result<(), Fault> {
-    let computed = crc32fast::hash(stored);
-    if computed != header.checksum {
-        return Err(Fault::Checksum {
+fn verify_checksum(header: &Header, computed: u32) -> Result<(), Fault> {
+    match computed == header.checksum {
+        true => Ok(()),
+        false => Err(Fault::Checksum {
             expected: header.checksum,
             computed,
-        });
+        }),
     }
-    Ok(())
-}
-
-/// Finds `count` records that fill `payload` exactly.
-fn split_records(payload: &[u8], count: u32, starts: &mut Vec<u32>) -> Result<(), Fault> {
-    // A lying count must not reserve memory that the payload cannot justify.
-    starts.reserve((count as usize).min(payload.len() / 4) + 1);
-    let mut at = 0usize;
-    for record in 0..count {
-        let Some(end) = record_end(payload, at) else {
-            starts.clear();
-            return Err(Fault::RecordOverrun {
-                record,
-                records: count,
-            });
-        };
-        starts.push(at as u32 + 4);
-        at = end;
-    }
-    if at != payload.len() {
-        starts.clear();
-        return Err(Fault::TrailingBytes {
-            extra: (payload.len() - at) as u64,
-            records: count,
-        });
-    }
-    starts.push(at as u32 + 4);
-    Ok(())
 }
 
 /// Where the record whose length stands at `at` ends, if it ends inside `payload`.
@@ -281,47 +279,5 @@ impl Chunk {
     /// The payload as stored, also of a chunk whose payload turned out to be damaged.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.window[self.stored.clone()]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn split(payload: &[u8], count: u32) -> Result<Vec<u32>, Fault> {
-        let mut starts = Vec::new();
-        split_records(payload, count, &mut starts)?;
-        Ok(starts)
-    }
-
-    #[test]
-    fn records_must_fill_the_payload_exactly() {
-        let payload = b"\x01\0\0\0a\0\0\0\0\x02\0\0\0bc";
-        assert_eq!(split(payload, 3).unwrap(), [4, 9, 13, 19]);
-        assert_eq!(
-            split(payload, 2),
-            Err(Fault::TrailingBytes { extra: 6, records: 2 })
-        );
-        assert_eq!(
-            split(payload, 4),
-            Err(Fault::RecordOverrun {
-                record: 3,
-                records: 4
-            })
-        );
-        assert_eq!(
-            split(&payload[..14], 3),
-            Err(Fault::RecordOverrun {
-                record: 2,
-                records: 3
-            })
-        );
-    }
-
-    #[test]
-    fn a_lying_count_reserves_no_memory() {
-        let mut starts = Vec::new();
-        split_records(&[0; 8], u32::MAX, &mut starts).unwrap_err();
-        assert!(starts.capacity() < 100);
     }
 }

@@ -139,12 +139,15 @@ pub(crate) struct Unpacker {
 
 impl Unpacker {
     /// Unpacks `stored` into `out`, never beyond `limit` bytes. `None` is not unpacked at all.
+    ///
+    /// `look` is shown what has been unpacked, from the start, each time that more of it has.
     pub(crate) fn unpack(
         &mut self,
         compressor: Compressor,
         stored: &[u8],
         limit: usize,
         out: &mut Buffer,
+        mut look: impl FnMut(&[u8]),
     ) -> Result<(), Fault> {
         let unpackable = |reason: io::Error| Fault::Unpack {
             compressor,
@@ -152,22 +155,27 @@ impl Unpacker {
         };
         match compressor {
             Compressor::None => unreachable!("stored payloads are used in place"),
-            Compressor::Snappy => snappy::unpack(&mut self.snappy, stored, limit, out),
+            Compressor::Snappy => snappy::unpack(&mut self.snappy, stored, limit, out, look),
             Compressor::Gzip => {
                 let gzip = flate2::bufread::MultiGzDecoder::new(stored);
-                drain(gzip, limit, out).map_err(unpackable)?
+                drain(gzip, limit, out, &mut look).map_err(unpackable)?
             }
             Compressor::Zstd => {
                 let mut zstd = zstd::stream::read::Decoder::with_buffer(stored).map_err(unpackable)?;
                 zstd.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(unpackable)?;
-                drain(zstd, limit, out).map_err(unpackable)?
+                drain(zstd, limit, out, &mut look).map_err(unpackable)?
             }
         }
     }
 }
 
 /// Reads all of `from`; the inner result tells that there was more than `limit`.
-fn drain(mut from: impl Read, limit: usize, out: &mut Buffer) -> io::Result<Result<(), Fault>> {
+fn drain(
+    mut from: impl Read,
+    limit: usize,
+    out: &mut Buffer,
+    look: &mut impl FnMut(&[u8]),
+) -> io::Result<Result<(), Fault>> {
     const FIRST_STEP: usize = 256 << 10;
     out.clear();
     loop {
@@ -178,6 +186,7 @@ fn drain(mut from: impl Read, limit: usize, out: &mut Buffer) -> io::Result<Resu
         let room = filled.max(FIRST_STEP).min(limit + 1 - filled);
         let got = read_some(&mut from, &mut out.grow(room)[filled..])?;
         out.truncate(filled + got);
+        look(out);
         if got == 0 {
             return Ok(Ok(()));
         }
@@ -201,7 +210,7 @@ mod tests {
         let mut packed = Vec::new();
         Packer::default().pack(compressor, payload, &mut packed).unwrap();
         let mut out = Buffer::default();
-        Unpacker::default().unpack(compressor, &packed, limit, &mut out)?;
+        Unpacker::default().unpack(compressor, &packed, limit, &mut out, |_| ())?;
         Ok(out.to_vec())
     }
 

@@ -65,6 +65,7 @@ mod scan;
 mod slice;
 mod snappy;
 mod source;
+mod splitter;
 mod stored_index;
 mod stream;
 mod writer;

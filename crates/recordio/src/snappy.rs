@@ -63,17 +63,20 @@ pub(crate) fn unpack(
     stored: &[u8],
     limit: usize,
     out: &mut Buffer,
+    mut look: impl FnMut(&[u8]),
 ) -> Result<(), Fault> {
     let total = unpacked_len(stored, limit)?;
     out.clear();
-    let mut free = out.resize(total);
+    let out = out.resize(total);
+    let mut filled = 0;
     for frame in Frames::new(stored) {
         let Some(block) = frame?.block()? else {
             continue;
         };
-        let (to, rest) = free.split_at_mut(block.unpacked_len()?);
-        block.unpack(decoder, to)?;
-        free = rest;
+        let end = filled + block.unpacked_len()?;
+        block.unpack(decoder, &mut out[filled..end])?;
+        filled = end;
+        look(&out[..filled]);
     }
     Ok(())
 }
@@ -253,7 +256,7 @@ mod tests {
         reference.write_all(&sample()).unwrap();
         let mut out = Buffer::default();
         let stored = reference.into_inner().unwrap();
-        unpack(&mut snap::raw::Decoder::new(), &stored, 1 << 20, &mut out).unwrap();
+        unpack(&mut snap::raw::Decoder::new(), &stored, 1 << 20, &mut out, |_| ()).unwrap();
         assert_eq!(&out[..], &sample()[..]);
     }
 
@@ -263,7 +266,7 @@ mod tests {
         stored.extend_from_slice(b"\xfe\x03\x00\x00\x00\x00\x00");
         stored.extend_from_slice(&packed(b"def"));
         let mut out = Buffer::default();
-        unpack(&mut snap::raw::Decoder::new(), &stored, 100, &mut out).unwrap();
+        unpack(&mut snap::raw::Decoder::new(), &stored, 100, &mut out, |_| ()).unwrap();
         assert_eq!(&out[..], b"abcdef");
     }
 
@@ -276,7 +279,7 @@ mod tests {
             let mut bad = stored.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             let mut out = Buffer::default();
-            let result = unpack(&mut snap::raw::Decoder::new(), &bad, 1 << 20, &mut out);
+            let result = unpack(&mut snap::raw::Decoder::new(), &bad, 1 << 20, &mut out, |_| ());
             assert!(result.is_err(), "bit {bit} went unnoticed");
         }
     }
