@@ -3,6 +3,7 @@
 //! A leaf: it knows files and bytes, not jobs, users' rights or HTTP. Everything blocks; callers with an
 //! async runtime run it where blocking is allowed.
 
+pub mod check;
 pub mod content;
 mod digest;
 mod entry;
@@ -12,9 +13,12 @@ mod order;
 pub mod pack;
 pub mod package;
 mod path;
+pub mod quota;
 mod relpath;
 pub mod root;
+pub mod share;
 pub mod staging;
+pub mod store;
 #[cfg(test)]
 mod testing;
 

@@ -6,6 +6,7 @@
 mod copy;
 mod error;
 mod glob;
+mod kept;
 mod meta;
 mod resolve;
 mod staged;

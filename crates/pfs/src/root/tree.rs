@@ -191,14 +191,25 @@ impl Root {
                 to: to.clone(),
             });
         }
-        let (source, source_name) = self.open_parent(from)?;
-        let (target, target_name) = self.open_parent(to)?;
+        self.rename_to(from, self, to, existing)
+    }
+
+    /// Moves a node to another root of the same file system.
+    pub fn rename_to(
+        &self,
+        from: &RelPath,
+        target: &Root,
+        to: &RelPath,
+        existing: Existing,
+    ) -> Result<(), RootError> {
+        let (source_dir, source_name) = self.open_parent(from)?;
+        let (target_dir, target_name) = target.open_parent(to)?;
         // A missing source and a missing target folder give the same error code; tell them apart here.
-        stat_name(&source, source_name).map_err(|errno| RootError::errno("rename", from, errno))?;
-        publish_node((&source, source_name), (&target, target_name), existing)
+        stat_name(&source_dir, source_name).map_err(|errno| RootError::errno("rename", from, errno))?;
+        publish_node((&source_dir, source_name), (&target_dir, target_name), existing)
             .map_err(|errno| RootError::errno("rename", to, errno))?;
-        self.sync_fd(&source, from)?;
-        self.sync_fd(&target, to)
+        self.sync_fd(&source_dir, from)?;
+        target.sync_fd(&target_dir, to)
     }
 
     /// Makes a symbolic link whose text is `target`; where it leads is checked when it is followed.

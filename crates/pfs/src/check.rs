@@ -1,0 +1,207 @@
+//! Compares files with what is remembered of them, and trees with each other.
+//!
+//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged.
+
+use std::collections::BTreeMap;
+
+use crate::content::{Hint, HintStore, hash_file};
+use crate::digest::Digest;
+use crate::package::Manifest;
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::{Root, RootError, Stamp};
+
+/// What became of a file that was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Content as remembered.
+    Sound,
+    /// Same content, but touched, moved over or rewritten in place; the memory is brought up to date.
+    Touched,
+    /// Someone gave it other content past the service: his right.
+    ChangedOutside,
+    /// Someone removed it past the service.
+    RemovedOutside,
+    /// Nobody changed it, and yet its bytes are others: the disk lies.
+    Damaged,
+}
+
+/// Reads every known file of the given spaces and says how it fares. Hints that no longer hold are mended.
+pub fn check_files(
+    hints: &HintStore,
+    spaces: &[(Space, Root)],
+) -> Result<BTreeMap<Place, Verdict>, RootError> {
+    let mut verdicts = BTreeMap::new();
+    for hint in hints.all() {
+        let Some((_, root)) = spaces.iter().find(|(space, _)| *space == hint.place.space) else {
+            continue;
+        };
+        let verdict = check_file(hints, root, &hint)?;
+        verdicts.insert(hint.place, verdict);
+    }
+    Ok(verdicts)
+}
+
+fn check_file(hints: &HintStore, root: &Root, hint: &Hint) -> Result<Verdict, RootError> {
+    let Some((stamp, digest)) = read_stable(root, &hint.place.path)? else {
+        hints.forget(&hint.place);
+        return Ok(Verdict::RemovedOutside);
+    };
+    Ok(match (stamp == hint.stamp, digest == hint.digest) {
+        (true, true) => Verdict::Sound,
+        (true, false) => Verdict::Damaged,
+        (false, same) => {
+            hints.record(Hint {
+                stamp,
+                digest,
+                place: hint.place.clone(),
+            });
+            if same {
+                Verdict::Touched
+            } else {
+                Verdict::ChangedOutside
+            }
+        }
+    })
+}
+
+/// Stamp and digest that belong together; `None` when it is no file (any more).
+fn read_stable(root: &Root, path: &RelPath) -> Result<Option<(Stamp, Digest)>, RootError> {
+    const ATTEMPTS: usize = 3;
+    for _ in 0..ATTEMPTS {
+        let (file, before) = match root.open_file_no_links(path) {
+            Ok(open) => open,
+            Err(RootError::Io { action, path, source }) => {
+                return Err(RootError::Io { action, path, source });
+            }
+            Err(_) => return Ok(None),
+        };
+        let digest = hash_file(&file).map_err(|error| RootError::io("read", path, error))?;
+        match root.stat_link(path) {
+            Ok(after) if after.stamp == before.stamp => return Ok(Some((before.stamp, digest))),
+            _ => {}
+        }
+    }
+    Err(RootError::Changing(path.clone()))
+}
+
+/// How two trees differ, by content and not by time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Difference {
+    pub only_left: Vec<RelPath>,
+    pub only_right: Vec<RelPath>,
+    pub different: Vec<RelPath>,
+}
+
+impl Difference {
+    /// Whether the trees are the same.
+    pub fn is_empty(&self) -> bool {
+        self.only_left.is_empty() && self.only_right.is_empty() && self.different.is_empty()
+    }
+}
+
+/// Compares two trees by their manifests.
+pub fn compare(left: &Manifest, right: &Manifest) -> Difference {
+    let mut difference = Difference::default();
+    for entry in left.entries() {
+        match right.get(&entry.path) {
+            None => difference.only_left.push(entry.path.clone()),
+            Some(other) if other.node != entry.node => difference.different.push(entry.path.clone()),
+            Some(_) => {}
+        }
+    }
+    let missing = right
+        .entries()
+        .iter()
+        .filter(|entry| left.get(&entry.path).is_none());
+    difference.only_right = missing.map(|entry| entry.path.clone()).collect();
+    difference
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::package::{ScanOptions, scan};
+    use crate::root::Existing;
+    use crate::testing::{plant, rel, scratch};
+
+    fn space() -> Space {
+        Space::Home("ann".parse().unwrap())
+    }
+
+    fn known(hints: &HintStore, root: &Root, name: &str, remembered: &[u8]) -> Place {
+        let place = Place {
+            space: space(),
+            path: rel(name),
+        };
+        let stamp = root.stat(&rel(name)).unwrap().stamp;
+        hints.record(Hint {
+            place: place.clone(),
+            stamp,
+            digest: Digest::of(remembered),
+        });
+        place
+    }
+
+    #[test]
+    fn changed_outside_and_damaged_are_told_apart() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        for name in ["sound", "touched", "changed", "removed", "damaged"] {
+            root.write_file(&rel(name), b"content", Existing::Keep).unwrap();
+            known(&hints, &root, name, b"content");
+        }
+        fs::write(folder.path().join("touched"), "content").unwrap();
+        fs::write(folder.path().join("changed"), "another").unwrap();
+        fs::remove_file(folder.path().join("removed")).unwrap();
+        // Bytes that do not fit a stamp that does: what a flipped bit on the disk looks like.
+        fs::write(folder.path().join("damaged"), "cOntent").unwrap();
+        known(&hints, &root, "damaged", b"content");
+
+        let verdicts = check_files(&hints, &[(space(), root.clone())]).unwrap();
+        let told: Vec<_> = verdicts
+            .iter()
+            .map(|(place, v)| (place.path.to_string(), *v))
+            .collect();
+        let expected = [
+            ("changed", Verdict::ChangedOutside),
+            ("damaged", Verdict::Damaged),
+            ("removed", Verdict::RemovedOutside),
+            ("sound", Verdict::Sound),
+            ("touched", Verdict::Touched),
+        ];
+        assert_eq!(told, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
+
+        let again = check_files(&hints, &[(space(), root)]).unwrap();
+        let unsound: Vec<_> = again
+            .values()
+            .filter(|verdict| **verdict != Verdict::Sound)
+            .collect();
+        assert_eq!(
+            unsound,
+            [&Verdict::Damaged],
+            "damage stays reported, the rest is mended"
+        );
+    }
+
+    #[test]
+    fn trees_are_compared_by_content() {
+        let manifest = |nodes: &[(&str, &str)]| {
+            let folder = tempfile::tempdir().unwrap();
+            plant(folder.path(), nodes);
+            scan(folder.path(), &ScanOptions::default())
+                .unwrap()
+                .manifest()
+                .unwrap()
+        };
+        let left = manifest(&[("a", "1"), ("b", "2"), ("l", "x")]);
+        let right = manifest(&[("a", "1"), ("b", "3"), ("r", "x")]);
+        let difference = compare(&left, &right);
+        assert_eq!(difference.only_left, [rel("l")]);
+        assert_eq!(difference.only_right, [rel("r")]);
+        assert_eq!(difference.different, [rel("b")]);
+        assert!(compare(&left, &left).is_empty());
+    }
+}

@@ -1,0 +1,321 @@
+//! How much each space may hold and holds: exact for what goes through the service.
+//!
+//! A write reserves its share before its first byte; a reservation that is not settled is given back. What jobs write
+//! past the service is found by measuring and put in with [`Ledger::measured`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::Space;
+use crate::root::Usage;
+
+/// Limits of a space; absent means none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quota {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+}
+
+/// An amount of bytes and files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Amount {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+impl From<Usage> for Amount {
+    fn from(usage: Usage) -> Self {
+        Self {
+            bytes: usage.bytes,
+            files: usage.files,
+        }
+    }
+}
+
+impl Amount {
+    fn plus(self, other: Self) -> Self {
+        let files = self.files.saturating_add(other.files);
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            files,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        let files = self.files.saturating_sub(other.files);
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            files,
+        }
+    }
+}
+
+/// A write that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    #[error("{asked} more bytes do not fit: {used} of {limit} bytes are used in {space}")]
+    Bytes {
+        space: Space,
+        asked: u64,
+        used: u64,
+        limit: u64,
+    },
+    #[error("{asked} more files do not fit: {used} of {limit} files are used in {space}")]
+    Files {
+        space: Space,
+        asked: u64,
+        used: u64,
+        limit: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    quota: Quota,
+    used: Amount,
+    /// Promised to writes that still run.
+    reserved: Amount,
+}
+
+/// The accounts of all spaces; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger(Arc<Mutex<HashMap<Space, Account>>>);
+
+impl Ledger {
+    /// A ledger in which nothing is limited yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what a space may hold.
+    pub fn limit(&self, space: &Space, quota: Quota) {
+        self.lock().entry(space.clone()).or_default().quota = quota;
+    }
+
+    /// Puts in what a space was found to hold; running writes stay on top of it.
+    pub fn measured(&self, space: &Space, used: Amount) {
+        self.lock().entry(space.clone()).or_default().used = used;
+    }
+
+    /// What a space may hold, and what it holds with running writes counted in.
+    pub fn report(&self, space: &Space) -> (Quota, Amount) {
+        let account = self.lock().get(space).copied().unwrap_or_default();
+        (account.quota, account.used.plus(account.reserved))
+    }
+
+    /// Whether a space already holds more than it may; then nothing new is begun.
+    pub fn is_over(&self, space: &Space) -> bool {
+        let (quota, used) = self.report(space);
+        quota.bytes.is_some_and(|limit| used.bytes > limit)
+            || quota.files.is_some_and(|limit| used.files > limit)
+    }
+
+    /// Sets an amount aside for a write, or says why it does not fit.
+    pub fn reserve(&self, space: &Space, asked: Amount) -> Result<Reservation, QuotaError> {
+        let mut accounts = self.lock();
+        let account = accounts.entry(space.clone()).or_default();
+        check(space, account, asked)?;
+        account.reserved = account.reserved.plus(asked);
+        Ok(Reservation {
+            ledger: self.clone(),
+            space: space.clone(),
+            amount: asked,
+        })
+    }
+
+    /// Notes that something was removed.
+    pub fn removed(&self, space: &Space, amount: Amount) {
+        let mut accounts = self.lock();
+        let account = accounts.entry(space.clone()).or_default();
+        account.used = account.used.minus(amount);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Space, Account>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check(space: &Space, account: &Account, asked: Amount) -> Result<(), QuotaError> {
+    let used = account.used.plus(account.reserved);
+    let after = used.plus(asked);
+    match account.quota {
+        Quota {
+            bytes: Some(limit), ..
+        } if after.bytes > limit && asked.bytes > 0 => Err(QuotaError::Bytes {
+            space: space.clone(),
+            asked: asked.bytes,
+            used: used.bytes,
+            limit,
+        }),
+        Quota {
+            files: Some(limit), ..
+        } if after.files > limit && asked.files > 0 => Err(QuotaError::Files {
+            space: space.clone(),
+            asked: asked.files,
+            used: used.files,
+            limit,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// An amount set aside. Dropped without [`Reservation::settle`], it is given back.
+#[derive(Debug)]
+pub struct Reservation {
+    ledger: Ledger,
+    space: Space,
+    amount: Amount,
+}
+
+impl Reservation {
+    /// Sets aside more, for writes whose size shows only on the way.
+    pub fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
+        let mut accounts = self.ledger.lock();
+        let account = accounts.entry(self.space.clone()).or_default();
+        check(&self.space, account, more)?;
+        account.reserved = account.reserved.plus(more);
+        self.amount = self.amount.plus(more);
+        Ok(())
+    }
+
+    /// The write is done: what was really written is used now, what it replaced is not any more.
+    pub fn settle(mut self, written: Amount, replaced: Amount) {
+        let mut accounts = self.ledger.lock();
+        let account = accounts.entry(self.space.clone()).or_default();
+        account.reserved = account.reserved.minus(self.amount);
+        account.used = account.used.plus(written).minus(replaced);
+        drop(accounts);
+        self.amount = Amount::default();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut accounts = self.ledger.lock();
+        let account = accounts.entry(self.space.clone()).or_default();
+        account.reserved = account.reserved.minus(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        Space::Home("ann".parse().unwrap())
+    }
+
+    fn amount(bytes: u64, files: u64) -> Amount {
+        Amount { bytes, files }
+    }
+
+    fn limited(bytes: u64, files: u64) -> Ledger {
+        let ledger = Ledger::new();
+        ledger.limit(
+            &space(),
+            Quota {
+                bytes: Some(bytes),
+                files: Some(files),
+            },
+        );
+        ledger
+    }
+
+    #[test]
+    fn a_write_that_does_not_fit_names_limit_and_use() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), amount(90, 1));
+        let error = ledger.reserve(&space(), amount(11, 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "11 more bytes do not fit: 90 of 100 bytes are used in home/ann"
+        );
+        ledger.reserve(&space(), amount(10, 1)).unwrap();
+    }
+
+    #[test]
+    fn files_are_limited_too() {
+        let ledger = limited(100, 1);
+        ledger
+            .reserve(&space(), amount(1, 1))
+            .unwrap()
+            .settle(amount(1, 1), amount(0, 0));
+        let error = ledger.reserve(&space(), amount(0, 1)).unwrap_err();
+        assert!(matches!(
+            error,
+            QuotaError::Files {
+                used: 1,
+                limit: 1,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn running_writes_count_and_broken_ones_are_given_back() {
+        let ledger = limited(100, 10);
+        let running = ledger.reserve(&space(), amount(60, 1)).unwrap();
+        assert!(ledger.reserve(&space(), amount(60, 1)).is_err());
+        assert_eq!(ledger.report(&space()).1, amount(60, 1));
+        drop(running);
+        assert_eq!(ledger.report(&space()).1, amount(0, 0));
+        ledger.reserve(&space(), amount(60, 1)).unwrap();
+    }
+
+    #[test]
+    fn a_write_of_unknown_size_is_stopped_on_the_way() {
+        let ledger = limited(100, 10);
+        let mut running = ledger.reserve(&space(), amount(0, 1)).unwrap();
+        running.grow(amount(80, 0)).unwrap();
+        assert!(running.grow(amount(30, 0)).is_err());
+        running.settle(amount(80, 1), amount(0, 0));
+        assert_eq!(ledger.report(&space()).1, amount(80, 1));
+    }
+
+    #[test]
+    fn replacing_counts_the_difference_and_removing_frees() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), amount(50, 1));
+        ledger
+            .reserve(&space(), amount(40, 1))
+            .unwrap()
+            .settle(amount(40, 1), amount(50, 1));
+        assert_eq!(ledger.report(&space()).1, amount(40, 1));
+        ledger.removed(&space(), amount(40, 1));
+        assert_eq!(ledger.report(&space()).1, amount(0, 0));
+    }
+
+    #[test]
+    fn a_space_filled_by_jobs_refuses_new_writes_until_it_fits_again() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), amount(500, 1));
+        assert!(ledger.is_over(&space()));
+        assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
+        ledger
+            .reserve(&space(), amount(0, 0))
+            .expect("what adds nothing, such as a rename, still works");
+        ledger.measured(&space(), amount(10, 1));
+        assert!(!ledger.is_over(&space()));
+    }
+
+    #[test]
+    fn racing_writers_never_exceed_the_limit_together() {
+        let ledger = limited(1000, 1_000_000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        if let Ok(reservation) = ledger.reserve(&space(), amount(3, 1)) {
+                            reservation.settle(amount(3, 1), amount(0, 0));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(ledger.report(&space()).1.bytes, 999);
+    }
+}

@@ -1,0 +1,42 @@
+//! Numbers that a file system keeps about its folders by itself (CephFS: recursive sizes and quotas).
+
+use std::ffi::CStr;
+
+use rustix::io::Errno;
+
+use super::{Root, RootError, Usage};
+use crate::relpath::RelPath;
+
+impl Root {
+    /// What a folder holds as the file system counts it, which costs nothing; `None` where it does not.
+    ///
+    /// CephFS lags behind by seconds.
+    pub fn kept_usage(&self, folder: &RelPath) -> Result<Option<Usage>, RootError> {
+        let number = |name| self.attribute_number(folder, name);
+        let (Some(bytes), Some(files)) = (number(c"ceph.dir.rbytes")?, number(c"ceph.dir.rfiles")?) else {
+            return Ok(None);
+        };
+        let folders = number(c"ceph.dir.rsubdirs")?.unwrap_or(0);
+        Ok(Some(Usage {
+            bytes,
+            files,
+            folders,
+        }))
+    }
+
+    /// An extended attribute that holds a decimal number; `None` when there is no such.
+    pub(crate) fn attribute_number(&self, path: &RelPath, name: &CStr) -> Result<Option<u64>, RootError> {
+        let folder = match self.open_dir(path) {
+            Err(RootError::NotAFolder(_)) => return Ok(None),
+            other => other?,
+        };
+        let mut value = [0; 32];
+        match rustix::fs::fgetxattr(&folder, name, &mut value) {
+            Ok(len) => Ok(std::str::from_utf8(&value[..len])
+                .ok()
+                .and_then(|text| text.trim().parse().ok())),
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM | Errno::RANGE) => Ok(None),
+            Err(errno) => Err(RootError::errno("measure", path, errno)),
+        }
+    }
+}

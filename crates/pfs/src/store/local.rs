@@ -1,0 +1,205 @@
+//! Files in a folder of this machine, or of a file system mounted on it (CephFS, NFS).
+//!
+//! `home/<user>` and `public` lie below one root; each is confined for itself.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{FileStore, NewFile, ReadAt, StoreLimits};
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::{
+    Copied, DirEntry, Durability, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage,
+};
+
+/// The default backend.
+#[derive(Debug, Clone)]
+pub struct LocalStore {
+    root: Root,
+}
+
+impl LocalStore {
+    /// Uses a folder that exists.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, RootError> {
+        Ok(Self {
+            root: Root::open(folder)?,
+        })
+    }
+
+    /// The same store with another promise about power cuts.
+    pub fn with_durability(self, durability: Durability) -> Self {
+        Self {
+            root: self.root.with_durability(durability),
+        }
+    }
+
+    /// The confined folder of a space, made when it is first used.
+    pub fn space(&self, space: &Space) -> Result<Root, RootError> {
+        let folder = space.folder();
+        match self.root.descend(&folder) {
+            Err(RootError::NotFound(_)) => {
+                self.root.make_dirs(&folder)?;
+                self.root.descend(&folder)
+            }
+            other => other,
+        }
+    }
+
+    /// What the user's folder may hold by the file system's own word (CephFS), if it says so.
+    pub fn backend_quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
+        let limit = self
+            .space(space)?
+            .attribute_number(&RelPath::root(), c"ceph.quota.max_bytes")?;
+        Ok(limit.filter(|limit| *limit > 0))
+    }
+}
+
+impl FileStore for LocalStore {
+    fn limits(&self) -> StoreLimits {
+        StoreLimits {
+            name: RelPath::MAX_NAME,
+            path: RelPath::MAX_LEN,
+            any_bytes: true,
+            attributes: true,
+        }
+    }
+
+    fn stat(&self, place: &Place) -> Result<Meta, RootError> {
+        self.space(&place.space)?.stat(&place.path)
+    }
+
+    fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
+        self.space(&place.space)?.list(&place.path)
+    }
+
+    fn make_folder(&self, place: &Place) -> Result<(), RootError> {
+        self.space(&place.space)?.make_dirs(&place.path)
+    }
+
+    fn remove(&self, place: &Place) -> Result<(), RootError> {
+        self.space(&place.space)?.remove(&place.path)
+    }
+
+    fn remove_all(&self, place: &Place) -> Result<(), RootError> {
+        self.space(&place.space)?.remove_all(&place.path)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError> {
+        let source = self.space(&from.space)?;
+        if from.space == to.space {
+            return source.rename(&from.path, &to.path, existing);
+        }
+        source.rename_to(&from.path, &self.space(&to.space)?, &to.path, existing)
+    }
+
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+        self.space(&from.space)?
+            .copy_all(&from.path, &self.space(&to.space)?, &to.path, existing)
+    }
+
+    fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError> {
+        let (file, meta) = self.space(&place.space)?.open_file(&place.path)?;
+        Ok(Box::new(OpenFile { file, meta }))
+    }
+
+    fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
+        let staged = self.space(&place.space)?.stage_file(attributes)?;
+        Ok(Box::new(NewLocalFile {
+            staged,
+            path: place.path.clone(),
+        }))
+    }
+
+    fn usage(&self, place: &Place) -> Result<Usage, RootError> {
+        let space = self.space(&place.space)?;
+        match space.kept_usage(&place.path)? {
+            Some(usage) => Ok(usage),
+            None => space.usage(&place.path),
+        }
+    }
+
+    fn folder(&self, space: &Space) -> Result<Option<Root>, RootError> {
+        self.space(space).map(Some)
+    }
+}
+
+struct OpenFile {
+    file: File,
+    meta: Meta,
+}
+
+impl ReadAt for OpenFile {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+}
+
+struct NewLocalFile {
+    staged: StagedFile,
+    path: RelPath,
+}
+
+impl NewFile for NewLocalFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), RootError> {
+        self.staged
+            .write_all(bytes)
+            .map_err(|error| RootError::io("write", &self.path, error))
+    }
+
+    fn publish(self: Box<Self>, existing: Existing) -> Result<Meta, RootError> {
+        self.staged.publish(&self.path, existing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance;
+
+    #[test]
+    fn the_local_folder_passes_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(folder.path()).unwrap();
+        conformance::check(&store);
+        let left = std::fs::read_dir(folder.path().join("home/suite"))
+            .unwrap()
+            .count();
+        assert_eq!(left, 0, "the suite cleans up and no staging folder stays");
+    }
+
+    #[test]
+    fn a_link_in_one_home_does_not_lead_to_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(folder.path())
+            .unwrap()
+            .with_durability(Durability::Relaxed);
+        let space = |user: &str| Space::Home(user.parse().unwrap());
+        let bob = store.space(&space("bob")).unwrap();
+        bob.write_file(&"secret".parse().unwrap(), b"x", Existing::Keep)
+            .unwrap();
+        store.space(&space("ann")).unwrap();
+        std::os::unix::fs::symlink("../bob/secret", folder.path().join("home/ann/l")).unwrap();
+        let place = Place {
+            space: space("ann"),
+            path: "l".parse().unwrap(),
+        };
+        assert!(store.open(&place).is_err_and(|error| error.is_not_found()));
+        assert!(store.stat(&place).is_err_and(|error| error.is_not_found()));
+    }
+
+    #[test]
+    fn a_home_that_is_a_link_is_not_entered() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(folder.path()).unwrap();
+        std::fs::create_dir(folder.path().join("home")).unwrap();
+        std::os::unix::fs::symlink("/etc", folder.path().join("home/ann")).unwrap();
+        let error = store.space(&Space::Home("ann".parse().unwrap())).unwrap_err();
+        assert!(matches!(error, RootError::ThroughLink(_)), "{error}");
+    }
+}
