@@ -193,3 +193,61 @@ fn aliases(arg: &Arg) -> Vec<&str> {
 fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::args::definition;
+
+    fn rewritten(line: &str) -> String {
+        let words = line.split(' ').map(Into::into).collect();
+        let out = super::rewrite(&definition("paddlectl"), words);
+        let out: Vec<String> = out.into_iter().map(|word| word.into_string().unwrap()).collect();
+        out.join(" ")
+    }
+
+    #[test]
+    fn single_dash_long_flags_become_double_and_keep_their_values() {
+        assert_eq!(
+            rewritten("submit -jobname my-job -cpu=1 -parallelism 10 pkg -psmemory 1Gi"),
+            "submit --jobname=my-job --cpu=1 --parallelism=10 pkg --psmemory=1Gi"
+        );
+        assert_eq!(
+            rewritten("submit ./p -p 4 -c 2 -m 10Gi -t f.py"),
+            "submit ./p -p=4 -c=2 -m=10Gi -t=f.py"
+        );
+        assert_eq!(rewritten("submit -name x"), "submit --name=x");
+        assert_eq!(rewritten("-datacenter dc get jobs"), "--datacenter=dc get jobs");
+        assert_eq!(rewritten("get jobs -datacenter dc"), "get jobs --datacenter=dc");
+    }
+
+    #[test]
+    fn switches_and_clusters_stay_what_they_are() {
+        assert_eq!(rewritten("kill -rm job"), "kill --rm job");
+        assert_eq!(rewritten("kill -rm=true job"), "kill --rm job");
+        assert_eq!(rewritten("kill -rm=false job"), "kill job");
+        assert_eq!(rewritten("get jobs -a"), "get jobs -a");
+        assert_eq!(rewritten("rm -rf /pfs/x"), "rm -rf /pfs/x");
+        assert_eq!(rewritten("logs -fn 10 job"), "logs -fn 10 job");
+        assert_eq!(rewritten("logs -n10 -"), "logs -n10 -");
+    }
+
+    #[test]
+    fn negative_numbers_are_values_and_flags_are_not() {
+        assert_eq!(rewritten("submit -parallelism -1"), "submit --parallelism=-1");
+        assert_eq!(rewritten("submit -jobname -cpu 1"), "submit --jobname --cpu=1");
+    }
+
+    #[test]
+    fn everything_after_two_dashes_is_left_alone() {
+        assert_eq!(
+            rewritten("submit -p 2 -- python train.py -jobname x -p 3"),
+            "submit -p=2 -- python train.py -jobname x -p 3"
+        );
+    }
+
+    #[test]
+    fn misspelled_flags_reach_clap_as_long_ones() {
+        assert_eq!(rewritten("submit -jobnam x"), "submit --jobnam x");
+        assert_eq!(rewritten("submit -parallelsim 3"), "submit --parallelsim 3");
+    }
+}

@@ -10,12 +10,12 @@ use crate::printer::Printer;
 
 /// What a command finds around it.
 pub struct World {
-    pub env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
     /// Data for programs and people.
-    pub out: Printer,
+    pub(crate) out: Printer,
     /// Words for people.
-    pub err: Messages,
-    pub now: fn() -> Timestamp,
+    pub(crate) err: Messages,
+    pub(crate) now: fn() -> Timestamp,
 }
 
 impl World {
@@ -29,6 +29,22 @@ impl World {
             err: Messages::stderr(&env),
             env,
             now: Timestamp::now,
+        }
+    }
+
+    /// A world of the caller's making: nothing of this process leaks in. `is_terminal` is what stdout claims to be.
+    pub fn made_of(
+        env: BTreeMap<String, String>,
+        out: Box<dyn std::io::Write>,
+        err: Box<dyn std::io::Write>,
+        is_terminal: bool,
+        now: fn() -> Timestamp,
+    ) -> World {
+        World {
+            env,
+            out: Printer::to(out, is_terminal),
+            err: Messages::to(err),
+            now,
         }
     }
 

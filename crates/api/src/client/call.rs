@@ -361,6 +361,13 @@ impl Client {
     }
 }
 
+/// A server refuses a client's certificate only after the client believes the connection to stand.
+fn tls_alert(error: &hyper::Error) -> Option<String> {
+    let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    let inner = source.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(inner.to_string())
+}
+
 /// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
 async fn watch<F: Future>(limit: Duration, progress: &Arc<AtomicU64>, reply: F) -> Option<F::Output> {
     let mut reply = std::pin::pin!(reply);

@@ -130,7 +130,8 @@ async fn mutual_tls_works_with_the_files_of_the_configuration() {
         identity: None,
         ..options
     };
-    assert!(Client::new(endpoint).with_tls(stranger).ping().await.is_err());
+    let error = Client::new(endpoint).with_tls(stranger).ping().await.unwrap_err();
+    assert!(error.to_string().contains("TLS failed"), "{error}");
 }
 
 #[tokio::test]

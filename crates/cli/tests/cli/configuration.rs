@@ -1,0 +1,147 @@
+//! The three shapes of the configuration, and everything that can be wrong with one.
+
+use crate::scripted::server;
+use crate::shell::Shell;
+
+const SHAPE_A: &str = "datacenters:\n- name: one\n  username: u1\n  password: p1\n  endpoint: http://one.example.org\n\
+    - name: two\n  username: u2\n  token: t2\n  endpoint: two.example.org/\ncurrent-datacenter: two\n";
+const SHAPE_B: &str = "datacenters:\n- name: one\n  active: true\n  username: u1\n  password: 012345\n  endpoint: localhost:8080\n\
+    - name: two\n  username: u2\n  endpoint: http://two.example.org\n";
+const SHAPE_C: &str = "datacenter1:\n  username: user\n  usercert: /path/to/user.pem\n  userkey:  /path/to/user-key.pem\n  endpoint: dc1.paddlepaddle.org\n";
+
+fn view(text: &str) -> String {
+    let shell = Shell::new();
+    shell.write(".paddle/config", text);
+    shell.line("config view").story(&shell)
+}
+
+#[test]
+fn all_three_shapes_are_read_and_no_secret_is_shown() {
+    let all = [SHAPE_A, SHAPE_B, SHAPE_C].map(view).join("\n");
+    insta::assert_snapshot!("shapes", all);
+}
+
+#[test]
+fn every_mistake_has_its_sentence_and_its_remedy() {
+    let placeholder = "datacenters:\n- name: datacenter1\n  username: [your user name]\n  password: [secret]\n  \
+        endpoint: http://cloud.paddlepaddle.org\ncurrent-datacenter: datacenter1\n";
+    let cases: &[(&str, &str)] = &[
+        ("placeholder", placeholder),
+        ("empty", ""),
+        ("only comments", "# nothing\n"),
+        ("no entries", "datacenters: []\n"),
+        ("null entries", "datacenters:\n"),
+        ("not yaml", "datacenters:\n- name: a\n   username: : b\n  - x\n"),
+        ("tab", "datacenters:\n\t- name: a\n"),
+        ("text", "hello"),
+        (
+            "two active",
+            "datacenters:\n- name: a\n  active: true\n  endpoint: x\n- name: b\n  active: true\n  endpoint: y\n",
+        ),
+        (
+            "none active",
+            "datacenters:\n- name: a\n  active: false\n  endpoint: x\n- name: b\n  endpoint: y\n",
+        ),
+        (
+            "unknown current",
+            "datacenters:\n- name: datacenter1\n  endpoint: x\ncurrent-datacenter: datacentre1\n",
+        ),
+        ("no endpoint", "datacenters:\n- name: a\n  username: u\n"),
+        ("bad endpoint", "datacenters:\n- name: a\n  endpoint: ftp://x\n"),
+        ("no name", "datacenters:\n- username: a\n  endpoint: x\n"),
+        (
+            "same name",
+            "datacenters:\n- name: a\n  endpoint: x\n- name: a\n  endpoint: y\n",
+        ),
+        ("half a certificate", "a:\n  usercert: /x\n  endpoint: y\n"),
+        ("password alone", "a:\n  password: x\n  endpoint: y\n"),
+    ];
+    let mut stories = String::new();
+    for (name, text) in cases {
+        let shell = Shell::new();
+        shell.write(".paddle/config", text);
+        let outcome = shell.line("get jobs");
+        assert_eq!(outcome.code, 1, "{name}: {}", outcome.err);
+        stories.push_str(&format!("# {name}\n{}\n", shell.tidy(&outcome.err)));
+    }
+    insta::assert_snapshot!("mistakes", stories);
+}
+
+#[test]
+fn flags_and_environment_point_elsewhere() {
+    let server = server();
+    let mut shell = Shell::new();
+    let file = shell.write(
+        "elsewhere",
+        &format!(
+            "dc9:\n  username: me\n  token: t\n  endpoint: {}\n",
+            server.endpoint
+        ),
+    );
+    let file = file.to_str().unwrap().to_owned();
+    assert!(shell.run(&["whoami", "-config", &file]).out.contains("dc9"));
+    shell.set("PADDLE_CONFIG", &file);
+    assert!(shell.line("whoami").out.contains("dc9"));
+    let missing = shell.line("--config /nonexistent/config get jobs");
+    assert_eq!(
+        (missing.code, missing.err.lines().next()),
+        (
+            1,
+            Some("error: there is no configuration at `/nonexistent/config`")
+        )
+    );
+    let folder = shell.home().to_str().unwrap().to_owned();
+    let outcome = shell.run(&["--config", &folder, "get", "jobs"]);
+    assert_eq!(
+        shell.tidy(&outcome.err),
+        "error: `HOME` is a folder, not a configuration file\nhint: name the file itself with `--config FILE`\n"
+    );
+    let unknown = shell.line("whoami --datacenter dc8");
+    assert!(unknown.err.contains("did you mean `dc9`?"), "{}", unknown.err);
+}
+
+#[test]
+fn choosing_a_datacenter_changes_one_line_and_nothing_else() {
+    let edited = |text: &str, name: &str| {
+        let shell = Shell::new();
+        let file = shell.write(".paddle/config", text);
+        let outcome = shell.run(&["config", "use", name]);
+        assert_eq!(outcome.code, 0, "{}", outcome.err);
+        std::fs::read_to_string(file).unwrap()
+    };
+    assert_eq!(
+        edited(SHAPE_A, "one"),
+        SHAPE_A.replace("current-datacenter: two", "current-datacenter: one")
+    );
+    let commented = SHAPE_A.replace("current-datacenter: two", "current-datacenter: two # mine");
+    assert_eq!(edited(&commented, "one"), commented.replace(": two #", ": one #"));
+    let expected = SHAPE_B
+        .replace("active: true", "active: false")
+        .replace("- name: two\n", "- name: two\n  active: true\n");
+    assert_eq!(edited(SHAPE_B, "two"), expected);
+    let two = format!("{SHAPE_C}other:\n  endpoint: x.example.org");
+    let expected = format!("{SHAPE_C}other:\n  active: true\n  endpoint: x.example.org\n");
+    assert_eq!(edited(&two, "other"), expected);
+    let bare = "datacenters:\n- name: a\n  endpoint: x\n- name: b\n  endpoint: y";
+    assert_eq!(edited(bare, "b"), format!("{bare}\ncurrent-datacenter: b\n"));
+}
+
+#[test]
+fn a_token_is_fetched_once_kept_and_used_again() {
+    let server = crate::scripted::server_with(|line| {
+        line.starts_with("POST /api-token-auth")
+            .then(|| (200, r#"{"token":"fresh"}"#.to_owned()))
+    });
+    let shell = Shell::new();
+    let text = format!(
+        "dc1:\n  username: me\n  password: 0123\n  endpoint: {}\n",
+        server.endpoint
+    );
+    shell.write(".paddle/config", &text);
+    assert_eq!(shell.line("whoami").code, 0);
+    assert_eq!(shell.line("whoami").code, 0);
+    let logins = server.bodies("POST /api-token-auth");
+    assert_eq!(logins.len(), 1);
+    let login: serde_json::Value = serde_json::from_slice(&logins[0]).unwrap();
+    assert_eq!(login["password"], "0123", "digits stay the text they are");
+}

@@ -1,0 +1,129 @@
+//! Every command line of the five documents, typed as printed there (names in brackets apart).
+
+use crate::scripted::server;
+use crate::shell::Shell;
+
+/// Commands of this version: they work.
+const NOW: &[&str] = &[
+    // S0
+    "get jobs",
+    "get workers paddle-cluster-job",
+    "logs paddle-cluster-job",
+    "kill paddle-cluster-job",
+    "flags",
+    "commands",
+    "help",
+    "help submit",
+    // S1
+    "logs -w paddle-cluster-job-trainer-3s4nz paddle-cluster-job",
+    // S4
+    "jobs",
+    "logs",
+    "logs -n 10 paddle-cluster-job",
+    "kill -rm paddle-cluster-job",
+    "get -a jobs",
+    "get jobs -a",
+    "get quota",
+    "get workers",
+];
+
+/// Commands of later versions: they are understood and say so.
+const LATER: &[&str] = &[
+    "file src dest",
+    "registry -username u -password p -server registry.example.org -name mine",
+    "get registry",
+    "delete registry",
+    "cp a /pfs/datacenter1/home/user1/a",
+    "ls /pfs/datacenter1/home/user1",
+    "mkdir /pfs/datacenter1/home/user1/d",
+    "rm -r /pfs/datacenter1/home/user1/d",
+    "pfs cp -r ./job_word_emb/data /pfs/datacenter1/home/user1/job_word_emb",
+    "pfs cp /pfs/datacenter1/home/user1/job_word_emb/output ./output",
+    "pfs ls /pfs/datacenter1/home/user1",
+    "pfs rm /pfs/datacenter1/home/user1/a /pfs/datacenter1/home/user1/b",
+];
+
+#[test]
+fn the_lines_of_this_version_work() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    for line in NOW {
+        let outcome = shell.line(line);
+        assert_eq!(outcome.code, 0, "{line}: {}", outcome.err);
+    }
+}
+
+#[test]
+fn the_lines_of_later_versions_say_so() {
+    let shell = Shell::new();
+    for line in LATER {
+        let outcome = shell.line(line);
+        assert_eq!(outcome.code, 1, "{line}: {}", outcome.err);
+        assert!(
+            outcome.err.contains("is not there yet"),
+            "{line}: {}",
+            outcome.err
+        );
+    }
+}
+
+#[test]
+fn every_submit_of_the_documents_sends_what_it_says() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let package = shell.home().join("job_word_emb");
+    shell.write("job_word_emb/modules/train.py", "print()");
+    let package = package.to_str().unwrap();
+    let s0 = "submit -jobname my-paddlecloud-job -cpu 1 -gpu 0 -memory 1Gi -parallelism 10 -pscpu 1 -pservers 3 \
+              -psmemory 1Gi -passes 1 -entry";
+    let mut v2: Vec<&str> = s0.split_whitespace().collect();
+    v2.extend(["python trainer_config.py", "/pfs/dc1/home/me/ctr_demo_package"]);
+    assert_eq!(shell.run(&v2).code, 0);
+    let v1 = [
+        "submit",
+        package,
+        "-p",
+        "4",
+        "-c",
+        "2",
+        "-m",
+        "10Gi",
+        "-t",
+        "modules/train.py",
+    ];
+    assert_eq!(shell.run(&v1).code, 0);
+    assert_eq!(
+        shell
+            .line("submit -image me/runtime -registry mine -jobname x")
+            .code,
+        0
+    );
+
+    let sent: Vec<serde_json::Value> = server
+        .bodies("POST /api/v1/jobs")
+        .iter()
+        .map(|body| serde_json::from_slice(body).unwrap())
+        .collect();
+    assert_eq!(
+        sent[0],
+        serde_json::json!({
+            "name": "my-paddlecloud-job", "job_package": "/pfs/dc1/home/me/ctr_demo_package", "parallelism": 10,
+            "cpu": "1", "gpu": 0, "memory": "1Gi", "pservers": 3, "pscpu": "1", "psmemory": "1Gi", "passes": 1,
+            "entry": "python trainer_config.py"
+        })
+    );
+    let mut second = sent[1].clone();
+    assert!(second["package_id"].as_str().is_some_and(|id| id.len() == 64));
+    second["package_id"] = "ID".into();
+    assert_eq!(
+        second,
+        serde_json::json!({
+            "package_id": "ID", "package_name": "job_word_emb", "parallelism": 4, "cpu": "2", "memory": "10Gi",
+            "topology": "modules/train.py"
+        })
+    );
+    assert_eq!(
+        sent[2],
+        serde_json::json!({ "name": "x", "image": "me/runtime", "registry": "mine" })
+    );
+}

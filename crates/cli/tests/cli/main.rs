@@ -1,0 +1,10 @@
+//! The client as people use it: command lines in, text and exit codes out, a real server on a real socket.
+
+mod bad_input;
+mod configuration;
+mod documents;
+mod helping;
+mod scripted;
+mod shell;
+mod showing;
+mod submitting;

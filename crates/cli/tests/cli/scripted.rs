@@ -1,0 +1,251 @@
+//! A small server that answers every route of the contract with fixed data, over a real socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use paddlecloud_api::jobs::JobStatus;
+use paddlecloud_api::logs::{Frame, LogEnd, LogWorker, Stream};
+
+/// A request as it arrived: `METHOD target`, then the body.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub line: String,
+    pub body: Vec<u8>,
+}
+
+/// The server; it ends with the test.
+pub struct Server {
+    pub endpoint: String,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Server {
+    /// The requests whose line begins like this.
+    pub fn bodies(&self, start: &str) -> Vec<Vec<u8>> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter()
+            .filter(|seen| seen.line.starts_with(start))
+            .map(|seen| seen.body.clone())
+            .collect()
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|seen| seen.line.clone())
+            .collect()
+    }
+}
+
+/// Starts a server with the replies of [`usual`].
+pub fn server() -> Server {
+    server_with(|_| None)
+}
+
+/// Starts a server whose replies `special` may change.
+pub fn server_with(special: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (log, special) = (seen.clone(), Arc::new(special));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (log, special) = (log.clone(), special.clone());
+            std::thread::spawn(move || serve(stream, &log, special.as_ref()));
+        }
+    });
+    Server { endpoint, seen }
+}
+
+fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, special: &dyn Fn(&str) -> Option<(u16, String)>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    while let Some(seen) = read_request(&mut reader) {
+        let line = seen.line.clone();
+        log.lock().unwrap().push(seen);
+        let (status, body) = match special(&line) {
+            Some((status, text)) => (status, text.into_bytes()),
+            None => usual(&line),
+        };
+        let length = if line.starts_with("HEAD") { 0 } else { body.len() };
+        let head =
+            format!("HTTP/1.1 {status} X\r\npaddlecloud-version: 0.1.0\r\ncontent-length: {length}\r\n\r\n");
+        if writer.write_all(head.as_bytes()).is_err() || writer.write_all(&body[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Seen> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let (mut length, mut chunked) = (0, false);
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).ok()?;
+        let header = header.trim().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        length = header
+            .strip_prefix("content-length: ")
+            .map_or(length, |text| text.parse().unwrap());
+        chunked |= header == "transfer-encoding: chunked";
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    while chunked {
+        let mut size = String::new();
+        reader.read_line(&mut size).ok()?;
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk).ok()?;
+        body.extend_from_slice(&chunk[..size]);
+        chunked = size > 0;
+    }
+    Some(Seen {
+        line: line.trim_end().trim_end_matches(" HTTP/1.1").to_owned(),
+        body,
+    })
+}
+
+/// A job of the documents, running.
+pub fn job(name: &str, status: &str) -> serde_json::Value {
+    serde_json::json!({
+        "name": name, "job_package": "/pfs/dc1/home/me/pkg", "parallelism": 2, "cpu": 1, "gpu": 0, "memory": "1Gi",
+        "pservers": 1, "pscpu": 1, "psmemory": "1Gi", "topology": null, "entry": "python train.py",
+        "psentry": "paddle pserver", "passes": 1, "image": null, "registry": null, "datacenter": "dc1",
+        "envs": {"LR": "0.1"}, "priority": 0, "retries": 0, "max_runtime": null, "start_limit": "10m",
+        "grace": "30s", "id": "j_01jd2m3n4p5q6r", "user": "me", "namespace": "me", "status": status,
+        "message": if status == "Pending" { Some("waits for 2 cores") } else { None },
+        "output": "/pfs/dc1/home/me/pkg/output", "submitted": "2026-01-01T11:59:45Z",
+        "started": "2026-01-01T11:59:50Z", "completed": null, "succeeded": 0, "failed": 1, "active": 1
+    })
+}
+
+fn worker(name: &str, role: &str, index: u32) -> serde_json::Value {
+    serde_json::json!({
+        "name": name, "job": "paddle-cluster-job", "job_id": "j_01jd2m3n4p5q6r", "role": role, "index": index,
+        "status": "Running", "attempt": 1, "address": "127.1.0.1", "started": "2026-01-01T11:59:51Z", "ended": null,
+        "exit_code": null, "message": null
+    })
+}
+
+fn workers() -> serde_json::Value {
+    serde_json::json!([
+        worker("paddle-cluster-job-pserver-9k2xq", "pserver", 0),
+        worker("paddle-cluster-job-trainer-3s4nz", "trainer", 0),
+    ])
+}
+
+fn envelope(msg: serde_json::Value) -> (u16, Vec<u8>) {
+    (
+        200,
+        serde_json::json!({ "code": 200, "msg": msg })
+            .to_string()
+            .into_bytes(),
+    )
+}
+
+/// The reply to a request line.
+pub fn usual(line: &str) -> (u16, Vec<u8>) {
+    let (method, target) = line.split_once(' ').unwrap();
+    let path = target.split('?').next().unwrap();
+    let words: Vec<&str> = path
+        .trim_start_matches("/api/v1")
+        .trim_matches('/')
+        .split('/')
+        .collect();
+    let running = job("paddle-cluster-job", "Running");
+    match (method, words.as_slice()) {
+        ("GET", ["jobs"]) => envelope(serde_json::json!([running])),
+        ("POST", ["jobs"]) | ("POST", ["jobs", _, "rerun"]) => submitted(),
+        ("GET", ["jobs", _]) => envelope(detail("Running")),
+        ("GET", ["jobs", _, "wait"]) => envelope(detail("Failed")),
+        ("GET", ["jobs", _, "why"]) => envelope(why()),
+        ("GET", ["jobs", _, "logs"]) => (200, log_frames(target.contains("follow=true"))),
+        ("DELETE", ["jobs", _]) => {
+            let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","ending":3,"removed":false}"#;
+            (200, reply.into())
+        }
+        ("GET", ["workers"]) => envelope(workers()),
+        ("GET", ["quota"]) => envelope(serde_json::json!([
+            {"resource": "cpu", "limit": "8", "used": "3"}, {"resource": "gpu", "limit": null, "used": "0"}
+        ])),
+        ("GET", ["whoami"]) => envelope(serde_json::json!({
+            "user": "me", "namespace": "me", "datacenter": "dc1", "home": "/pfs/dc1/home/me", "admin": false
+        })),
+        ("POST", ["prune"]) => {
+            envelope(serde_json::json!({ "removed": ["j_01jd2m3n4p5q6r"], "bytes": 1_200_000 }))
+        }
+        ("HEAD", ["packages", _]) => (404, Vec::new()),
+        ("POST", ["packages"]) => envelope(serde_json::json!({ "id": "x", "missing": [], "stored": false })),
+        ("PUT", ["packages", _]) => envelope(serde_json::json!("OK")),
+        _ => (
+            404,
+            br#"{"code":404,"msg":"no such path","error":"not-found"}"#.to_vec(),
+        ),
+    }
+}
+
+fn submitted() -> (u16, Vec<u8>) {
+    let reply = serde_json::json!({
+        "code": 200, "msg": "OK", "id": "j_01jd2m3n4p5q6r", "engine": "local",
+        "job": job("paddle-cluster-job", "Pending"), "notes": ["10 cores asked, 2 here"]
+    });
+    (200, reply.to_string().into_bytes())
+}
+
+fn detail(status: &str) -> serde_json::Value {
+    serde_json::json!({
+        "job": job("paddle-cluster-job", status),
+        "workers": workers(),
+        "events": [{"at": "2026-01-01T11:59:45Z", "text": "submitted"}]
+    })
+}
+
+fn why() -> serde_json::Value {
+    let mut failed = worker("paddle-cluster-job-trainer-3s4nz", "trainer", 0);
+    failed["status"] = "Failed".into();
+    serde_json::json!({
+        "job": job("paddle-cluster-job", "Pending"), "reason": "waits for 2 cores", "ahead": ["big (j_0)"],
+        "ahead_total": 3, "estimate": "2026-01-01T12:12:00Z", "change": "with 1 trainer",
+        "first_failure": {"worker": failed, "exit": "exit 1", "last_lines": ["Traceback", "ValueError"], "others": 2}
+    })
+}
+
+fn log_frames(follow: bool) -> Vec<u8> {
+    let worker = |role: &str, index| LogWorker {
+        name: format!("paddle-cluster-job-{role}-{index}"),
+        role: role.to_owned(),
+        index,
+        attempt: 1,
+    };
+    let data = |worker, offset, bytes: &[u8]| Frame::Data {
+        worker,
+        stream: Stream::Stdout,
+        offset,
+        unix_nanos: 1_767_268_800_000_000_000,
+        bytes: bytes.to_vec(),
+    };
+    let end = LogEnd {
+        id: "j_01jd2m3n4p5q6r".to_owned(),
+        status: JobStatus::Failed,
+        message: Some("trainer 0 ended with 1".to_owned()),
+    };
+    let frames = [
+        Frame::Workers(vec![worker("pserver", 0), worker("trainer", 0)]),
+        data(1, 0, b"pass 0, cost"),
+        data(0, 0, b"listening\n"),
+        data(1, 12, b" 1.5\n\xff\xfe\n"),
+        Frame::End(follow.then_some(end)),
+    ];
+    let mut bytes = Vec::new();
+    frames.iter().for_each(|frame| frame.encode(&mut bytes));
+    bytes
+}
