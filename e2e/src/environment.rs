@@ -148,7 +148,12 @@ impl TestEnvironment {
 
     /// Starts `paddlectl` and goes on.
     pub fn start(&self, args: &[&str]) -> Background {
-        Background::start(shown("paddlectl", args), &mut self.command("paddlectl", args))
+        self.start_as("paddlectl", args)
+    }
+
+    /// Starts one of the program's names and goes on.
+    pub fn start_as(&self, name: &str, args: &[&str]) -> Background {
+        Background::start(shown(name, args), &mut self.command(name, args))
     }
 
     /// A command in this user's environment and nothing else's.
@@ -293,7 +298,8 @@ impl TestEnvironment {
         assert!(traces.is_empty(), "left behind:\n{}", traces.join("\n"));
     }
 
-    fn end_all_processes(&self) {
+    /// Ends everything at once, as a power cut does.
+    pub fn end_all_processes(&self) {
         for process in self.processes() {
             process.end();
         }

@@ -1,17 +1,19 @@
 //! The server may die at any moment: workers are not disturbed, logs have no gap, ends are right.
 
 use std::env::var;
+use std::fs;
 
-use e2e::{Gate, TestEnvironment};
+use e2e::{Gate, TestEnvironment, wait_until};
 
-const JOBS: usize = 6;
+/// As many as run at once when the server dies.
+const JOBS: usize = 50;
 
 /// How often to repeat; `cargo xtask test --with crash` asks for many.
 fn rounds() -> usize {
     var("PADDLECLOUD_CRASH_ROUNDS")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(2)
+        .unwrap_or(1)
 }
 
 /// Counts to 300 with a stop after each hundred, then ends with the code it was given.
@@ -127,4 +129,39 @@ fn a_follower_goes_on_when_the_server_comes_back() {
         (1..=300).collect::<Vec<u32>>(),
         "no line lost, none twice"
     );
+}
+
+#[test]
+fn a_restart_of_the_machine_loses_a_job_unless_it_may_try_again() {
+    let mut env = TestEnvironment::new();
+    let gate = env.gate("go");
+    let package = env.package("job").file("train.sh", "echo up\ncat $GATE\n");
+    let flags = ["-env", &gate.variable("GATE"), "-entry", "sh train.sh"];
+    env.submit("once", &package, &flags);
+    env.submit("again", &package, &[&flags[..], &["-retries", "1"]].concat());
+    env.wait_for_status("once", "Running");
+    env.wait_for_status("again", "Running");
+
+    // What a restart does: everything is gone, and the kernel has another name for its boot.
+    env.crash_server();
+    env.end_all_processes();
+    wait_until("all workers must be gone", || {
+        env.workers().is_empty().then_some(())
+    });
+    let boot = env.folder("boot").join("id");
+    fs::write(&boot, "11111111-2222-3333-4444-555555555555\n").unwrap();
+    env.set("PADDLECLOUD_BOOT_ID_FILE", boot.to_str().unwrap());
+    let data = env.home().join(".paddle/local");
+    let mut server = env.start_as(
+        "paddlecloud-server",
+        &["--embedded", "--data", data.to_str().unwrap()],
+    );
+    server.wait_for_line("ready");
+
+    assert_eq!(env.status("once"), "Lost");
+    env.wait_for_status("again", "Running");
+    gate.open();
+    env.paddlectl(&["wait", "again"]).ok();
+    env.paddlectl(&["server", "stop"]).ok();
+    server.end();
 }

@@ -10,4 +10,5 @@ mod first_job;
 mod history;
 mod logs;
 mod server;
+mod shared_server;
 mod worker;
