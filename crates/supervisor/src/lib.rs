@@ -15,6 +15,17 @@
 //!
 //! [`protocol`] and [`log`] are portable and free of I/O tricks; the rest needs Linux.
 
+/// Says something on stderr, which is the file of a supervisor's troubles. Unlike `eprintln!` it
+/// does not panic when that cannot be written: the disk may be full just then.
+macro_rules! trouble {
+    ($($message:tt)*) => {{
+        let mut line = format!($($message)*);
+        line.push('\n');
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    }};
+}
+use trouble;
+
 pub mod log;
 pub mod protocol;
 

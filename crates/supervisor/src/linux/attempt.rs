@@ -50,7 +50,7 @@ pub fn run(dir: &Path) -> ExitCode {
     match start(dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("error: {message}");
+            crate::trouble!("error: {message}");
             ExitCode::FAILURE
         }
     }
@@ -162,7 +162,7 @@ impl Place {
         } = self;
         init::set_name(OsStr::new("paddle-supervise"));
         if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
-            eprintln!("cannot become the reaper of the worker's processes: {error}");
+            crate::trouble!("cannot become the reaper of the worker's processes: {error}");
         }
         let plain = plan
             .plain_log
@@ -184,7 +184,7 @@ fn record(exit: &Exit, dir: &Path) {
     let mut complained = false;
     while let Err(error) = exit.store(dir) {
         if !complained {
-            eprintln!("trying again until it works: {}", words(&error));
+            crate::trouble!("trying again until it works: {}", words(&error));
         }
         complained = true;
         std::thread::sleep(RECORD_PAUSE);

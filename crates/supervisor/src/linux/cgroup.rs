@@ -102,7 +102,7 @@ impl Groups {
     pub fn remove(&mut self) {
         for dir in self.dirs.drain(..) {
             if let Err(error) = remove_group(&dir) {
-                eprintln!("cannot remove control group `{}`: {error}", dir.display());
+                crate::trouble!("cannot remove control group `{}`: {error}", dir.display());
             }
         }
     }

@@ -147,7 +147,7 @@ impl Client {
             match decode(line) {
                 Ok(command) => commands.push(command),
                 Err(error) => {
-                    eprintln!("a client sent something else than a command: {error}");
+                    crate::trouble!("a client sent something else than a command: {error}");
                     self.gone = true;
                 }
             }

@@ -119,7 +119,7 @@ pub fn signal(pids: &[Pid], signal: Signal) {
         if let Err(error) = kill_process(*pid, signal)
             && error != rustix::io::Errno::SRCH
         {
-            eprintln!("cannot signal process {}: {error}", pid.as_raw_pid());
+            crate::trouble!("cannot signal process {}: {error}", pid.as_raw_pid());
         }
     }
 }

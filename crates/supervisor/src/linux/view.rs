@@ -160,7 +160,7 @@ fn graft(path: &Path) -> Option<Graft> {
         })
     };
     graft
-        .inspect_err(|error| eprintln!("`{}` is not shown to the worker: {error}", path.display()))
+        .inspect_err(|error| crate::trouble!("`{}` is not shown to the worker: {error}", path.display()))
         .ok()
 }
 

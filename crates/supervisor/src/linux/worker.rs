@@ -123,7 +123,7 @@ pub fn read_pipe(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return None,
             Err(error) => {
-                eprintln!("cannot read from the worker: {}", io::Error::from(error));
+                crate::trouble!("cannot read from the worker: {}", io::Error::from(error));
                 return Some(0);
             }
         }

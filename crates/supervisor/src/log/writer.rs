@@ -214,14 +214,14 @@ fn remove(dir: &Path, start: u64) {
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            eprintln!("cannot remove `{}`: {error}", path.display());
+            crate::trouble!("cannot remove `{}`: {error}", path.display());
         }
     }
 }
 
 fn complain(result: io::Result<()>, what: &dyn std::fmt::Display) {
     if let Err(error) = result {
-        eprintln!("cannot {what}: {error}");
+        crate::trouble!("cannot {what}: {error}");
     }
 }
 
@@ -250,7 +250,7 @@ impl PlainCopy {
         if let Err(error) = &result
             && !self.complained
         {
-            eprintln!("cannot write `{}`: {error}", self.path.display());
+            crate::trouble!("cannot write `{}`: {error}", self.path.display());
         }
         self.complained = result.is_err();
     }

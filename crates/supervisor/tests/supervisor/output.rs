@@ -151,6 +151,21 @@ fn a_plain_copy_is_written_and_turned_over() {
     }
 }
 
+/// Prints more than the disk holds, waits until all of it was read, then takes turns with the test.
+const FLOODER: &str = r#"exec /usr/bin/python3 -uc '
+import array, fcntl, termios, time
+print("x" * (16 << 20))
+left = array.array("i", [1])
+while left[0]:
+    time.sleep(0.001)
+    fcntl.ioctl(1, termios.FIONREAD, left)
+open("go", "w").write("more")
+open("room").read()
+print("after")
+open("go", "w").write("more")
+open("room").read()
+'"#;
+
 #[test]
 fn a_full_disk_costs_bytes_but_never_the_worker() {
     if !is_root() {
@@ -162,13 +177,12 @@ fn a_full_disk_costs_bytes_but_never_the_worker() {
         segment_bytes: 1 << 20,
         keep_bytes: 1 << 30,
     };
-    let command = "seq 1 2000000; echo more > go; read x < room; echo after; echo more > go; read x < room";
-    let attempt = Attempt::new(mode, command).with(|plan| {
+    let attempt = Attempt::new(mode, FLOODER).with(|plan| {
         plan.log = limits;
         plan.workdir = disk.pipes.path().to_owned();
     });
     attempt.plan.store(disk.dir()).unwrap();
-    fs::write(disk.dir().join("ballast"), vec![0; 512 << 10]).unwrap();
+    fs::write(disk.dir().join("ballast"), vec![0; 1 << 20]).unwrap();
     let program = env!("CARGO_BIN_EXE_paddlecloud-supervise");
     assert!(
         std::process::Command::new(program)

@@ -1,6 +1,7 @@
 //! Readiness and clashes, as the kernel's tables tell them.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use paddlecloud_supervisor::protocol::{Command, Ending, MARKER_VARIABLE, Report};
 
@@ -22,14 +23,17 @@ open("stop").read()
 print("connections", len(select.select(held, [], [], 0)[0]))
 ' "#;
 
-/// Ports that are free at the moment, below the range from which the kernel picks.
+/// Ports of this test alone on which nobody listens, below the range from which the kernel picks.
+///
+/// Tried by connecting: a listener that tries would stay open for a moment in every process that
+/// another test is just starting.
 fn free_ports<const N: usize>() -> [u16; N] {
-    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
-    let first = 20000 + (std::process::id() % 400) as u16 * 20;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 12_000 + (std::process::id() % 200) as u16 * 100;
     std::array::from_fn(|_| {
         loop {
-            let port = first + NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2000;
-            if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
                 return port;
             }
         }
