@@ -10,6 +10,7 @@ use crate::damage::{DamageReport, LostRange, Policy};
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::file::RecordFile;
+use crate::index::Index;
 use crate::pool::OrderedPool;
 use crate::source::ReadAt;
 
@@ -116,6 +117,11 @@ impl<S: ReadAt> RangeReader<S> {
     /// The number of the record that comes next, unless damage is found before it.
     pub fn position(&self) -> u64 {
         self.left.start
+    }
+
+    /// The file's index, put right where damage had made the scan see one chunk for several.
+    pub fn index(&self) -> &Index {
+        self.file.index()
     }
 
     /// What has been passed over so far.
