@@ -34,7 +34,7 @@ impl Scheduler {
         if self.alone.is_some() {
             return admitted;
         }
-        self.wake();
+        self.wake(now);
         loop {
             self.check_reservation();
             let Some((key, group)) = self.queue.first_ready() else {
@@ -60,16 +60,40 @@ impl Scheduler {
     }
 
     /// Lets those try again that freed room may have helped.
-    fn wake(&mut self) {
+    fn wake(&mut self, now: Timestamp) {
         if !std::mem::take(&mut self.grown) {
             return;
         }
+        let first = self.queue.first_stuck();
+        match first.filter(|(_, group)| matches!(self.try_first(*group), Outcome::Stuck)) {
+            Some(first) => self.wake_behind(first, now),
+            None => self.wake_all(),
+        }
+    }
+
+    fn wake_all(&mut self) {
         self.forget_reservation();
         let (free, idle) = (self.cluster.free(), self.running.is_empty());
         self.queue.unstick(free.total().cpu, |group| match group.fit {
             Fit::Beside => may_fit(free, &group.shape),
             Fit::Alone => idle,
             Fit::Never => false,
+        });
+    }
+
+    /// The first stuck job stays where it is. Of the many behind it, only those try that have a chance beside it.
+    fn wake_behind(&mut self, first: (Key, GroupId), now: Timestamp) {
+        let kept = self.reserve(first, now);
+        let (free, spare) = (self.cluster.free(), self.spare.tree());
+        self.queue.wake(first.1, free.total().cpu, |group| {
+            if group.fit != Fit::Beside || !may_fit(free, &group.shape) {
+                return Standing::Stuck;
+            }
+            let beside = !kept.everything && may_fit(spare, &group.shape);
+            match beside || is_over_before(&kept, group, now) {
+                true => Standing::Ready,
+                false => Standing::Blocked,
+            }
         });
     }
 

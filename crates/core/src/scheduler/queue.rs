@@ -356,6 +356,21 @@ impl Queue {
         }
     }
 
+    /// Looks anew at all blocked groups, and at the stuck ones that need no more cpu than this.
+    pub fn wake(&mut self, except: GroupId, free_cpu: u128, look: impl Fn(&Group) -> Standing) {
+        let blocked = self.blocked.iter().map(|(_, id)| *id);
+        let small = self.stuck_by_cpu.iter().take_while(|(cpu, _)| *cpu <= free_cpu);
+        let changed: Vec<(GroupId, Standing)> = blocked
+            .chain(small.map(|(_, id)| *id))
+            .filter(|id| *id != except)
+            .map(|id| (id, look(self.group(id))))
+            .filter(|(id, standing)| self.group(*id).standing != *standing)
+            .collect();
+        for (id, standing) in changed {
+            self.set_standing(id, standing);
+        }
+    }
+
     /// Everything may try again, on other nodes.
     pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
         for id in self.kinds.values().copied().collect::<Vec<_>>() {

@@ -1,5 +1,7 @@
 //! Amounts of cpu, memory and cards on one node, and the shape of a whole job made of them.
 
+use std::cmp::Reverse;
+
 use super::request::Request;
 use crate::spec::Resources;
 
@@ -131,7 +133,7 @@ impl Shape {
                 need: Room::from(each),
             })
             .collect();
-        parts.sort_by(|a, b| b.need.cmp(&a.need));
+        parts.sort_by_key(|part| Reverse(part.need));
         let mut total = Load::default();
         for part in &parts {
             total.add(&Load::of(&part.need, part.count));
