@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::job::{FoundAttempt, Job, Phase};
+use crate::job::{Event, FoundAttempt, Job, Phase};
 use crate::names::JobId;
 use crate::ports::EngineState;
 use crate::scheduler::{Request, Scheduler};
@@ -41,17 +41,20 @@ impl Conductor {
             latest_now: now,
         };
         let mut batch = Batch::default();
-        let mut order = Vec::with_capacity(jobs.len());
+        let mut admitted = Vec::new();
         for job in jobs {
-            order.push(job.id.clone());
+            if job.phase.occupies() {
+                admitted.push(job.id.clone());
+            }
             conductor.take_up(job, now);
         }
         let mut found = conductor.sort_out(&engine, &mut batch);
-        for id in &order {
+        for id in &admitted {
             let attempts = found.remove(id).unwrap_or_default();
             conductor.change(id, now, &mut batch, |job| job.resume(attempts, engine.boot, now));
+            // The clock may have been set while the server was away.
+            conductor.change(id, now, &mut batch, |job| job.on_event(Event::Tick, now));
         }
-        conductor.tick_all(&order, now, &mut batch);
         conductor.admit(now, &mut batch);
         let output = conductor.close(batch);
         (conductor, output)
@@ -74,12 +77,16 @@ impl Conductor {
         self.jobs.insert(job.id.clone(), Arc::new(job));
     }
 
-    /// The engine's attempts by job. Those of jobs that are final or removed are only in the way.
+    /// The engine's attempts by job. Those of jobs that wait, are final or were removed are only in the way.
     fn sort_out(&self, engine: &EngineState, batch: &mut Batch) -> HashMap<JobId, Vec<FoundAttempt>> {
         let mut found: HashMap<JobId, Vec<FoundAttempt>> = HashMap::new();
         for report in &engine.attempts {
             let attempt = &report.attempt;
-            if !self.jobs.contains_key(&attempt.job) {
+            let admitted = self
+                .jobs
+                .get(&attempt.job)
+                .is_some_and(|job| job.phase.occupies());
+            if !admitted {
                 batch.clean_stray(attempt.clone());
                 continue;
             }
@@ -91,12 +98,5 @@ impl Conductor {
             found.entry(attempt.job.clone()).or_default().push(one);
         }
         found
-    }
-
-    /// The clock may have been set while the server was away.
-    fn tick_all(&mut self, order: &[JobId], now: Timestamp, batch: &mut Batch) {
-        for id in order {
-            self.change(id, now, batch, |job| job.on_event(crate::job::Event::Tick, now));
-        }
     }
 }
