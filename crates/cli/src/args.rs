@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
@@ -47,6 +47,9 @@ pub struct GlobalFlags {
     pub version: bool,
 }
 
+/// Help is wrapped here, the same on every terminal.
+const HELP_WIDTH: usize = 100;
+
 /// The commands' definition under the name the program was called by.
 pub fn definition(program: &str) -> clap::Command {
     let mut command = Cli::command()
@@ -60,32 +63,34 @@ pub fn definition(program: &str) -> clap::Command {
 pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
     let command = definition(program);
     let args = compat::rewrite(&command, args);
-    if let Some(path) = help_wanted(&command, &args) {
+    let path = command_path(&command, &args);
+    if wants_help(&args) {
         return Ok(help_cli(path));
     }
     let line = std::iter::once(OsString::from(program)).chain(args);
     command
         .try_get_matches_from(line)
         .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| usage_error(program, &error))
+        .map_err(|error| usage_error(program, &path, &error))
 }
 
-/// `--help` anywhere before `--` beats every missing argument; gives the words of the command it belongs to.
-fn help_wanted(root: &clap::Command, args: &[OsString]) -> Option<Vec<String>> {
-    let before_stop = args.iter().take_while(|arg| *arg != "--");
-    let texts: Vec<&str> = before_stop.filter_map(|arg| arg.to_str()).collect();
-    if !texts.iter().any(|text| matches!(*text, "--help" | "-h")) {
-        return None;
-    }
+/// `--help` anywhere before `--` beats every missing argument.
+fn wants_help(args: &[OsString]) -> bool {
+    let mut before_stop = args.iter().take_while(|arg| *arg != "--");
+    before_stop.any(|arg| arg == "--help" || arg == "-h")
+}
+
+/// The command's names among the words, from the first to the innermost.
+fn command_path(root: &clap::Command, args: &[OsString]) -> Vec<String> {
     let mut path = Vec::new();
     let mut current = root;
-    for word in texts {
-        if let Some(next) = current.find_subcommand(word) {
+    for word in args.iter().take_while(|arg| *arg != "--") {
+        if let Some(next) = word.to_str().and_then(|word| current.find_subcommand(word)) {
             path.push(next.get_name().to_owned());
             current = next;
         }
     }
-    Some(path)
+    path
 }
 
 fn help_cli(path: Vec<String>) -> Cli {
@@ -101,45 +106,24 @@ fn help_cli(path: Vec<String>) -> Cli {
 }
 
 /// Clap's findings in our words' form: one sentence, hints behind it.
-fn usage_error(program: &str, error: &clap::Error) -> CliError {
+fn usage_error(program: &str, path: &[String], error: &clap::Error) -> CliError {
     let text = error.to_string();
-    let mut paragraphs = text.split("\n\n");
-    let first = paragraphs.next().unwrap_or_default().trim();
+    let first = text.split("\n\n").next().unwrap_or_default().trim();
     let first = first.strip_prefix("error: ").unwrap_or(first);
     let mut message: String = first.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         message = "a subcommand is missing".to_owned();
     }
-    let mut hints: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("tip: "))
-        .map(|tip| backticks(tip))
+    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let mut hints: Vec<String> = tips
+        .filter(|tip| !tip.starts_with("to pass"))
+        .map(backticks)
         .collect();
-    if hints.is_empty()
-        && let Some(valid) = error.get(ContextKind::ValidValue)
-        && !valid.to_string().is_empty()
-        && !message.contains("possible values")
-    {
-        hints.push(format!("possible: {valid}"));
-    }
-    let topic = command_of(&text, program);
-    hints.push(format!("`{program} help{topic}` shows how it is used"));
+    let words = [&["help".to_owned()], path].concat().join(" ");
+    hints.push(format!("`{program} {words}` shows how it is used"));
     CliError::Usage {
         message: backticks(&message),
         hints,
-    }
-}
-
-/// The command named in clap's usage line, to point at its help.
-fn command_of(text: &str, program: &str) -> String {
-    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
-    let words = usage.and_then(|usage| usage.strip_prefix(program)).unwrap_or("");
-    let plain = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
-    let names: Vec<&str> = words.split_whitespace().take_while(plain).collect();
-    if names.is_empty() {
-        String::new()
-    } else {
-        format!(" {}", names.join(" "))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -157,6 +158,7 @@ fn lock(place: &Place) -> Result<File, CliError> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(&path)
         .map_err(|error| cannot_use(place, &error))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
@@ -185,6 +187,7 @@ fn spawn(place: &Place, world: &World) -> Result<(), CliError> {
     let log = File::options()
         .create(true)
         .append(true)
+        .mode(0o600)
         .open(place.log())
         .map_err(|error| cannot_use(place, &error))?;
     let log_again = log.try_clone().map_err(|error| failed(&error))?;

@@ -8,7 +8,7 @@ struct Group {
     commands: &'static [(&'static str, &'static str)],
 }
 
-const GROUPS: [Group; 4] = [
+const GROUPS: [Group; 5] = [
     Group {
         title: "Subcommands",
         commands: &[
@@ -30,6 +30,11 @@ const GROUPS: [Group; 4] = [
             ("ls", "List files on PaddlePaddle Cloud"),
             ("mkdir", "mkdir directories on PaddlePaddle Cloud"),
             ("rm", "rm files on PaddlePaddle Cloud"),
+        ],
+    },
+    Group {
+        title: "More subcommands for PFS",
+        commands: &[
             ("cat", "print files"),
             ("check", "compare a local folder with a remote one"),
             ("data", "prepare and look at data sets"),

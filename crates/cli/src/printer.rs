@@ -19,7 +19,9 @@ pub struct Printer {
 pub enum Format {
     /// More columns.
     Wide,
+    /// For programs.
     Json,
+    /// The same as YAML.
     Yaml,
     /// Only names, one per line.
     Name,

@@ -90,7 +90,8 @@ fn source(args: &Args) -> Source {
             Source::Cluster(path.display().to_string())
         }
         Some(path) => Source::Local(path.clone()),
-        None if args.image.is_some() => Source::Image,
+        None if args.command.is_empty() || args.image.is_some() => Source::Image,
+        // `submit -- python train.py` means the program right here.
         None => Source::Local(".".into()),
     }
 }
@@ -196,6 +197,17 @@ fn folder_name(source: &Source) -> String {
         .map_or_else(|| "job".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// Reads a whole number; whether it makes sense is decided later, with the flag's name at hand.
+pub fn whole_number(text: &str) -> Result<i64, String> {
+    text.parse()
+        .map_err(|error: std::num::ParseIntError| match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+                format!("`{text}` is too large")
+            }
+            _ => format!("`{text}` is not a whole number"),
+        })
+}
+
 fn whole(flag: &str, value: Option<i64>, default: u32) -> Result<u32, CliError> {
     let Some(value) = value else {
         return Ok(default);
@@ -215,7 +227,9 @@ fn span(flag: &str, text: &str) -> Result<SignedDuration, CliError> {
 }
 
 fn spec_error(error: SpecError) -> CliError {
-    let usage = CliError::usage(error.problem);
+    let flag = format!("`-{}`", error.field.replace('_', "-"));
+    let problem = error.problem.replace(&format!("`{}`", error.field), &flag);
+    let usage = CliError::usage(problem);
     match error.hint {
         Some(hint) => usage.with_hint(hint),
         None => usage,

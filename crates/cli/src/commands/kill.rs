@@ -1,5 +1,7 @@
 //! `kill [-rm] <job>`: stops a job; its workers end in the background.
 
+use paddlecloud_core::names::LATEST;
+
 use super::{Context, done, job_ref};
 use crate::error::CliError;
 
@@ -32,7 +34,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     };
     context.world.err.line(said);
     if reply.ending > 0 {
-        let target = if args.rm { reply.id } else { job };
+        // `last` may be another job by the time the hint is followed.
+        let target = if job == LATEST { reply.id } else { job };
         context.world.err.hint(&format!(
             "`{} get workers {target}` shows them go",
             context.program

@@ -23,7 +23,7 @@ pub struct Args {
     job: String,
 
     /// Only the last lines of each worker
-    #[arg(long, short = 'n', alias = "tail", value_name = "NUMBER")]
+    #[arg(long, short = 'n', alias = "tail", value_name = "NUMBER", value_parser = line_count)]
     lines: Option<u64>,
 
     /// One worker, by its name or as `trainer-0`
@@ -61,7 +61,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .transpose()?;
     let session = context.session().await?;
     // A name may come to mean another run while the log is read.
-    let id = session.client.job_get(&job).await?.job.id;
+    let view = session.client.job_get(&job).await?.job;
+    let (id, job) = (view.id, view.name);
     let query = LogQuery {
         n: args.lines,
         w: args.worker.clone(),
@@ -83,6 +84,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             done()
         }
     }
+}
+
+fn line_count(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a number of lines"))
 }
 
 /// How the reading of a log came to its end.

@@ -51,6 +51,7 @@ mod linux {
     use crate::embedded::{self, Place};
     use crate::error::{CliError, FAILED};
     use crate::printer::{Format, Printer};
+    use crate::time_text::rfc3339;
 
     pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
         let place = Place::of(context.world)?;
@@ -105,7 +106,12 @@ mod linux {
         let rows = [
             ("version", info.version.clone()),
             ("pid", info.pid.to_string()),
-            ("started", info.started.clone()),
+            (
+                "started",
+                info.started
+                    .parse()
+                    .map_or_else(|_| info.started.clone(), rfc3339),
+            ),
             ("listen", info.listen.clone()),
             ("datacenter", info.datacenter.clone()),
             ("engine", info.engine.clone()),

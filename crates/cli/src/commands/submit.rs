@@ -16,7 +16,7 @@ use crate::package::{self, Package};
 use crate::printer::Format;
 use crate::program_check::program_of;
 use crate::session::Session;
-use crate::submission::{self, Source, Submission};
+use crate::submission::{self, Source, Submission, whole_number};
 
 /// Submit job to PaddlePaddle Cloud.
 ///
@@ -33,7 +33,7 @@ pub struct Args {
     pub jobname: Option<String>,
 
     /// Number of trainers [default: 1]
-    #[arg(long, short = 'p', value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, short = 'p', value_name = "NUMBER", value_parser = whole_number)]
     pub parallelism: Option<i64>,
 
     /// Cores of each trainer: `2` or `500m` [default: 1]
@@ -41,7 +41,7 @@ pub struct Args {
     pub cpu: Option<Cpu>,
 
     /// Cards of each trainer [default: 0]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = whole_number)]
     pub gpu: Option<i64>,
 
     /// Memory of each trainer: a number and Ki, Mi, Gi, Ti, Pi, Ei (or K, M, G, T, P, E) [default: 1Gi]
@@ -49,7 +49,7 @@ pub struct Args {
     pub memory: Option<Bytes>,
 
     /// Number of parameter servers; 0 for a job without them [default: as many as trainers]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = whole_number)]
     pub pservers: Option<i64>,
 
     /// Cores of each parameter server [default: 1]
@@ -69,7 +69,7 @@ pub struct Args {
     pub topology: Option<String>,
 
     /// Passes over the data [default: 1]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = whole_number)]
     pub passes: Option<i64>,
 
     /// Image the workers run in [default: the server's]
@@ -290,7 +290,9 @@ pub fn announce(
         context.world.err.note(note);
     }
     let job = &reply.job;
-    if job.status == JobStatus::Pending
+    let is_made = !reply.id.is_empty();
+    if is_made
+        && job.status == JobStatus::Pending
         && let Some(reason) = &job.message
     {
         context.world.err.note(reason);
@@ -299,7 +301,7 @@ pub fn announce(
         Some(Format::Name) => context.world.out.line(&job.name)?,
         _ => drop(context.world.out.structured(format, job)?),
     }
-    if reply.id.is_empty() {
+    if !is_made {
         return Ok(());
     }
     let (program, name) = (context.program, &job.name);

@@ -44,6 +44,8 @@ pub enum ConfigError {
         name: String,
         problem: String,
     },
+    #[error("datacenter number {number} (line {line} of `{}`) has no name", path.display())]
+    Unnamed { path: PathBuf, line: u64, number: usize },
     #[error("there is no datacenter `{0}`: nothing is configured")]
     NothingConfigured(String),
     #[error("cannot write `{}`: {problem}", path.display())]
@@ -77,6 +79,7 @@ impl ConfigError {
                 format!("choose one: {}", uses(program, names))
             }
             ConfigError::Unknown { wanted, names, .. } => nearest(wanted, names),
+            ConfigError::Unnamed { .. } => "write `name:` there, any word will do".to_owned(),
             ConfigError::SameName { .. } => "give each its own `name:`".to_owned(),
             ConfigError::Entry { .. } => return Vec::new(),
             ConfigError::NothingConfigured(_) => {

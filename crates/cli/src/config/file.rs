@@ -95,11 +95,10 @@ impl ConfigFile {
         for (index, entry) in list.datacenters.unwrap_or_default().into_iter().enumerate() {
             let line = entry.referenced.line();
             let Some(name) = &entry.value.name else {
-                return Err(ConfigError::Entry {
+                return Err(ConfigError::Unnamed {
                     path: self.path.clone(),
                     line,
-                    name: format!("number {}", index + 1),
-                    problem: "has no `name`".to_owned(),
+                    number: index + 1,
                 });
             };
             self.entries.push(EntryLines {
@@ -321,9 +320,13 @@ impl<'de> Deserialize<'de> for MappingValue {
     }
 }
 
-/// The parser's message without the picture of the source it may draw below.
+/// The parser's message without the place, which is told apart, and without the picture it may draw below.
 fn plain_problem(message: &str) -> String {
     let line = message.lines().next().unwrap_or(message).trim();
     let line = line.strip_prefix("error: ").unwrap_or(line);
-    line.trim_end_matches('.').to_owned()
+    let without_place = match line.split_once(": ") {
+        Some((place, rest)) if place.starts_with("line ") && place.contains("column ") => rest,
+        _ => line,
+    };
+    without_place.trim_end_matches('.').to_owned()
 }

@@ -6,6 +6,7 @@ mod edit;
 mod error;
 mod file;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_api::client::Endpoint;
@@ -126,7 +127,7 @@ fn read(path: &Path) -> Result<Option<String>, ConfigError> {
                 line: None,
                 problem: "it is not UTF-8 text".to_owned(),
             }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(ConfigError::Unreadable {
             path: path.to_owned(),
             line: None,

@@ -38,6 +38,7 @@ const NONSENSE: &[&str] = &[
     "submit -env 1A=x PKG",
     "submit -grace soon PKG",
     "submit -max-runtime 0 PKG",
+    "submit",
     "submit -jobname",
     "submit -entry x PKG -- y",
 ];
@@ -151,5 +152,10 @@ fn a_home_that_cannot_be_used_says_how_to_move() {
     let file = shell.write("occupied", "");
     shell.set("PADDLECLOUD_HOME", file.to_str().unwrap());
     let outcome = shell.line("get jobs");
-    assert_eq!(outcome.code, 1, "{}", outcome.err);
+    assert_eq!(outcome.code, 3, "{}", outcome.err);
+    assert!(
+        outcome.err.contains("hint: set `PADDLECLOUD_HOME` to a folder"),
+        "{}",
+        outcome.err
+    );
 }
