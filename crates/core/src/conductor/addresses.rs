@@ -48,7 +48,8 @@ impl Loopback {
         }
     }
 
-    /// Goes round, so that an address rests as long as possible before it is used again.
+    /// Goes round, so that an address rests as long as possible before it is used again. There are more than
+    /// sixteen million: more than all live workers of a machine.
     fn advance(&mut self) -> u32 {
         loop {
             let candidate = self.next;

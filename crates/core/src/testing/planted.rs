@@ -3,9 +3,22 @@
 //! Off unless a test of this crate (or a build with the feature `planted-bugs`) switches one on for its
 //! own thread. In every other build [`bug`] is constantly false and costs nothing.
 
-/// Every planted bug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Planted {
+macro_rules! planted {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Every planted bug.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Planted {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Planted {
+            /// The whole list.
+            pub const ALL: &[Planted] = &[$(Planted::$name,)*];
+        }
+    };
+}
+
+planted! {
     /// A final job reacts to late reports.
     FinalCanChange,
     /// A job is final while workers still run.
@@ -58,37 +71,6 @@ pub enum Planted {
     KeyForgotten,
     /// Jobs taken over from an earlier server take no room.
     AdoptedTakeNoRoom,
-}
-
-impl Planted {
-    pub const ALL: [Planted; 26] = [
-        Planted::FinalCanChange,
-        Planted::FinalTooEarly,
-        Planted::OldAttemptsCount,
-        Planted::OneWorkerNotLaunched,
-        Planted::GoWithoutPservers,
-        Planted::PserverMayEnd,
-        Planted::OneTrainerIsEnough,
-        Planted::RetriesWithoutEnd,
-        Planted::SameAttemptAgain,
-        Planted::RestartNotWritten,
-        Planted::PserversKeepRunning,
-        Planted::KillRewritesOutcome,
-        Planted::NoStartLimit,
-        Planted::StopOnlyOnce,
-        Planted::LaunchOnlyOnce,
-        Planted::GoOnlyOnce,
-        Planted::LaunchTheVanished,
-        Planted::RebootIgnored,
-        Planted::AcceptWithoutWriting,
-        Planted::NamesNotChecked,
-        Planted::NameKeptAfterKill,
-        Planted::RemovedWhileRunning,
-        Planted::RoomFreeTooEarly,
-        Planted::KilledStaysQueued,
-        Planted::KeyForgotten,
-        Planted::AdoptedTakeNoRoom,
-    ];
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]

@@ -48,10 +48,21 @@ fn no_seed_breaks_a_promise() {
 #[test]
 fn every_planted_bug_is_found() {
     for planted in Planted::ALL {
-        let found = with_bug(planted, || (0..seeds()).find_map(|seed| run(seed).err()));
+        let found = with_bug(*planted, || (0..seeds()).find_map(|seed| run(seed).err()));
         match found {
             Some(violation) => println!("{planted:?}: seed {}, {}", violation.seed, violation.what),
             None => panic!("{planted:?} is not found in {} seeds", seeds()),
         }
+    }
+}
+
+#[test]
+fn the_same_seed_runs_the_same_world() {
+    for seed in 0..50 {
+        let (one, other) = (run(seed), run(seed));
+        assert_eq!(
+            one.map_err(|violation| violation.what),
+            other.map_err(|violation| violation.what)
+        );
     }
 }
