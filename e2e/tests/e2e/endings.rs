@@ -125,6 +125,17 @@ fn parameter_servers_are_stopped_when_the_trainers_are_done() {
     );
     assert_eq!(env.status("done"), "Succeeded");
     wait_until("no worker may be left", || env.workers().is_empty().then_some(()));
+    let workers = env.describe("done")["workers"].clone();
+    let failed: Vec<_> = workers
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|w| w["status"] == "Failed")
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "who was told to stop has not failed: {failed:#?}"
+    );
 }
 
 #[test]

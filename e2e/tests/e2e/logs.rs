@@ -102,3 +102,17 @@ fn lines_of_several_workers_say_whose_they_are() {
         );
     }
 }
+
+#[test]
+fn what_a_worker_printed_also_lies_in_the_output_folder() {
+    let env = TestEnvironment::new();
+    let package = env.package("job").file("train.sh", "echo kept\n");
+    env.submit("kept", &package, &["-entry", "sh train.sh", "-f"]);
+    let output = env.describe("kept")["job"]["output"]
+        .as_str()
+        .expect("a job has an output")
+        .to_owned();
+    let entry = format!("cat {output}/node_0/train.log");
+    env.submit("reader", &package, &["-entry", &entry, "-f"]);
+    env.paddlectl(&["logs", "--raw", "reader"]).ok().prints("kept\n");
+}

@@ -162,3 +162,35 @@ fn a_running_job_keeps_the_files_it_was_submitted_with() {
     env.paddlectl(&["wait", "keeps"]).ok();
     env.paddlectl(&["logs", "--raw", "keeps"]).ok().prints("old\n");
 }
+
+#[test]
+fn the_packages_output_leads_to_the_latest_run_and_no_run_overwrites_another() {
+    let env = TestEnvironment::new();
+    start(&env);
+    if !isolated(&env) {
+        return;
+    }
+    let package = env
+        .package("model")
+        .file("train.sh", "mkdir -p output; echo $1 > output/result\n");
+    env.submit("train", &package, &["-entry", "sh train.sh first", "-f"]);
+    let first = env.describe("train")["job"]["output"]
+        .as_str()
+        .expect("a job has an output")
+        .to_owned();
+    env.submit("train", &package, &["-entry", "sh train.sh second", "-f"]);
+
+    let reader = env.package("reader").file(
+        "read.sh",
+        "cd /pfs/local/home/$PADDLE_CLOUD_USERNAME\ncat model/output/result\n",
+    );
+    env.submit("latest", &reader, &["-entry", "sh read.sh", "-f"]);
+    env.paddlectl(&["logs", "--raw", "latest"])
+        .ok()
+        .prints("second\n");
+    let entry = format!("cat {first}/result");
+    env.submit("earlier", &reader, &["-entry", &entry, "-f"]);
+    env.paddlectl(&["logs", "--raw", "earlier"])
+        .ok()
+        .prints("first\n");
+}
