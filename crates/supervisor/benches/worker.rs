@@ -101,12 +101,14 @@ mod linux {
         let pid = fs::read_to_string(dir.path().join(files::PID)).unwrap();
         let rollup =
             fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.split(' ').next().unwrap())).unwrap();
-        let private: u64 = rollup
+        let anonymous = rollup
             .lines()
-            .filter(|line| line.starts_with("Private_"))
-            .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
-            .sum();
-        println!("  private memory: {private} kB");
+            .find_map(|line| line.strip_prefix("Anonymous:"))
+            .unwrap();
+        println!(
+            "  memory of its own, pages still shared with init included: {}",
+            anonymous.trim()
+        );
         std::io::Write::write_all(&mut stream, b"{\"command\":\"stop\",\"grace_ms\":0}\n").unwrap();
         std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
     }

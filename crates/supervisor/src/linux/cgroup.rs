@@ -2,13 +2,14 @@
 //!
 //! Where they may be made is found out by `probe`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use rustix::process::Pid;
 
 use super::{Refusal as _, Refused};
 use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
@@ -60,14 +61,12 @@ impl Groups {
         Ok(dir)
     }
 
-    /// Files through which a process joins by writing `0`.
-    pub fn doors(&self) -> Result<Vec<OwnedFd>, Refused> {
-        let open = |dir: &PathBuf| {
-            let file = OpenOptions::new().write(true).open(dir.join("cgroup.procs"));
-            file.map(OwnedFd::from)
-                .refused(|| format!("open control group `{}`", dir.display()))
-        };
-        self.dirs.iter().map(open).collect()
+    /// Puts a process, and all it will ever fork, into every group.
+    pub fn join(&self, pid: Pid) -> Result<(), Refused> {
+        self.dirs.iter().try_for_each(|dir| {
+            let joined = fs::write(dir.join("cgroup.procs"), pid.as_raw_pid().to_string());
+            joined.refused(|| format!("join control group `{}`", dir.display()))
+        })
     }
 
     /// Whether memory is limited by a group, so that nobody else needs to watch it.

@@ -44,13 +44,12 @@ pub enum Note {
     Ended(Ending),
 }
 
-/// What init holds: its ends of the pipes and the doors of the control groups.
+/// What init holds: its ends of the pipes.
 pub struct Ends {
     pub orders: OwnedFd,
     pub notes: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
-    pub groups: Vec<OwnedFd>,
 }
 
 /// Runs in the child of a fork and never returns.
@@ -353,9 +352,6 @@ impl Exec {
     /// Everything that lasts beyond the exec.
     fn settle(&self) -> Result<(), Refused> {
         rustix::process::setsid().refused(|| "begin a session".into())?;
-        for door in &self.ends.groups {
-            rustix::io::write(door, b"0").refused(|| "join the control group".into())?;
-        }
         if let Some(cores) = &self.cores {
             rustix::thread::sched_setaffinity(None, cores).refused(|| "choose cores".into())?;
         }
@@ -384,7 +380,6 @@ impl Exec {
             self.ends.stdout = stdout;
             self.ends.stderr = stderr;
         }
-        self.ends.groups.clear();
     }
 }
 
@@ -464,7 +459,6 @@ fn reset_signals() {
 fn close_all_except(ends: &Ends) {
     let mut kept: Vec<_> = [&ends.orders, &ends.notes, &ends.stdout, &ends.stderr]
         .into_iter()
-        .chain(&ends.groups)
         .map(|fd| fd.as_raw_fd().unsigned_abs())
         .chain([2])
         .collect();

@@ -162,18 +162,7 @@ fn find_group(
                 continue;
             }
         };
-        let joined = groups
-            .doors()
-            .map_err(|error| error.to_string())
-            .and_then(|doors| {
-                in_child(|| {
-                    let join = |door| rustix::io::write(door, b"0").map(drop);
-                    doors
-                        .iter()
-                        .try_for_each(join)
-                        .refused(|| "join a control group".into())
-                })
-            });
+        let joined = in_child(|| groups.join(rustix::process::getpid()));
         groups.remove();
         match joined {
             Ok(()) => return Ok(parent),

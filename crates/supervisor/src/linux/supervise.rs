@@ -122,7 +122,13 @@ impl Supervisor<'_> {
         self.groups = Groups::create(&self.plan.isolation, self.plan.limits, &self.plan.marker)?;
         let oom = self.groups.watch_oom()?;
         // SAFETY: the caller vouches for the single thread.
-        let worker = unsafe { Worker::start(self.plan, dir, self.groups.doors()?) }?;
+        let worker = unsafe { Worker::start(self.plan, dir) }?;
+        // Joining costs the kernel milliseconds, in which init builds the worker's view; it is done
+        // from here, before the program can start.
+        if let Err(error) = self.groups.join(worker.init) {
+            worker.abandon();
+            return Err(error);
+        }
         if !self.plan.wait_for_go {
             self.go(&worker, &[]);
         }

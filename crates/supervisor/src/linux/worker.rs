@@ -35,7 +35,7 @@ pub struct Worker {
 impl Worker {
     /// # Safety
     /// The process must have one thread.
-    pub unsafe fn start(plan: &WorkerPlan, dir: &Path, groups: Vec<OwnedFd>) -> Result<Self, Refused> {
+    pub unsafe fn start(plan: &WorkerPlan, dir: &Path) -> Result<Self, Refused> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).refused(|| "make a pipe".into());
         let ((orders_in, orders), (notes, notes_out)) = (pipe()?, pipe()?);
         let ((stdout, stdout_out), (stderr, stderr_out)) = (pipe()?, pipe()?);
@@ -50,7 +50,6 @@ impl Worker {
             notes: notes_out,
             stdout: stdout_out,
             stderr: stderr_out,
-            groups,
         };
         let ids = Ids::current();
         // SAFETY: the caller vouches for the single thread.
@@ -74,6 +73,12 @@ impl Worker {
     /// An init that is gone hears nothing, and its end is seen elsewhere.
     pub fn order(&self, order: Order) {
         let _ = rustix::io::write(&self.orders, &[order as u8]);
+    }
+
+    /// Ends a worker that was not told to go yet.
+    pub fn abandon(self) {
+        self.force_end();
+        self.reap();
     }
 
     /// The last resort, for an init that does not answer.
