@@ -12,14 +12,34 @@ use crate::store::WriterCounts;
 pub struct Metrics {
     /// By the first digit of the status.
     requests: [AtomicU64; 6],
+    in_flight: AtomicU64,
     submits: AtomicU64,
     repeated: AtomicU64,
 }
 
+/// A request that is being answered; counts until it is dropped.
+pub struct InFlight<'a>(&'a AtomicU64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Metrics {
+    pub fn begin_request(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.in_flight)
+    }
+
     pub fn count_request(&self, status: u16) {
         let class = usize::from(status / 100).min(self.requests.len() - 1);
         self.requests[class].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that wait for their answer now.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// A job that was taken in, or one that was there already.
@@ -102,6 +122,13 @@ impl Metrics {
                 count.load(Ordering::Relaxed),
             );
         }
+        head(
+            text,
+            "paddlecloud_http_requests_in_flight",
+            "gauge",
+            "Requests that wait for their answer.",
+        );
+        line(text, "paddlecloud_http_requests_in_flight", "", self.in_flight());
     }
 }
 

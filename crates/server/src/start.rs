@@ -134,6 +134,7 @@ impl Server {
         for listen in &config.listen {
             sockets.push(serve::bind(listen).await?);
         }
+        warn_if_readable_by_others(&config, &sockets);
         let app = Arc::new(App {
             auth: Authenticator::new(&config, store.clone(), secret),
             logs: Logs::new(config.data.clone(), engine, jobs.clone()),
@@ -185,6 +186,14 @@ impl Server {
     }
 }
 
+fn warn_if_readable_by_others(config: &Config, sockets: &[Bound]) {
+    if config.tls.is_none() && sockets.iter().any(Bound::is_reachable_from_outside) {
+        tracing::warn!(
+            "passwords and tokens travel in plain text: set `tls`, or listen on 127.0.0.1 behind a proxy"
+        );
+    }
+}
+
 /// Makes the data folder private and takes its lock.
 fn take_data_folder(path: &Path) -> Result<File, StartError> {
     let fail = |source| StartError::Data {
@@ -219,7 +228,10 @@ fn take_data_folder(path: &Path) -> Result<File, StartError> {
 }
 
 fn engine(config: &Config, storage: &Storage) -> io::Result<LocalEngine> {
-    let program = std::env::current_exe()?;
+    let program = match &config.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
     let settings = LocalSettings {
         data: config.data.clone(),
         datacenter: config.datacenter.clone(),
@@ -254,7 +266,10 @@ fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::job::Job;
-use paddlecloud_core::names::{JobName, JobRef, UserName};
+use paddlecloud_core::names::JobRef;
 use paddlecloud_core::ports::JobStore;
 
 use super::{App, store_failed};
@@ -13,36 +13,20 @@ use crate::nearest::nearest;
 
 impl App {
     /// The job a caller means: any run by id, the latest by name. Other people's jobs are not there.
+    ///
+    /// The store is as new as memory: every change is written before anybody sees it.
     pub async fn job_find(&self, caller: &Caller, target: &JobRef) -> Result<Arc<Job>, ErrorBody> {
         let found = match target {
-            JobRef::Id(id) => {
-                let job = match self.jobs.get(id) {
-                    Some(job) => Some(job),
-                    None => self.store.get(id).await.map_err(store_failed)?,
-                };
-                job.filter(|job| job.user == caller.user || caller.admin)
-            }
-            JobRef::Name(name) => self.latest(&caller.user, Some(name)).await?,
-            JobRef::Latest => self.latest(&caller.user, None).await?,
+            JobRef::Id(id) => match self.jobs.get(id) {
+                Some(job) => Ok(Some(job)),
+                None => self.store.get(id).await,
+            },
+            JobRef::Name(name) => self.store.latest(&caller.user, Some(name)).await,
+            JobRef::Latest => self.store.latest(&caller.user, None).await,
         };
-        found.ok_or_else(|| self.no_such_job(caller, target))
-    }
-
-    /// The latest run, as new as it is known: what the store has, unless memory has it too.
-    async fn latest(&self, user: &UserName, name: Option<&JobName>) -> Result<Option<Arc<Job>>, ErrorBody> {
-        let stored = self.store.latest(user, name).await.map_err(store_failed)?;
-        let wanted = |job: &Arc<Job>| job.user == *user && name.is_none_or(|name| job.spec.name == *name);
-        let active = self
-            .jobs
-            .active()
-            .into_iter()
-            .filter(wanted)
-            .max_by(|left, right| left.id.cmp(&right.id));
-        Ok(match (active, stored) {
-            (Some(active), Some(stored)) if stored.id > active.id => Some(stored),
-            (Some(active), _) => Some(active),
-            (None, stored) => stored,
-        })
+        let job = found.map_err(store_failed)?;
+        let own = job.filter(|job| job.user == caller.user || caller.admin);
+        own.ok_or_else(|| self.no_such_job(caller, target))
     }
 
     fn no_such_job(&self, caller: &Caller, target: &JobRef) -> ErrorBody {

@@ -1,6 +1,5 @@
 //! Reading jobs and ending them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,14 +152,7 @@ impl App {
             limit,
         };
         let page = self.store.page(&request).await.map_err(store_failed)?;
-        let active: HashMap<JobId, Arc<Job>> = self
-            .jobs
-            .active()
-            .into_iter()
-            .map(|job| (job.id.clone(), job))
-            .collect();
-        let newest = |job: Arc<Job>| active.get(&job.id).cloned().unwrap_or(job);
-        Ok((page.jobs.into_iter().map(newest).collect(), page.more))
+        Ok((page.jobs, page.more))
     }
 }
 

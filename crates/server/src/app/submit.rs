@@ -16,6 +16,8 @@ use crate::reconcile::{Submission, Submitted};
 
 /// Suffixes tried for a generated name before it becomes a mark that cannot be taken.
 const COUNTED_SUFFIXES: u32 = 50;
+/// How often another submit may be quicker with the same generated name.
+const NAME_TRIES: usize = 8;
 
 impl App {
     /// Checks a request, gives it a name if it has none, and puts it in the queue. The reply is durable.
@@ -28,18 +30,18 @@ impl App {
         let dry_run = request.dry_run;
         let named = request.name.is_some();
         let spec = self.spec_of(caller, request).await?;
-        let mut submission = Submission {
+        let submission = Submission {
             user: caller.user.clone(),
             spec,
             key,
         };
-        if !named && !self.was_submitted(&submission).await? {
-            submission.spec.name = self.free_name(&caller.user, &submission.spec.name).await?;
-        }
         if dry_run {
-            return self.plan(submission).await;
+            return self.plan(submission, named).await;
         }
-        let submitted = self.jobs.submit(submission).await?;
+        let submitted = match named || self.was_submitted(&submission).await? {
+            true => self.jobs.submit(submission).await?,
+            false => self.submit_nameless(submission).await?,
+        };
         self.metrics.count_submit(submitted.created);
         Ok(self.submit_reply(submitted))
     }
@@ -75,9 +77,11 @@ impl App {
     }
 
     /// What a submit would do.
-    async fn plan(&self, submission: Submission) -> Result<SubmitReply, ErrorBody> {
+    async fn plan(&self, mut submission: Submission, named: bool) -> Result<SubmitReply, ErrorBody> {
+        if !named {
+            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+        }
         let notes = self.jobs.check(&submission).await?;
-        let now = Timestamp::now();
         let id = JobId::new(0, 0);
         let job = Job::new(
             id,
@@ -85,7 +89,7 @@ impl App {
             submission.spec.into(),
             submission.key,
             0,
-            now,
+            Timestamp::now(),
         );
         let mut job = self.job_view(&job);
         job.id.clear();
@@ -97,6 +101,19 @@ impl App {
             engine: self.config.engine.to_string(),
             notes,
         })
+    }
+
+    /// Gives the job a free name; when somebody is quicker, the next one.
+    async fn submit_nameless(&self, submission: Submission) -> Result<Submitted, ErrorBody> {
+        for _ in 0..NAME_TRIES {
+            let mut named = submission.clone();
+            named.spec.name = self.free_name(&named.user, &named.spec.name).await?;
+            match self.jobs.submit(named).await {
+                Err(taken) if taken.error == ErrorName::NameTaken => {}
+                result => return result,
+            }
+        }
+        self.jobs.submit(submission).await
     }
 
     /// Whether this is the repetition of a submit whose reply was lost: then its name is given already.
@@ -119,17 +136,12 @@ impl App {
                 1 => base.clone(),
                 _ => base.with_suffix(&count.to_string()),
             };
-            let active = self.jobs.active();
-            let in_memory = active
-                .iter()
-                .any(|job| job.user == *user && job.spec.name == name);
-            if !in_memory
-                && self
-                    .store
-                    .latest(user, Some(&name))
-                    .await
-                    .map_err(store_failed)?
-                    .is_none()
+            if self
+                .store
+                .latest(user, Some(&name))
+                .await
+                .map_err(store_failed)?
+                .is_none()
             {
                 return Ok(name);
             }

@@ -34,6 +34,7 @@ pub fn embedded(data: &Path) -> Config {
         logs: LogLimits::default(),
         engine: EngineKind::Local,
         embedded: true,
+        program: None,
     }
 }
 

@@ -220,6 +220,7 @@ impl File {
                 EngineEntry::Local => EngineKind::Local,
             },
             embedded: false,
+            program: None,
             data,
         })
     }

@@ -45,6 +45,8 @@ pub struct Config {
     pub logs: LogLimits,
     pub engine: EngineKind,
     pub embedded: bool,
+    /// What is started as the supervisor of a worker; `None`: this very program.
+    pub program: Option<PathBuf>,
 }
 
 /// Where certificates lie. With `client_ca`, callers may show one whose common name is their user name.

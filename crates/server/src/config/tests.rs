@@ -141,7 +141,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
       hint: keep the one you maintain
     /etc/paddlecloud/server.yaml:3: a list is expected here
     /etc/paddlecloud/server.yaml:3: `key` is missing
-    /etc/paddlecloud/server.yaml:4: BROKEN
+    /etc/paddlecloud/server.yaml:3: unclosed bracket '{'
     ");
 }
 

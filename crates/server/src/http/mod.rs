@@ -87,20 +87,26 @@ fn old_names() -> Router<Arc<App>> {
 /// The whole service, ready to be called.
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
+    harden(router.merge(old_names()))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
+        .with_state(app)
+}
+
+/// Whatever happens behind it is answered in the envelope.
+fn harden<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router
-        .merge(old_names())
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(MOST_BODY))
         .layer(CatchPanicLayer::custom(|_| panicked()))
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
-        .with_state(app)
 }
 
 /// Counts and traces every request and stamps every reply with the version.
 async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let in_flight = app.metrics.begin_request();
     let mut response = next.run(request).await;
+    drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.count_request(status);
     tracing::debug!(%method, path, status, "request");
@@ -127,4 +133,26 @@ async fn no_such_method(request: Request) -> Refused {
 
 fn panicked() -> Response {
     Refused(internal()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_answered_in_the_envelope_without_its_words() {
+        let broken: Router =
+            Router::new().route("/", get(async || -> &'static str { panic!("secret words") }));
+        let request = Request::builder().uri("/").body(Body::empty()).unwrap();
+        let response = harden(broken).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 500);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let error: ErrorBody = serde_json::from_slice(&body).unwrap();
+        assert_eq!((error.code, error.error), (500, ErrorName::Internal));
+        assert!(!error.msg.contains("secret"), "{error}");
+    }
 }

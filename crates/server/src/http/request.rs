@@ -225,7 +225,7 @@ mod tests {
         `parallelism`: invalid type: string "many", expected a whole number at line 1 column 21
         `envs.A`: invalid type: integer `1`, expected a string at line 1 column 14
         `name`: EOF while parsing a value at line 1 column 8
-        `cpu`: expected a number or a text
+        `cpu`: expected a number or a text at line 1 column 10
         the body must be a JSON object
         the body is not the JSON that is expected: trailing characters at line 1 column 4
         "#

@@ -53,6 +53,14 @@ enum Socket {
     Unix(UnixListener, PathBuf),
 }
 
+impl Bound {
+    /// Whether other machines can connect.
+    pub fn is_reachable_from_outside(&self) -> bool {
+        let address = self.address.parse::<std::net::SocketAddr>();
+        address.is_ok_and(|address| !address.ip().is_loopback())
+    }
+}
+
 /// Opens a socket.
 pub async fn bind(listen: &Listen) -> Result<Bound, ListenError> {
     let fail = |source| ListenError {

@@ -6,6 +6,7 @@ mod suite;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use jiff::Timestamp;
 use paddlecloud_core::conductor::Write;
@@ -13,6 +14,7 @@ use paddlecloud_core::job::{AfterKill, Event, Job};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
+use paddlecloud_core::testing::job_store_suite::{job_store_suite, survives_reopening};
 
 use super::{OpenError, Store};
 use crate::config::DatabaseUrl;
@@ -59,13 +61,12 @@ async fn open(folder: &Path) -> Store {
 
 #[tokio::test]
 async fn sqlite_keeps_every_promise_of_the_port() {
-    for (name, check) in suite::CHECKS {
-        let folder = tempfile::tempdir().unwrap();
-        let store = open(folder.path()).await;
-        println!("sqlite: {name}");
-        check(store.clone()).await;
-        store.close().await;
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let number = AtomicU32::new(0);
+    let make = async || open(&folder.path().join(number.fetch_add(1, Relaxed).to_string())).await;
+    job_store_suite(make).await;
+    suite::beyond_the_port(make).await;
+    survives_reopening(async || open(folder.path()).await).await;
 }
 
 #[tokio::test]
@@ -74,14 +75,28 @@ async fn postgres_keeps_every_promise_of_the_port() {
         println!("skipped: there is no PostgreSQL on this machine");
         return;
     };
-    for (number, (name, check)) in suite::CHECKS.into_iter().enumerate() {
-        let store = Store::open(&server.database(&format!("suite{number}")))
-            .await
-            .unwrap();
-        println!("postgres: {name}");
-        check(store.clone()).await;
-        store.close().await;
-    }
+    let number = AtomicU32::new(0);
+    let make = async || {
+        let name = format!("suite{}", number.fetch_add(1, Relaxed));
+        Store::open(&server.database(&name)).await.unwrap()
+    };
+    job_store_suite(make).await;
+    suite::beyond_the_port(make).await;
+    let url = server.database("reopened");
+    survives_reopening(async || Store::open(&url).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_to_the_database_is_replaced() {
+    let Some(server) = postgres::Server::start() else {
+        println!("skipped: there is no PostgreSQL on this machine");
+        return;
+    };
+    let store = Store::open(&server.database("lost")).await.unwrap();
+    store.save(&[save(&job(1, "me", "before"))]).await.unwrap();
+    server.restart();
+    store.save(&[save(&job(2, "me", "after"))]).await.unwrap();
+    assert_eq!(store.load_active().await.unwrap().len(), 2);
 }
 
 #[tokio::test]

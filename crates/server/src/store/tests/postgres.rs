@@ -56,16 +56,36 @@ impl Server {
                 "UTF8",
             ],
         );
+        server.run_server("start");
+        Some(server)
+    }
+
+    /// Cuts every connection and starts again.
+    pub fn restart(&self) {
+        self.run_server("restart");
+    }
+
+    fn run_server(&self, how: &str) {
         let options = format!(
             "-c listen_addresses= -c unix_socket_directories={} -c fsync=off",
-            server.sockets()
+            self.sockets()
         );
-        let log = server.folder.path().join("log").display().to_string();
-        server.run(
+        let log = self.folder.path().join("log").display().to_string();
+        self.run(
             "pg_ctl",
-            &["start", "-w", "-D", &data, "-l", &log, "-o", &options],
+            &[
+                how,
+                "-w",
+                "-m",
+                "immediate",
+                "-D",
+                &self.data(),
+                "-l",
+                &log,
+                "-o",
+                &options,
+            ],
         );
-        Some(server)
     }
 
     /// The address of a new, empty database.

@@ -1,0 +1,330 @@
+//! Jobs from submit to removal.
+
+use serde_json::json;
+
+use crate::client::Request;
+use crate::stage::{Stage, basic, request};
+
+#[tokio::test]
+async fn s4s_example_is_taken_and_listed_with_its_fields() {
+    let stage = Stage::new().await;
+    let reply = stage.post("/api/v1/jobs/", request("paddle-job")).await;
+    let submitted = reply.json();
+    assert_eq!(
+        (submitted["code"].as_u64(), submitted["msg"].as_str()),
+        (Some(200), Some("OK"))
+    );
+    let list = stage.get("/api/v1/jobs").await.json();
+    assert_eq!(list["code"], 200);
+    let job = list["msg"][0].as_object().unwrap();
+    let sent = request("paddle-job");
+    for (field, value) in sent.as_object().unwrap() {
+        assert_eq!(&job[field], value, "{field}");
+    }
+    assert_eq!(job["id"], submitted["id"]);
+    assert_eq!(
+        (job["status"].as_str(), job["user"].as_str()),
+        (Some("Pending"), Some("me"))
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn old_names_of_the_paths_reach_the_same_jobs() {
+    let stage = Stage::new().await;
+    for (number, path) in ["/v1/submit", "/v2/submit/", "/api/v2/jobs", "/api/v1/jobs"]
+        .iter()
+        .enumerate()
+    {
+        let mut body = request(&format!("job-{number}"));
+        let package = body.as_object_mut().unwrap().remove("job_package").unwrap();
+        body["jobPackage"] = package;
+        assert_eq!(stage.post(path, body).await.status, 200, "{path}");
+    }
+    for path in ["/api/v1/jobs", "/api/v2/jobs/"] {
+        assert_eq!(stage.get(path).await.json()["msg"].as_array().unwrap().len(), 4);
+    }
+    assert_eq!(
+        stage.get("/api/v2/jobs/job-2").await.json()["msg"]["job"]["name"],
+        "job-2"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_repeated_submit_makes_one_job() {
+    let stage = Stage::new().await;
+    let submit = |name: &str| {
+        let body = if name.is_empty() {
+            request("x")
+        } else {
+            request(name)
+        };
+        let mut body = body;
+        if name.is_empty() {
+            body.as_object_mut().unwrap().remove("name");
+        }
+        Request::new("POST", "/api/v1/jobs")
+            .header("idempotency-key", "key-1")
+            .json(body)
+    };
+    let first = stage.send(submit("")).await.json();
+    let second = stage.send(submit("")).await.json();
+    assert_eq!(first["id"], second["id"]);
+    assert_eq!(second["job"]["name"], "job-word-emb");
+    assert_eq!(
+        stage.get("/api/v1/jobs").await.json()["msg"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let bad = Request::new("POST", "/api/v1/jobs")
+        .header("idempotency-key", "a b")
+        .json(request("y"));
+    assert_eq!(stage.send(bad).await.status, 400);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_name_is_made_from_the_package_and_never_twice() {
+    let stage = Stage::new().await;
+    let mut body = request("x");
+    body.as_object_mut().unwrap().remove("name");
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        names.push(stage.post("/api/v1/jobs", body.clone()).await.json()["job"]["name"].clone());
+    }
+    assert_eq!(names, ["job-word-emb", "job-word-emb-2", "job-word-emb-3"]);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_taken_name_says_so_and_is_free_after_a_kill() {
+    let stage = Stage::new().await;
+    let first = stage.submit("a").await;
+    let taken = stage.post("/api/v1/jobs", request("a")).await;
+    assert_eq!(
+        (taken.status, taken.json()["error"].as_str()),
+        (409, Some("name-taken"))
+    );
+    assert!(
+        taken.json()["hints"][0].as_str().unwrap().contains("a-2"),
+        "{}",
+        taken.text()
+    );
+    let kill = Request::new("DELETE", "/api/v1/jobs").json(json!({"jobname": "a"}));
+    assert_eq!(stage.send(kill).await.json()["id"], first.as_str());
+    let second = stage.submit("a").await;
+    assert_eq!(
+        stage.get("/api/v1/jobs/a").await.json()["msg"]["job"]["id"],
+        second.as_str()
+    );
+    assert_eq!(
+        stage.get(&format!("/api/v1/jobs/{first}")).await.json()["msg"]["job"]["status"],
+        "Killed"
+    );
+    assert_eq!(
+        stage.get("/api/v1/jobs/last").await.json()["msg"]["job"]["id"],
+        second.as_str()
+    );
+    assert_eq!(
+        stage.get("/api/v1/jobs?all=true").await.json()["msg"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_removed_job_is_gone_from_the_history() {
+    let stage = Stage::new().await;
+    let id = stage.submit("a").await;
+    let removed = stage
+        .send(Request::new("DELETE", "/api/v1/jobs/a?rm=true"))
+        .await
+        .json();
+    assert_eq!(removed["removed"], true);
+    let gone = stage.get(&format!("/api/v1/jobs/{id}")).await;
+    assert_eq!(
+        (gone.status, gone.json()["error"].as_str()),
+        (404, Some("not-found"))
+    );
+    assert_eq!(stage.get("/api/v1/jobs?all=1").await.json()["msg"], json!([]));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_of_others_are_not_there() {
+    let stage = Stage::new().await;
+    let id = stage.submit("mine").await;
+    let as_you = |method, path: &str| Request::new(method, path).header("authorization", &basic("you"));
+    for path in [
+        "/api/v1/jobs/mine",
+        &format!("/api/v1/jobs/{id}"),
+        &format!("/api/v1/jobs/{id}/why"),
+    ] {
+        assert_eq!(
+            as_you("GET", path).send(&stage.address).await.status,
+            404,
+            "{path}"
+        );
+    }
+    assert_eq!(
+        as_you("DELETE", &format!("/api/v1/jobs/{id}"))
+            .send(&stage.address)
+            .await
+            .status,
+        404
+    );
+    let list = as_you("GET", "/api/v1/jobs?all=1")
+        .send(&stage.address)
+        .await
+        .json();
+    assert_eq!(
+        list["msg"].as_array().unwrap().len(),
+        1,
+        "only the blocker is theirs"
+    );
+    let theirs = as_you("POST", "/api/v1/jobs")
+        .json(request("x"))
+        .send(&stage.address)
+        .await;
+    assert_eq!(theirs.status, 404, "{}", theirs.text());
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_job_does_and_not_before() {
+    let stage = Stage::new().await;
+    stage.submit("a").await;
+    let now = stage.get("/api/v1/jobs/a/wait?timeout=0").await.json();
+    assert_eq!(now["msg"]["job"]["status"], "Pending");
+    let waiting = stage.get("/api/v1/jobs/a/wait");
+    let kill = async {
+        stage.send(Request::new("DELETE", "/api/v1/jobs/a")).await;
+    };
+    let (ended, ()) = tokio::join!(waiting, kill);
+    assert_eq!(ended.json()["msg"]["job"]["status"], "Killed");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_waiting_job_says_why() {
+    let stage = Stage::new().await;
+    stage.submit("a").await;
+    let why = stage.get("/api/v1/jobs/a/why").await.json();
+    assert!(why["msg"]["reason"].as_str().unwrap().contains("cores"), "{why}");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_checks_everything_and_makes_nothing() {
+    let stage = Stage::new().await;
+    let mut body = request("a");
+    body["dry_run"] = json!(true);
+    let reply = stage.post("/api/v1/jobs", body.clone()).await.json();
+    assert_eq!(
+        (reply["id"].as_str(), reply["job"]["name"].as_str()),
+        (Some(""), Some("a"))
+    );
+    body["cpu"] = json!(7);
+    let too_big = stage.post("/api/v1/jobs", body).await;
+    assert_eq!(too_big.json()["error"], "too-big", "{}", too_big.text());
+    assert_eq!(stage.get("/api/v1/jobs?all=1").await.json()["msg"], json!([]));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_until_the_end() {
+    let stage = Stage::new().await;
+    let mut ids = Vec::new();
+    for number in 0..7 {
+        ids.push(stage.submit(&format!("job-{number}")).await);
+    }
+    stage.send(Request::new("DELETE", "/api/v1/jobs/job-3")).await;
+    for (query, expected) in [("all=true", 7), ("all=false", 6)] {
+        let mut seen = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = stage
+                .get(&format!("/api/v1/jobs?{query}&limit=3{after}"))
+                .await
+                .json();
+            let jobs = page["msg"].as_array().unwrap();
+            seen.extend(jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(seen.len(), expected, "{query}");
+        assert!(seen.is_sorted_by(|left, right| left > right), "{seen:?}");
+    }
+    assert_eq!(stage.get("/api/v1/jobs?after=nonsense").await.status, 400);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_can_be_run_again_and_the_past_pruned() {
+    let stage = Stage::new().await;
+    let first = stage.submit("a").await;
+    stage.send(Request::new("DELETE", "/api/v1/jobs/a")).await;
+    let again = stage
+        .post(&format!("/api/v1/jobs/{first}/rerun"), json!({}))
+        .await
+        .json();
+    assert_ne!(again["id"], first.as_str());
+    assert_eq!(again["job"]["name"], "a");
+    let body = json!({"older_than_seconds": 0, "dry_run": true});
+    assert_eq!(
+        stage.post("/api/v1/prune", body).await.json()["msg"]["removed"],
+        json!([first])
+    );
+    let kept = stage
+        .post("/api/v1/prune", json!({"older_than_seconds": 3600}))
+        .await
+        .json();
+    assert_eq!(kept["msg"]["removed"], json!([]));
+    assert_eq!(
+        stage.post("/api/v1/prune", json!({})).await.json()["msg"]["removed"],
+        json!([first])
+    );
+    assert_eq!(
+        stage.get("/api/v1/jobs?all=1").await.json()["msg"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn workers_logs_and_quota_of_a_waiting_job_are_empty_but_there() {
+    let stage = Stage::new().await;
+    stage.submit("a").await;
+    assert_eq!(
+        stage.get("/api/v1/workers?jobname=a").await.json(),
+        json!({"code": 200, "msg": []})
+    );
+    assert_eq!(stage.get("/api/v1/workers").await.json()["msg"], json!([]));
+    assert_eq!(
+        stage.get("/api/v1/logs?jobname=a&n=10").await.json(),
+        json!({"code": 200, "msg": ""})
+    );
+    assert_eq!(stage.get("/api/v1/logs?jobname=nope").await.status, 404);
+    let quota = stage.get("/api/v1/quota").await.json();
+    assert_eq!(
+        quota["msg"][3],
+        json!({"resource": "parallelism", "limit": "50", "used": "0"})
+    );
+    let stream = stage.get("/api/v1/jobs/a/logs").await;
+    assert_eq!(
+        stream.header("content-type"),
+        Some("application/vnd.paddlecloud.log")
+    );
+    stage.finish().await;
+}

@@ -1,0 +1,104 @@
+//! Who gets in, and what the others are told.
+
+use serde_json::json;
+
+use crate::client::Request;
+use crate::stage::{Stage, basic};
+
+#[tokio::test]
+async fn nobody_gets_in_without_a_login_and_everybody_is_told_how() {
+    let stage = Stage::new().await;
+    let paths = [
+        "/api/v1/jobs",
+        "/api/v1/whoami",
+        "/api/v1/server",
+        "/api/v1/quota",
+        "/api/v1/registry",
+        "/api/v1/logs",
+    ];
+    for path in paths {
+        let reply = Request::new("GET", path).send(&stage.address).await;
+        assert_eq!(
+            (reply.status, reply.json()["error"].as_str()),
+            (401, Some("unauthorized")),
+            "{path}"
+        );
+        assert!(
+            reply.json()["hints"][0]
+                .as_str()
+                .unwrap()
+                .contains("/api-token-auth")
+        );
+        assert!(reply.header("www-authenticate").is_some());
+    }
+    for header in ["Token nonsense", "Basic !!!", "Basic bWU6d3Jvbmc=", "Magic"] {
+        let reply = Request::new("GET", "/api/v1/whoami")
+            .header("authorization", header)
+            .send(&stage.address)
+            .await;
+        assert_eq!(reply.status, 401, "{header}");
+        assert!(!reply.text().contains("nonsense"), "a secret is not repeated");
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_is_had_for_a_password_and_opens_the_door() {
+    let stage = Stage::new().await;
+    let login = |password: &str| {
+        let body = json!({"username": "you", "password": password});
+        Request::new("POST", "/api-token-auth/").json(body)
+    };
+    assert_eq!(login("wrong").send(&stage.address).await.status, 401);
+    let reply = login("secret").send(&stage.address).await.json();
+    let token = reply["token"].as_str().unwrap();
+    for header in [format!("Token {token}"), format!("Bearer {token}"), basic("you")] {
+        let me = Request::new("GET", "/api/v1/whoami")
+            .header("authorization", &header)
+            .send(&stage.address)
+            .await;
+        assert_eq!(
+            me.json()["msg"],
+            json!({"user": "you", "namespace": "you", "datacenter": "dc1", "home": "/pfs/dc1/home/you", "admin": false})
+        );
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn only_an_administrator_may_stop_the_server_or_see_its_folders() {
+    let stage = Stage::new().await;
+    let as_you = |method, path| Request::new(method, path).header("authorization", &basic("you"));
+    assert_eq!(
+        as_you("POST", "/api/v1/server/stop")
+            .send(&stage.address)
+            .await
+            .status,
+        403
+    );
+    assert_eq!(
+        as_you("GET", "/api/v1/server").send(&stage.address).await.json()["msg"]["data"],
+        ""
+    );
+    assert_ne!(stage.get("/api/v1/server").await.json()["msg"]["data"], "");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn machines_need_no_login() {
+    let stage = Stage::new().await;
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/healthz/"] {
+        let reply = Request::new("GET", path).send(&stage.address).await;
+        assert_eq!(reply.status, 200, "{path}");
+    }
+    let metrics = Request::new("GET", "/metrics").send(&stage.address).await.text();
+    assert!(
+        metrics.contains("paddlecloud_jobs{status=\"Pending\"} 0\n"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("paddlecloud_http_requests_total{code=\"2xx\"} 5\n"),
+        "{metrics}"
+    );
+    stage.finish().await;
+}

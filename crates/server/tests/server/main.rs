@@ -1,0 +1,13 @@
+//! A whole server on port 0 and on a unix socket, spoken to byte by byte.
+//!
+//! One small job holds a bit of the machine, so that the jobs of the tests wait until they are killed: what
+//! becomes of jobs that run is tested with the real programs elsewhere.
+
+mod client;
+mod jobs;
+mod life;
+mod logins;
+mod packages;
+mod stage;
+mod tls;
+mod wire;

@@ -1,0 +1,100 @@
+//! A package on its way up, and a job that uses it.
+
+use paddlecloud_pfs::Root;
+use paddlecloud_pfs::pack::write_pack;
+use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
+use serde_json::json;
+
+use crate::client::Request;
+use crate::stage::{Stage, basic, home};
+
+/// A folder with two files: its list and all its bytes as a stream.
+fn package() -> (Manifest, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("train.py"), "print('hello')\n").unwrap();
+    std::fs::create_dir(folder.path().join("modules")).unwrap();
+    std::fs::write(folder.path().join("modules/net.py"), "x = 1\n").unwrap();
+    let found = scan(folder.path(), &ScanOptions::default()).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let mut stream = Vec::new();
+    write_pack(&root, &found.entries, &mut stream).unwrap();
+    (Manifest::new(found.entries).unwrap(), stream)
+}
+
+#[tokio::test]
+async fn an_uploaded_package_is_stored_and_used_by_a_job() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 404);
+    let early = stage.send(Request::new("PUT", &path).body(stream.clone())).await;
+    assert_eq!(
+        (early.status, early.json()["error"].as_str()),
+        (409, Some("conflict")),
+        "{}",
+        early.text()
+    );
+    let announced = stage
+        .send(Request::new("POST", "/api/v1/packages").body(manifest.to_json()))
+        .await
+        .json();
+    assert_eq!(announced["msg"]["missing"].as_array().unwrap().len(), 2);
+    assert_eq!(announced["msg"]["stored"], false);
+    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
+    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
+    assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 200);
+    let theirs = Request::new("HEAD", &path).header("authorization", &basic("you"));
+    assert_eq!(
+        theirs.send(&stage.address).await.status,
+        404,
+        "packages are private"
+    );
+    let body = json!({"package_id": manifest.id().to_string(), "package_name": "my_pkg", "pservers": 0, "parallelism": 6});
+    let job = stage.post("/api/v1/jobs", body).await;
+    assert_eq!(
+        job.json()["job"]["job_package"],
+        "/pfs/dc1/home/me/my_pkg",
+        "{}",
+        job.text()
+    );
+    assert_eq!(job.json()["job"]["name"], "my-pkg");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_cut_or_damaged_upload_leaves_nothing() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    stage
+        .send(Request::new("POST", "/api/v1/packages").body(manifest.to_json()))
+        .await;
+    let mut damaged = stream.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0xff;
+    for wrong in [&stream[..stream.len() / 2], &damaged, b"nonsense"] {
+        let reply = stage.send(Request::new("PUT", &path).body(wrong)).await;
+        assert_eq!(
+            (reply.status, reply.json()["error"].as_str()),
+            (400, Some("damaged")),
+            "{}",
+            reply.text()
+        );
+        assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 404);
+    }
+    let folder = stage.finish().await;
+    assert!(!home(folder.path(), "me").join("train.py").exists());
+}
+
+#[tokio::test]
+async fn a_job_cannot_use_a_package_that_is_not_there() {
+    let stage = Stage::new().await;
+    let (manifest, _) = package();
+    let body = json!({"package_id": manifest.id().to_string(), "package_name": "p", "pservers": 0, "parallelism": 6});
+    assert_eq!(stage.post("/api/v1/jobs", body).await.status, 404);
+    for (id, name) in [("nonsense", "p"), (manifest.id().to_string().as_str(), "../p")] {
+        let body = json!({"package_id": id, "package_name": name, "pservers": 0, "parallelism": 6});
+        assert_eq!(stage.post("/api/v1/jobs", body).await.status, 400, "{id} {name}");
+    }
+    stage.finish().await;
+}

@@ -1,0 +1,103 @@
+//! TLS, and certificates as logins.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::client::{Reply, Request};
+use crate::stage::{Stage, basic};
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Writes `<name>.pem` and `<name>.key`.
+    fn issue(&self, folder: &Path, name: &str, common_name: &str) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// Asks `whoami` over TLS, with a certificate of this name if there is one.
+async fn whoami(stage: &Stage, certificate: Option<&str>, login: Option<&str>) -> Reply {
+    let folder = stage.folder.path();
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let config = match certificate {
+        None => builder.with_no_client_auth(),
+        Some(name) => {
+            let chain = vec![CertificateDer::from_pem_file(folder.join(format!("{name}.pem"))).unwrap()];
+            let key = PrivateKeyDer::from_pem_file(folder.join(format!("{name}.key"))).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let stream = TcpStream::connect(&stage.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
+    let request = Request::new("GET", "/api/v1/whoami");
+    let request = match login {
+        Some(user) => request.header("authorization", &basic(user)),
+        None => request,
+    };
+    request.exchange(stream).await
+}
+
+#[tokio::test]
+async fn a_certificate_of_our_authority_is_a_login() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Authority::new("ours");
+    std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+    std::fs::write(folder.path().join("ca.pem"), ours.0.pem()).unwrap();
+    ours.issue(folder.path(), "server", "server");
+    ours.issue(folder.path(), "you", "you");
+    ours.issue(folder.path(), "stranger", "stranger");
+    let stage = Stage::on(
+        folder,
+        "tls: {cert: server.pem, key: server.key, client_ca: ca.pem}\n",
+    )
+    .await;
+    assert_eq!(
+        whoami(&stage, Some("you"), None).await.json()["msg"]["user"],
+        "you"
+    );
+    assert_eq!(
+        whoami(&stage, Some("you"), Some("me")).await.json()["msg"]["user"],
+        "me"
+    );
+    assert_eq!(whoami(&stage, None, Some("me")).await.json()["msg"]["user"], "me");
+    assert_eq!(whoami(&stage, None, None).await.status, 401);
+    let stranger = whoami(&stage, Some("stranger"), None).await;
+    assert_eq!(stranger.status, 401);
+    assert!(
+        stranger.json()["msg"].as_str().unwrap().contains("`stranger`"),
+        "{}",
+        stranger.text()
+    );
+    stage.finish().await;
+}

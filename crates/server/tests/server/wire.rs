@@ -1,0 +1,96 @@
+//! Requests that are wrong, and what every reply has.
+
+use serde_json::json;
+
+use crate::client::Request;
+use crate::stage::{Stage, request};
+
+#[tokio::test]
+async fn every_reply_carries_the_version() {
+    let stage = Stage::new().await;
+    for (method, path) in [
+        ("GET", "/healthz"),
+        ("GET", "/nowhere"),
+        ("PATCH", "/api/v1/jobs"),
+        ("GET", "/api/v1/jobs"),
+    ] {
+        let reply = Request::new(method, path).send(&stage.address).await;
+        assert_eq!(
+            reply.header("paddlecloud-version"),
+            Some(paddlecloud_server::VERSION),
+            "{method} {path}"
+        );
+        assert_eq!(reply.json()["code"], reply.status, "{method} {path}");
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn wrong_requests_are_answered_in_the_envelope() {
+    let stage = Stage::new().await;
+    let jobs = || Request::new("POST", "/api/v1/jobs");
+    let cases = [
+        (Request::new("GET", "/api/v1/nothing"), 404, "not-found"),
+        (Request::new("PUT", "/api/v1/jobs"), 405, "method-not-allowed"),
+        (jobs().body("{"), 400, "bad-request"),
+        (jobs().body("{\"cpus\": 1}"), 400, "bad-request"),
+        (
+            jobs().json(json!({"name": "a", "parallelism": 0})),
+            400,
+            "bad-request",
+        ),
+        (
+            jobs().json(json!({"name": "a", "datacenter": "moon", "image": "x"})),
+            400,
+            "bad-request",
+        ),
+        (
+            jobs().json(json!({"name": "a", "job_package": "/pfs/dc1/home/me/nope"})),
+            404,
+            "not-found",
+        ),
+        (jobs().body(vec![b' '; 5 << 20]), 413, "payload-too-large"),
+        (Request::new("GET", "/api/v1/jobs/a_b"), 404, "not-found"),
+        (Request::new("GET", "/api/v1/jobs/%2e%2e%2f"), 404, "not-found"),
+        (Request::new("GET", "/api/v1/jobs?limit=many"), 400, "bad-request"),
+        (
+            Request::new("GET", "/api/v1/jobs?all=perhaps"),
+            400,
+            "bad-request",
+        ),
+        (Request::new("DELETE", "/api/v1/jobs"), 400, "bad-request"),
+        (Request::new("GET", "/api/v1/jobs/last"), 404, "not-found"),
+        (
+            Request::new("POST", "/api/v1/registry").json(json!({})),
+            501,
+            "not-there-yet",
+        ),
+        (Request::new("PUT", "/api/v1/packages/xyz"), 400, "bad-request"),
+    ];
+    for (sent, status, name) in cases {
+        let reply = stage.send(sent.clone()).await;
+        let body = reply.json();
+        assert_eq!(
+            (reply.status, body["error"].as_str()),
+            (status, Some(name)),
+            "{sent:?}: {}",
+            reply.text()
+        );
+        assert_eq!(body["code"], status);
+        assert!(!body["msg"].as_str().unwrap().is_empty());
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_bigger_than_the_machine_is_refused_with_the_largest_that_fits() {
+    let stage = Stage::with("inventory: {cpu: 4, memory: 8Gi}\n").await;
+    let reply = stage.post("/api/v1/jobs", request("big")).await;
+    assert_eq!(
+        (reply.status, reply.json()["error"].as_str()),
+        (400, Some("too-big")),
+        "{}",
+        reply.text()
+    );
+    stage.finish().await;
+}
