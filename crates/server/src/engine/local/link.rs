@@ -108,7 +108,8 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
         oom: exit.oom,
         clash,
         log_end: exit.final_log_offset,
-        message: exit.message,
+        // Out of memory has words of its own.
+        message: exit.message.filter(|_| !exit.oom),
     })
 }
 
