@@ -99,7 +99,7 @@ fn skip(bytes: &[u8], limits: Limits, streamed: &Read) {
         at = range.bytes.end;
     }
     let is_lost = |offset: u64| damage.ranges().iter().any(|range| range.bytes.contains(&offset));
-    let read = file
+    let read = reader
         .index()
         .chunks()
         .iter()

@@ -1,6 +1,8 @@
 //! Reading a part of a file gives just that part.
 
-use paddlecloud_recordio::{Batch, Compressor, Policy, ReadError, StreamReader};
+use paddlecloud_recordio::{
+    Batch, Compressor, FileWriter, Policy, RandomReader, RangeReader, ReadError, RecordFile, StreamReader,
+};
 
 use crate::samples::*;
 
@@ -105,4 +107,16 @@ fn a_range_accounts_only_for_damage_inside_it() {
     assert_eq!(lost(0..first + 1), 1);
     assert_eq!(lost(first..first + 1), 0);
     assert_eq!(lost(0..file.len()), 2);
+}
+
+#[test]
+fn readers_and_writers_can_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    fn is_shared<T: Send + Sync + Clone>() {}
+    is_shared::<RecordFile>();
+    is_send::<RangeReader>();
+    is_send::<RandomReader>();
+    is_send::<StreamReader<std::fs::File>>();
+    is_send::<FileWriter>();
+    is_send::<Batch>();
 }
