@@ -232,3 +232,68 @@ impl AsFd for OomWatch {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kernel offers in a group of either version, as plain files.
+    fn group(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        files
+            .iter()
+            .for_each(|file| fs::write(dir.path().join(file), "").unwrap());
+        dir
+    }
+
+    fn read(dir: &tempfile::TempDir, file: &str) -> String {
+        fs::read_to_string(dir.path().join(file)).unwrap()
+    }
+
+    #[test]
+    fn limits_are_written_as_each_version_wants_them() {
+        let two = group(&["cpu.max", "memory.max", "memory.swap.max"]);
+        limit_cpu(CgroupVersion::V2, two.path(), 1500).unwrap();
+        limit_memory(CgroupVersion::V2, two.path(), 4096).unwrap();
+        assert_eq!(read(&two, "cpu.max"), "150000 100000");
+        assert_eq!(
+            (read(&two, "memory.max"), read(&two, "memory.swap.max")),
+            ("4096".into(), "0".into())
+        );
+
+        let one = group(&["cpu.cfs_period_us", "cpu.cfs_quota_us", "memory.limit_in_bytes"]);
+        limit_cpu(CgroupVersion::V1, one.path(), 1).unwrap();
+        limit_memory(CgroupVersion::V1, one.path(), 4096).unwrap();
+        assert_eq!(
+            read(&one, "cpu.cfs_quota_us"),
+            "1000",
+            "the kernel accepts no less"
+        );
+        assert_eq!(read(&one, "memory.limit_in_bytes"), "4096");
+    }
+
+    #[test]
+    fn kills_are_counted_in_the_file_of_each_version() {
+        let dir = group(&[]);
+        let texts = [
+            (
+                CgroupVersion::V1,
+                "memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
+            (
+                CgroupVersion::V2,
+                "memory.events",
+                "low 0\nhigh 9\nmax 7\noom 3\noom_kill 2\noom_group_kill 1\n",
+            ),
+        ];
+        for (version, file, text) in texts {
+            fs::write(dir.path().join(file), text).unwrap();
+            let groups = Groups {
+                dirs: Vec::new(),
+                memory: Some((version, dir.path().to_owned())),
+            };
+            assert_eq!(groups.oom_kills(), 2, "{version:?}");
+        }
+    }
+}

@@ -7,19 +7,19 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
-use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::namespaces::Ids;
+use super::program::{Output, Program};
 use super::view::{self, View};
 use super::{Refusal as _, Refused, hosts, tree};
-use crate::protocol::{Ending, MARKER_VARIABLE, Namespaces, WorkerPlan, encode};
+use crate::protocol::{Ending, Namespaces, WorkerPlan, encode};
 
 /// Supervisor → init, one byte each. The end of the pipe means [`Order::Kill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,6 @@ pub enum Order {
 /// Init → supervisor, one line each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
-    Prepared,
     Started,
     /// Nothing runs; the code is that of a shell which could not, absent when we could not.
     Failed {
@@ -48,25 +47,20 @@ pub enum Note {
 pub struct Ends {
     pub orders: OwnedFd,
     pub notes: OwnedFd,
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    pub output: Output,
 }
 
 /// Runs in the child of a fork and never returns.
 pub fn run(plan: &WorkerPlan, dir: &Path, ids: Ids, ends: Ends) -> ! {
     close_all_except(&ends);
-    let mut notes = File::from(ends.notes.try_clone().unwrap_or_else(|_| leave()));
-    let namespaces = plan.isolation.namespaces;
-    let mut init = match prepare(plan, dir, ids, &ends.orders) {
-        Ok(children) => Init {
-            exec: Exec::new(plan, ends),
-            children,
-            notes: notes.try_clone().unwrap_or_else(|_| leave()),
-            owns_pids: namespaces.is_some_and(|namespaces| namespaces.pid),
-            main: None,
-            ended: false,
-            terminating: false,
-        },
+    let Ends {
+        orders,
+        notes,
+        output,
+    } = ends;
+    let mut notes = File::from(notes);
+    let children = match prepare(plan, dir, ids, &orders) {
+        Ok(children) => children,
         Err(error) => {
             say(
                 &mut notes,
@@ -78,8 +72,16 @@ pub fn run(plan: &WorkerPlan, dir: &Path, ids: Ids, ends: Ends) -> ! {
             leave()
         }
     };
-    drop(notes);
-    init.say(&Note::Prepared);
+    let mut init = Init {
+        program: Program::new(plan, output),
+        orders,
+        notes,
+        children,
+        owns_pids: plan.isolation.namespaces.is_some_and(|namespaces| namespaces.pid),
+        main: None,
+        ended: false,
+        terminating: false,
+    };
     loop {
         init.turn();
     }
@@ -151,9 +153,10 @@ fn tie_to_supervisor(namespaces: Option<Namespaces>, orders: &OwnedFd) -> io::Re
 }
 
 struct Init {
-    exec: Exec,
-    children: OwnedFd,
+    program: Program,
+    orders: OwnedFd,
     notes: File,
+    children: OwnedFd,
     owns_pids: bool,
     main: Option<Pid>,
     ended: bool,
@@ -163,7 +166,7 @@ struct Init {
 impl Init {
     fn turn(&mut self) {
         let mut fds = [
-            PollFd::new(&self.exec.ends.orders, PollFlags::IN),
+            PollFd::new(&self.orders, PollFlags::IN),
             PollFd::new(&self.children, PollFlags::IN),
         ];
         if poll(&mut fds, None).is_err() {
@@ -180,7 +183,7 @@ impl Init {
 
     fn obey(&mut self) {
         let mut byte = [0];
-        match rustix::io::read(&self.exec.ends.orders, &mut byte) {
+        match rustix::io::read(&self.orders, &mut byte) {
             Ok(1) if byte[0] == Order::Go as u8 => self.start(),
             Ok(1) if byte[0] == Order::Terminate as u8 => self.terminate(),
             Ok(1) => self.kill(),
@@ -195,10 +198,10 @@ impl Init {
         }
         // SAFETY: this process has one thread.
         match unsafe { libc::fork() } {
-            0 => self.exec.run(&mut self.notes),
+            0 => self.become_program(),
             pid if pid > 0 => {
                 self.main = Pid::from_raw(pid);
-                self.exec.close_worker_ends();
+                self.program.close_output();
                 self.say(&Note::Started);
             }
             _ => {
@@ -207,6 +210,16 @@ impl Init {
                 leave();
             }
         }
+    }
+
+    fn become_program(&mut self) -> ! {
+        let (code, error) = self.program.exec();
+        self.say(&Note::Failed {
+            code: Some(code),
+            message: error.to_string(),
+        });
+        // SAFETY: ends the process; nothing runs afterwards.
+        unsafe { libc::_exit(code) }
     }
 
     /// Asks everybody to end. The rest of the tree keeps its grace period even when the program
@@ -286,142 +299,6 @@ fn say(notes: &mut File, note: &Note) {
     let _ = notes.write_all(&encode(note));
 }
 
-/// The program, ready to be started: after the fork nothing is left but to hand it over.
-struct Exec {
-    ends: Ends,
-    command: CString,
-    environment: Vec<CString>,
-    workdir: PathBuf,
-    cores: Option<CpuSet>,
-}
-
-impl Exec {
-    fn new(plan: &WorkerPlan, ends: Ends) -> Self {
-        let marker = format!("{MARKER_VARIABLE}={}", plan.marker);
-        let variables = plan.env.iter().filter(|(name, _)| name != MARKER_VARIABLE);
-        let variables = variables
-            .map(|(name, value)| format!("{name}={value}"))
-            .chain([marker]);
-        Self {
-            ends,
-            command: c_string(plan.command.as_bytes()),
-            environment: variables.map(|variable| c_string(variable.as_bytes())).collect(),
-            workdir: plan.workdir.clone(),
-            cores: cores_of(plan),
-        }
-    }
-
-    fn run(&self, notes: &mut File) -> ! {
-        let Err((code, error)) = self.try_run();
-        say(
-            notes,
-            &Note::Failed {
-                code: Some(code),
-                message: error.to_string(),
-            },
-        );
-        // SAFETY: ends the process; nothing runs afterwards.
-        unsafe { libc::_exit(code) }
-    }
-
-    fn try_run(&self) -> Result<std::convert::Infallible, (i32, Refused)> {
-        self.settle().map_err(|error| (126, error))?;
-        let shell_code = |error: Refused| (if is_missing(&error) { 127 } else { 126 }, error);
-        rustix::process::chdir(&self.workdir)
-            .refused(|| format!("enter the working folder `{}`", self.workdir.display()))
-            .map_err(shell_code)?;
-        let mut environment: Vec<_> = self
-            .environment
-            .iter()
-            .map(|variable| variable.as_ptr())
-            .collect();
-        environment.push(std::ptr::null());
-        let arguments = [
-            c"sh".as_ptr(),
-            c"-c".as_ptr(),
-            self.command.as_ptr(),
-            std::ptr::null(),
-        ];
-        // SAFETY: both arrays end with a null pointer and point to C strings that are still there.
-        unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-        Err(io::Error::last_os_error())
-            .refused(|| "run `/bin/sh`".into())
-            .map_err(shell_code)
-    }
-
-    /// Everything that lasts beyond the exec.
-    fn settle(&self) -> Result<(), Refused> {
-        rustix::process::setsid().refused(|| "begin a session".into())?;
-        if let Some(cores) = &self.cores {
-            rustix::thread::sched_setaffinity(None, cores).refused(|| "choose cores".into())?;
-        }
-        let null = File::open("/dev/null").refused(|| "open `/dev/null`".into())?;
-        let connect = |from: &dyn AsRawDescriptor, to: RawFd| {
-            // SAFETY: makes `to`, one of 0, 1 and 2, a copy of an open descriptor.
-            let result = unsafe { libc::dup2(from.raw(), to) };
-            if result < 0 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(())
-            }
-        };
-        connect(&null, 0)
-            .and_then(|()| connect(&self.ends.stdout, 1))
-            .and_then(|()| connect(&self.ends.stderr, 2))
-            .refused(|| "connect the output".into())?;
-        reset_signals();
-        Ok(())
-    }
-
-    /// So that the supervisor sees the end of the output when the worker closes it.
-    fn close_worker_ends(&mut self) {
-        let null = || File::open("/dev/null").map(OwnedFd::from);
-        if let (Ok(stdout), Ok(stderr)) = (null(), null()) {
-            self.ends.stdout = stdout;
-            self.ends.stderr = stderr;
-        }
-    }
-}
-
-trait AsRawDescriptor {
-    fn raw(&self) -> RawFd;
-}
-
-impl<T: AsFd> AsRawDescriptor for T {
-    fn raw(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
-
-fn is_missing(error: &Refused) -> bool {
-    matches!(
-        error.source.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
-}
-
-/// Nothing with a zero byte can be handed to a program; it is cut there, as a shell would.
-fn c_string(bytes: &[u8]) -> CString {
-    let visible = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    CString::new(visible).expect("cut before the first zero")
-}
-
-/// Where no control group limits the cpu: whole cores, neighbours of one job on different ones.
-fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
-    let millis = plan.limits.cpu_millis.filter(|_| plan.isolation.cpu.is_none())?;
-    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
-    let allowed: Vec<_> = (0..CpuSet::MAX_CPU)
-        .filter(|core| allowed.is_set(*core))
-        .collect();
-    let wanted = usize::try_from(millis.div_ceil(1000))
-        .ok()?
-        .clamp(1, allowed.len());
-    let first = plan.index as usize * wanted;
-    let mut cores = CpuSet::new();
-    (first..first + wanted).for_each(|at| cores.set(allowed[at % allowed.len()]));
-    Some(cores)
-}
-
 /// Blocks SIGCHLD and makes it readable instead.
 fn watch_children() -> io::Result<OwnedFd> {
     // SAFETY: the set is filled before use, and the descriptor returned is owned by nobody else.
@@ -442,26 +319,18 @@ fn drain(fd: &OwnedFd) {
     while matches!(rustix::io::read(fd, &mut buffer), Ok(len) if len > 0) {}
 }
 
-/// A program expects every signal at its default and none blocked; ours ignores SIGPIPE.
-fn reset_signals() {
-    // SAFETY: only dispositions and the mask of this process change, to their defaults.
-    unsafe {
-        for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
-    }
-}
-
 /// What the supervisor has open, its own end of our pipes above all, must not stay open in here.
 fn close_all_except(ends: &Ends) {
-    let mut kept: Vec<_> = [&ends.orders, &ends.notes, &ends.stdout, &ends.stderr]
-        .into_iter()
-        .map(|fd| fd.as_raw_fd().unsigned_abs())
-        .chain([2])
-        .collect();
+    let mut kept: Vec<_> = [
+        &ends.orders,
+        &ends.notes,
+        &ends.output.stdout,
+        &ends.output.stderr,
+    ]
+    .into_iter()
+    .map(|fd| fd.as_raw_fd().unsigned_abs())
+    .chain([2])
+    .collect();
     kept.sort_unstable();
     kept.push(u32::MAX);
     for pair in kept.windows(2) {

@@ -8,6 +8,7 @@ mod init;
 mod listeners;
 mod namespaces;
 mod probe;
+mod program;
 mod sock_diag;
 mod supervise;
 mod sweep;

@@ -317,7 +317,6 @@ impl Supervisor<'_> {
 
     fn on_note(&mut self, note: Note) {
         match note {
-            Note::Prepared => {}
             Note::Started => self.on_started(),
             Note::Ended(ending) => self.end.program = Some(ending),
             Note::Failed { code, message } => self.end.failure = Some((code, message)),

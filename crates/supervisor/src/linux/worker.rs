@@ -13,6 +13,7 @@ use rustix::process::{
 
 use super::init::{self, Ends, Note, Order};
 use super::namespaces::{self, Fork, Ids};
+use super::program::Output;
 use super::{Refusal as _, Refused};
 use crate::protocol::{WorkerPlan, decode};
 
@@ -45,11 +46,14 @@ impl Worker {
         for fd in [&stdout, &stderr, &notes] {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).refused(|| "prepare a pipe".into())?;
         }
+        let output = Output {
+            stdout: stdout_out,
+            stderr: stderr_out,
+        };
         let ends = Ends {
             orders: orders_in,
             notes: notes_out,
-            stdout: stdout_out,
-            stderr: stderr_out,
+            output,
         };
         let ids = Ids::current();
         // SAFETY: the caller vouches for the single thread.

@@ -2,7 +2,10 @@
 //!
 //! What needs root is left out for other users, who still run everything in their own ways.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "the harness serves tests only, beyond what clippy can see")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "the harness serves tests only, beyond what clippy can see"
+)]
 
 mod harness;
 mod isolation;

@@ -6,7 +6,7 @@ use std::os::unix::fs::chown;
 use paddlecloud_supervisor::log::{Chunk, Gap, Piece, Stream};
 use paddlecloud_supervisor::protocol::{Command, Ending, LogLimits, Report};
 
-use crate::harness::{Attempt, is_root, modes};
+use crate::harness::{Attempt, handles, is_root, modes, wait_gone};
 
 fn chunks(attempt: &Attempt) -> Vec<Chunk> {
     let pieces = attempt.log().read_at(0, usize::MAX).unwrap();
@@ -219,6 +219,41 @@ fn a_full_disk_costs_bytes_but_never_the_worker() {
     assert_eq!(gaps, exit.dropped_bytes);
     assert_eq!(log.len().unwrap(), exit.final_log_offset);
     assert!(matches!(pieces.last(), Some(Piece::Chunk(chunk)) if chunk.bytes.ends_with(b"after\n")));
+}
+
+#[test]
+fn an_end_that_finds_the_disk_full_is_recorded_when_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::mount();
+    let attempt = Attempt::new(
+        &modes()[0],
+        "head -c 16000000 /dev/zero; echo > room; read x < go",
+    )
+    .with(|plan| plan.workdir = disk.pipes.path().to_owned());
+    attempt.plan.store(disk.dir()).unwrap();
+    fs::write(disk.dir().join("ballast"), vec![0; 1 << 20]).unwrap();
+    let program = env!("CARGO_BIN_EXE_paddlecloud-supervise");
+    assert!(
+        std::process::Command::new(program)
+            .arg(disk.dir())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut stream = paddlecloud_supervisor::connect(disk.dir()).unwrap();
+    fs::read(disk.pipes.path().join("room")).unwrap();
+    let worker = handles(&attempt.processes());
+    fs::write(disk.pipes.path().join("go"), "\n").unwrap();
+    worker.iter().for_each(wait_gone);
+    fs::remove_file(disk.dir().join("ballast")).unwrap();
+    std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
+        .unwrap()
+        .unwrap();
+    assert_eq!(exit.ending, Ending::Code(0));
+    assert!(exit.dropped_bytes > 0);
 }
 
 /// A tmpfs of a few megabytes, and beside it two fifos by which test and worker take turns.

@@ -1,0 +1,145 @@
+//! The worker's program: everything that is set up between the fork and the exec.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::CpuSet;
+
+use super::{Refusal as _, Refused};
+use crate::protocol::{MARKER_VARIABLE, WorkerPlan};
+
+/// What a shell says when it cannot find, and when it cannot run a command.
+const NOT_FOUND: i32 = 127;
+const NOT_RUN: i32 = 126;
+
+/// A program ready to be started: after the fork nothing is left but to hand it over.
+pub struct Program {
+    command: CString,
+    environment: Vec<CString>,
+    workdir: PathBuf,
+    cores: Option<CpuSet>,
+    output: Option<Output>,
+}
+
+/// Where it prints.
+pub struct Output {
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+impl Program {
+    pub fn new(plan: &WorkerPlan, output: Output) -> Self {
+        let marker = format!("{MARKER_VARIABLE}={}", plan.marker);
+        let variables = plan.env.iter().filter(|(name, _)| name != MARKER_VARIABLE);
+        let variables = variables
+            .map(|(name, value)| format!("{name}={value}"))
+            .chain([marker]);
+        Self {
+            command: c_string(plan.command.as_bytes()),
+            environment: variables.map(|variable| c_string(variable.as_bytes())).collect(),
+            workdir: plan.workdir.clone(),
+            cores: cores_of(plan),
+            output: Some(output),
+        }
+    }
+
+    /// So that the supervisor sees the end of the output when the worker closes it.
+    pub fn close_output(&mut self) {
+        self.output = None;
+    }
+
+    /// Becomes the program; returns the exit code and the reason when that fails.
+    pub fn exec(&self) -> (i32, Refused) {
+        let Err(failure) = self.try_exec();
+        failure
+    }
+
+    fn try_exec(&self) -> Result<Infallible, (i32, Refused)> {
+        self.settle().map_err(|error| (NOT_RUN, error))?;
+        let with_code = |error: Refused| (if is_missing(&error) { NOT_FOUND } else { NOT_RUN }, error);
+        rustix::process::chdir(&self.workdir)
+            .refused(|| format!("enter the working folder `{}`", self.workdir.display()))
+            .map_err(with_code)?;
+        let mut environment: Vec<_> = self
+            .environment
+            .iter()
+            .map(|variable| variable.as_ptr())
+            .collect();
+        environment.push(std::ptr::null());
+        let arguments = [
+            c"sh".as_ptr(),
+            c"-c".as_ptr(),
+            self.command.as_ptr(),
+            std::ptr::null(),
+        ];
+        // SAFETY: both arrays end with a null pointer and point to C strings that are still there.
+        unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+        Err(io::Error::last_os_error())
+            .refused(|| "run `/bin/sh`".into())
+            .map_err(with_code)
+    }
+
+    /// Everything that lasts beyond the exec.
+    fn settle(&self) -> Result<(), Refused> {
+        rustix::process::setsid().refused(|| "begin a session".into())?;
+        if let Some(cores) = &self.cores {
+            rustix::thread::sched_setaffinity(None, cores).refused(|| "choose cores".into())?;
+        }
+        let null = File::open("/dev/null").refused(|| "open `/dev/null`".into())?;
+        dup2_stdin(&null).refused(|| "connect the input".into())?;
+        if let Some(Output { stdout, stderr }) = &self.output {
+            dup2_stdout(stdout)
+                .and_then(|()| dup2_stderr(stderr))
+                .refused(|| "connect the output".into())?;
+        }
+        reset_signals();
+        Ok(())
+    }
+}
+
+fn is_missing(error: &Refused) -> bool {
+    matches!(
+        error.source.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Nothing with a zero byte can be handed to a program; it is cut there, as a shell would.
+fn c_string(bytes: &[u8]) -> CString {
+    let visible = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    CString::new(visible).expect("cut before the first zero")
+}
+
+/// Where no control group limits the cpu: whole cores, neighbours of one job on different ones.
+fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
+    let millis = plan.limits.cpu_millis.filter(|_| plan.isolation.cpu.is_none())?;
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let allowed: Vec<_> = (0..CpuSet::MAX_CPU)
+        .filter(|core| allowed.is_set(*core))
+        .collect();
+    let wanted = usize::try_from(millis.div_ceil(1000))
+        .ok()?
+        .clamp(1, allowed.len());
+    let first = plan.index as usize * wanted;
+    let mut cores = CpuSet::new();
+    (first..first + wanted).for_each(|at| cores.set(allowed[at % allowed.len()]));
+    Some(cores)
+}
+
+/// A program expects every signal at its default and none blocked; ours ignores SIGPIPE.
+fn reset_signals() {
+    // SAFETY: only dispositions and the mask of this process change, to their defaults.
+    unsafe {
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
