@@ -49,7 +49,7 @@ pub(super) fn users() -> [UserName; 2] {
 impl World {
     pub(super) fn submit(&mut self) -> Finding {
         let name = format!("job-{}", self.rng.below(5));
-        let user = users()[self.rng.below(2)].clone();
+        let user = self.users[self.rng.below(2)].clone();
         self.submit_named(user, name.parse().expect("a valid job name"))
     }
 
@@ -189,7 +189,7 @@ impl World {
     }
 
     pub(super) fn change_quota(&mut self) -> Finding {
-        let user = users()[self.rng.below(2)].clone();
+        let user = self.users[self.rng.below(2)].clone();
         let quota = match self.rng.chance(50) {
             true => Quota {
                 cpu: Some(Cpu::cores(1 + self.rng.below(6) as u64)),

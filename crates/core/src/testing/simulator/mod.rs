@@ -22,11 +22,13 @@ mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::ops::Range;
+use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::conductor::{Conductor, Input};
-use crate::names::JobId;
+use crate::names::{JobId, UserName};
 use crate::ports::{EngineCommand, Report};
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{Inventory, Node, Policy, Quota};
@@ -116,6 +118,33 @@ pub fn run(seed: u64) -> Result<Tally, Box<Violation>> {
         .or_else(|_| World::new(seed, Trace::On(Vec::new())).run())
 }
 
+/// Runs many worlds on all cores. Of several violations the one with the smallest seed is returned.
+pub fn sweep(seeds: Range<u64>) -> Result<Tally, Box<Violation>> {
+    let threads = thread::available_parallelism().map_or(1, |count| count.get());
+    let part = &|first: usize| {
+        let mut total = Tally::default();
+        for seed in seeds.clone().skip(first).step_by(threads) {
+            total += run(seed)?;
+        }
+        Ok(total)
+    };
+    let mut total = Tally::default();
+    let mut violations: Vec<Box<Violation>> = Vec::new();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|first| scope.spawn(move || part(first)))
+            .collect();
+        for worker in workers {
+            match worker.join().expect("a world does not panic") {
+                Ok(tally) => total += tally,
+                Err(violation) => violations.push(violation),
+            }
+        }
+    });
+    let first = violations.into_iter().min_by_key(|violation| violation.seed);
+    first.map_or(Ok(total), Err)
+}
+
 enum Trace {
     Off,
     On(Vec<String>),
@@ -123,6 +152,7 @@ enum Trace {
 
 struct World {
     seed: u64,
+    users: [UserName; 2],
     rng: Rng,
     faults: Faults,
     /// Time that really passed, in milliseconds.
@@ -131,7 +161,7 @@ struct World {
     clock_error: i64,
     inventory: Inventory,
     policy: Policy,
-    quotas: Vec<(crate::names::UserName, Quota)>,
+    quotas: Vec<(UserName, Quota)>,
     store: SimStore,
     engine: SimEngine,
     server: Option<Conductor>,
@@ -165,6 +195,7 @@ impl World {
         };
         World {
             seed,
+            users: clients::users(),
             faults: Faults::choose(&mut rng),
             steady: 0,
             clock_error: 0,
@@ -375,9 +406,9 @@ impl World {
         if let Some(job) = server.jobs().next() {
             return broken(format!("the conductor still has {}", job.id));
         }
-        for user in clients::users() {
-            if server.usage(&user) != Default::default() {
-                return broken(format!("{user} still uses {:?}", server.usage(&user)));
+        for user in &self.users {
+            if server.usage(user) != Default::default() {
+                return broken(format!("{user} still uses {:?}", server.usage(user)));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::scheduler::Scheduler;
 
 use super::engine::Stage;
 use super::faults::CrashPoint;
-use super::{Finding, World, broken, clients};
+use super::{Finding, World, broken};
 
 /// An input and who waits for the reply.
 pub(super) struct Asked {
@@ -107,7 +107,8 @@ impl World {
         for job in server.jobs().filter(|job| job.phase.occupies()) {
             held += job.spec.total().cpu.as_millis();
         }
-        let used: u64 = clients::users()
+        let used: u64 = self
+            .users
             .iter()
             .map(|user| server.usage(user).cpu.as_millis())
             .sum();
@@ -149,6 +150,11 @@ impl World {
     /// A job that starts launches everybody; one that stops stops everybody.
     fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
         let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
+        let starts = before == Phase::Pending && job.phase == Phase::Starting;
+        let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_));
+        if !starts && !stops {
+            return Ok(());
+        }
         let told = |wanted: &dyn Fn(&EngineCommand) -> Option<(WorkerKey, u32)>| {
             commands.iter().filter_map(wanted).collect::<BTreeSet<_>>()
         };
@@ -166,8 +172,6 @@ impl World {
             }
             _ => None,
         });
-        let starts = before == Phase::Pending && job.phase == Phase::Starting;
-        let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_));
         let forgotten = |orders: &BTreeSet<(WorkerKey, u32)>| {
             let live = job.workers.iter().filter(|worker| worker.status.is_live());
             live.map(|worker| (worker.key, worker.attempt))

@@ -1,6 +1,6 @@
 //! Thousands of worlds, and the proof that each planted bug would be found in them.
 
-use super::{Tally, run};
+use super::{run, sweep};
 use crate::testing::planted::{Planted, with_bug};
 
 /// Seeds of the ordinary test run. `SIMULATOR_SEEDS` asks for more.
@@ -15,13 +15,7 @@ fn seeds() -> u64 {
 
 #[test]
 fn no_seed_breaks_a_promise() {
-    let mut total = Tally::default();
-    for seed in 0..seeds() {
-        match run(seed) {
-            Ok(tally) => total += tally,
-            Err(violation) => panic!("{violation}"),
-        }
-    }
+    let total = sweep(0..seeds()).unwrap_or_else(|violation| panic!("{violation}"));
     println!("{total:?}");
     let reached = [
         ("accepted", total.accepted),
