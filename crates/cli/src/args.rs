@@ -54,7 +54,8 @@ const HELP_WIDTH: usize = 100;
 pub fn definition(program: &str) -> clap::Command {
     let mut command = Cli::command()
         .name(program.to_owned())
-        .bin_name(program.to_owned());
+        .bin_name(program.to_owned())
+        .term_width(HELP_WIDTH);
     command.build();
     command
 }

@@ -1,7 +1,5 @@
 //! Every way a command can fail, and the one place that turns it into words, hints and an exit code.
 
-use std::path::PathBuf;
-
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 
@@ -26,18 +24,10 @@ pub enum CliError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("{context}")]
-    Call { context: String, source: ClientError },
     #[error("{message}")]
     Refused { message: String, hints: Vec<String> },
     #[error("{message}")]
     NoServer { message: String, hints: Vec<String> },
-    #[error("cannot {what} `{}`", path.display())]
-    File {
-        what: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
     #[error("`{0}` is not there yet")]
     NotThereYet(&'static str),
     #[error("cannot write the output")]
@@ -75,20 +65,16 @@ impl CliError {
             | CliError::Refused { hints, .. }
             | CliError::NoServer { hints, .. } => hints.clone(),
             CliError::Config(error) => error.hints(program),
-            CliError::Client(error) | CliError::Call { source: error, .. } => client_hints(program, error),
+            CliError::Client(error) => client_hints(program, error),
             CliError::NotThereYet(_) => vec!["it comes with a later version; nothing was changed".to_owned()],
-            CliError::File { .. } | CliError::Stdout(_) => Vec::new(),
+            CliError::Stdout(_) => Vec::new(),
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage { .. } => USAGE,
-            CliError::NoServer { .. } => UNREACHED,
-            CliError::Client(error) | CliError::Call { source: error, .. } => match error {
-                ClientError::Unreachable { .. } => UNREACHED,
-                _ => FAILED,
-            },
+            CliError::NoServer { .. } | CliError::Client(ClientError::Unreachable { .. }) => UNREACHED,
             _ => FAILED,
         }
     }

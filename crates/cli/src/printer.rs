@@ -189,10 +189,6 @@ impl Table {
         self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     pub fn widths(&self) -> Vec<usize> {
         let mut widths = vec![0; self.header.len()];
         for row in std::iter::once(&self.header).chain(&self.rows) {

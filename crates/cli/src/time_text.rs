@@ -24,7 +24,9 @@ pub fn age(span: Duration) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, minutes) if minutes < 10 && seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        (0, 0, minutes) if minutes < 10 && !seconds.is_multiple_of(60) => {
+            format!("{minutes}m{}s", seconds % 60)
+        }
         (0, 0, minutes) => format!("{minutes}m"),
         (0, hours, 0) => format!("{hours}h"),
         (0, hours, minutes) => format!("{hours}h{minutes}m"),

@@ -174,16 +174,19 @@ impl Client {
                 Ok(Err(error)) if error.is_canceled() => {
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
-                Ok(Err(error)) => {
-                    return Err(Attempt::Lost(
-                        self.broken(format!("closed the connection before it replied: {error}")),
-                    ));
-                }
+                Ok(Err(error)) => return Err(self.lost_reply(&error)),
                 Err(_) => {
                     let problem = format!("did not reply within {} s", limit.as_secs());
                     return Err(Attempt::Lost(self.broken(problem)));
                 }
             }
+        }
+    }
+
+    fn lost_reply(&self, error: &hyper::Error) -> Attempt {
+        match tls_alert(error) {
+            Some(alert) => Attempt::Final(self.unreachable(format!("TLS failed: {alert}"))),
+            None => Attempt::Lost(self.broken(format!("closed the connection before it replied: {error}"))),
         }
     }
 

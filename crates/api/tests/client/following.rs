@@ -185,7 +185,7 @@ async fn read(seed: u64, query: LogQuery, cuts: usize) -> (BTreeMap<String, Vec<
     (arrived, logs)
 }
 
-fn of<'a>(arrived: &'a BTreeMap<String, Vec<u8>>, index: usize) -> &'a [u8] {
+fn of(arrived: &BTreeMap<String, Vec<u8>>, index: usize) -> &[u8] {
     arrived.get(&worker(index as u32).name).map_or(&[], Vec::as_slice)
 }
 

@@ -1,4 +1,5 @@
 //! The client against servers that misbehave on purpose.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod calls;
 mod following;

@@ -1,4 +1,5 @@
 //! The client as people use it: command lines in, text and exit codes out, a real server on a real socket.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_input;
 mod configuration;

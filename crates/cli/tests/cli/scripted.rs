@@ -1,6 +1,6 @@
 //! A small server that answers every route of the contract with fixed data, over a real socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
