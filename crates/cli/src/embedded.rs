@@ -335,6 +335,50 @@ pub async fn revive(world: &mut World) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
+    /// What a server that writes `words` and goes away is taken for.
+    fn heard(words: &str) -> Result<(), CliError> {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place {
+            data: folder.path().to_owned(),
+        };
+        std::fs::write(place.log(), "first\nlast words\n\n").unwrap();
+        let (ready, theirs) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&theirs, words.as_bytes()).unwrap();
+        drop(theirs);
+        wait_ready(&place, ready)
+    }
+
+    #[test]
+    fn a_server_says_when_it_is_ready_and_why_it_is_not() {
+        assert!(heard("{\"ready\":true}\n").is_ok());
+        let refused =
+            heard("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the embedded server cannot start: the port is taken"
+        );
+        let CliError::NoServer { message, hints } = heard("").unwrap_err() else {
+            panic!("a server that says nothing was not reached");
+        };
+        assert_eq!(message, "the embedded server ended before it was ready");
+        assert_eq!(hints.last().unwrap(), "its last line: last words");
+    }
+
+    #[test]
+    fn secrets_of_the_shell_stay_behind() {
+        let env = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("AWS_SECRET", "x"),
+            ("PADDLECLOUD_HOME", "/p"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let sink = || Box::new(std::io::sink());
+        let world = World::made_of(env.into(), sink(), sink(), false, jiff::Timestamp::now);
+        let names: Vec<&str> = passed_on(&world).map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["LC_ALL", "PADDLECLOUD_HOME", "PATH"]);
+    }
+
     #[test]
     fn only_a_readable_lower_version_is_older() {
         assert!(is_older("0.1.9", "0.2.0"));

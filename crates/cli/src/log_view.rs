@@ -27,8 +27,10 @@ pub struct Style {
 pub struct LogView {
     style: Style,
     workers: Vec<Arc<LogWorker>>,
-    label_width: usize,
-    partial: HashMap<(String, u32, u8), Partial>,
+    /// What goes before each worker's lines, in the order of `workers`.
+    prefixes: Vec<Vec<u8>>,
+    /// By worker's place and stream.
+    partial: HashMap<(usize, u8), Partial>,
 }
 
 /// A line that has not ended yet.
@@ -43,7 +45,7 @@ impl LogView {
         LogView {
             style,
             workers: Vec::new(),
-            label_width: 0,
+            prefixes: Vec::new(),
             partial: HashMap::new(),
         }
     }
@@ -67,11 +69,26 @@ impl LogView {
 
     fn meet(&mut self, workers: &[Arc<LogWorker>]) {
         self.workers = workers.to_vec();
-        self.label_width = workers
-            .iter()
-            .map(|worker| label(worker).len())
-            .max()
-            .unwrap_or(0);
+        let width = workers.iter().map(|worker| label(worker).len()).max();
+        let width = width.unwrap_or(0);
+        let prefix = |worker: &Arc<LogWorker>| {
+            let padded = format!("{:<width$} |", label(worker));
+            let first = workers.iter().position(|known| known.name == worker.name);
+            let paint = Paint::cycle(first.unwrap_or(0));
+            let shown = if self.style.colour {
+                paint.around(&padded)
+            } else {
+                padded
+            };
+            format!("{shown} ").into_bytes()
+        };
+        self.prefixes = workers.iter().map(prefix).collect();
+    }
+
+    /// Workers are shared, so the same one is the same place in memory.
+    fn place(&self, worker: &Arc<LogWorker>) -> usize {
+        let same = |known: &Arc<LogWorker>| Arc::ptr_eq(known, worker);
+        self.workers.iter().position(same).unwrap_or(usize::MAX)
     }
 
     /// Several programs speak, so it must be said who.
@@ -100,7 +117,7 @@ impl LogView {
             out.extend_from_slice(bytes);
             return;
         }
-        let key = (worker.name.clone(), worker.attempt, stream as u8);
+        let key = (self.place(worker), stream as u8);
         let mut partial = self.partial.remove(&key).unwrap_or_else(|| Partial {
             bytes: Vec::new(),
             unix_nanos,
@@ -141,25 +158,15 @@ impl LogView {
         out.push(b'\n');
     }
 
-    fn head(&self, worker: &LogWorker, unix_nanos: u64, out: &mut Vec<u8>) {
+    fn head(&self, worker: &Arc<LogWorker>, unix_nanos: u64, out: &mut Vec<u8>) {
         if self.style.timestamps {
             out.extend_from_slice(rfc3339_millis(unix_nanos).as_bytes());
             out.push(b' ');
         }
-        if self.has_prefix() {
-            let padded = format!("{:<width$} |", label(worker), width = self.label_width);
-            let place = self
-                .workers
-                .iter()
-                .position(|known| known.name == worker.name)
-                .unwrap_or(0);
-            let shown = if self.style.colour {
-                Paint::cycle(place).around(&padded)
-            } else {
-                padded
-            };
-            out.extend_from_slice(shown.as_bytes());
-            out.push(b' ');
+        if self.has_prefix()
+            && let Some(prefix) = self.prefixes.get(self.place(worker))
+        {
+            out.extend_from_slice(prefix);
         }
     }
 
@@ -170,18 +177,10 @@ impl LogView {
         out.extend_from_slice(mark.as_bytes());
     }
 
-    fn end_of(&mut self, worker: &LogWorker, out: &mut Vec<u8>) {
-        let mine = |partial: &Partial| {
-            partial.worker.name == worker.name && partial.worker.attempt == worker.attempt
-        };
-        let keys: Vec<_> = self
-            .partial
-            .iter()
-            .filter(|(_, partial)| mine(partial))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in keys {
-            if let Some(partial) = self.partial.remove(&key) {
+    fn end_of(&mut self, worker: &Arc<LogWorker>, out: &mut Vec<u8>) {
+        let place = self.place(worker);
+        for stream in [Stream::Launcher, Stream::Stdout, Stream::Stderr] {
+            if let Some(partial) = self.partial.remove(&(place, stream as u8)) {
                 self.line(&partial, out);
             }
         }
