@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_supervisor::protocol::LogLimits;
+use paddlecloud_core::ports::{Engine, JobStore};
 use rustix::fs::{FlockOperation, flock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -130,6 +131,7 @@ impl Server {
         };
         let (jobs, reconciler) =
             reconcile::start(store.clone(), engine.clone(), sharing, degraded.clone()).await?;
+        drop(tokio::spawn(discard_strays(store.clone(), engine.clone())));
         let mut sockets = Vec::new();
         for listen in &config.listen {
             sockets.push(serve::bind(listen).await?);
@@ -272,6 +274,19 @@ fn allow_many_files() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// Removes folders of jobs that nobody knows: the server ended between a job's removal and that of its logs.
+async fn discard_strays(store: Store, engine: LocalEngine) {
+    let found = match engine.jobs_with_folders() {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(%error, "the attempts' folder cannot be listed"),
+    };
+    for job in found {
+        if let Ok(None) = store.get(&job).await {
+            engine.discard(&job).await;
+        }
     }
 }
 

@@ -22,17 +22,17 @@ impl BootId {
         &self.0
     }
 
-    /// Whether the one remembered in `file` is another; remembers this one.
-    pub fn replace(&self, file: &Path) -> std::io::Result<bool> {
-        let before = match std::fs::read_to_string(file) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let changed = before.as_deref().is_some_and(|before| before.trim() != self.0);
-        if changed || before.is_none() {
-            std::fs::write(file, &self.0)?;
+    /// Whether the one remembered in `file` is another.
+    pub fn differs_from(&self, file: &Path) -> std::io::Result<bool> {
+        match std::fs::read_to_string(file) {
+            Ok(before) => Ok(before.trim() != self.0),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(changed)
+    }
+
+    /// Remembers this one in `file`.
+    pub fn remember_in(&self, file: &Path) -> std::io::Result<()> {
+        std::fs::write(file, &self.0)
     }
 }

@@ -12,6 +12,7 @@ mod state;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::SignedDuration;
@@ -65,6 +66,8 @@ struct Inner {
     storage: Storage,
     links: Mutex<HashMap<AttemptKey, Link>>,
     starts: Semaphore,
+    /// This boot is not remembered yet: what it ended may not be stored.
+    boot_is_news: AtomicBool,
     /// One run is prepared by one task at a time.
     preparing: Mutex<HashMap<JobId, Arc<tokio::sync::Mutex<()>>>>,
     reports: mpsc::UnboundedSender<Report>,
@@ -82,6 +85,7 @@ impl LocalEngine {
                 storage,
                 links: Mutex::default(),
                 starts: Semaphore::new(STARTS_AT_ONCE),
+                boot_is_news: AtomicBool::new(true),
                 preparing: Mutex::default(),
                 reports,
                 incoming: tokio::sync::Mutex::new(incoming),
@@ -92,6 +96,12 @@ impl LocalEngine {
     /// Follows the growth of an attempt's log. `None`: it is over, the log on disk is complete.
     pub fn follow_log(&self, attempt: &AttemptKey) -> Option<watch::Receiver<LogMark>> {
         self.inner.links().get(attempt).map(Link::follow)
+    }
+
+    /// Jobs of which any folder is left.
+    pub fn jobs_with_folders(&self) -> std::io::Result<Vec<JobId>> {
+        let entries = std::fs::read_dir(self.inner.settings.data.join(folders::ATTEMPTS))?;
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
     /// What this machine does not permit, each a sentence.
@@ -116,6 +126,20 @@ impl Inner {
         }
     }
 
+    fn boot_file(&self) -> PathBuf {
+        self.settings.data.join("boot_id")
+    }
+
+    /// Orders come only after what was found at the start is durable: from now on this boot is the known one.
+    fn remember_boot(&self) {
+        if !self.boot_is_news.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.settings.boot.remember_in(&self.boot_file()) {
+            tracing::warn!(%error, "the boot id cannot be written");
+        }
+    }
+
     fn folder(&self, attempt: &AttemptKey) -> AttemptFolder {
         AttemptFolder::of(&self.settings.data, attempt)
     }
@@ -123,6 +147,7 @@ impl Inner {
 
 impl Engine for LocalEngine {
     async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+        self.inner.remember_boot();
         let key = AttemptKey { job: job.id.clone(), worker, attempt };
         launch::launch(&self.inner, job, key).await;
     }
@@ -139,6 +164,7 @@ impl Engine for LocalEngine {
     }
 
     async fn clean(&self, attempt: &AttemptKey) {
+        self.inner.remember_boot();
         state::clean(&self.inner, attempt).await;
     }
 

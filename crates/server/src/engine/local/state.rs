@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use paddlecloud_core::job::{Boot, News};
 use paddlecloud_core::names::JobId;
@@ -14,7 +15,8 @@ use super::{Inner, link};
 /// Everything launched and not cleaned, connected again where it lives.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
     let boxed = |error: std::io::Error| EngineError(Box::new(error));
-    let changed = inner.settings.boot.replace(&inner.settings.data.join("boot_id")).map_err(boxed)?;
+    let changed = inner.settings.boot.differs_from(&inner.boot_file()).map_err(boxed)?;
+    inner.boot_is_news.store(true, Ordering::Relaxed);
     let found = list(&inner.settings.data.join(folders::ATTEMPTS)).map_err(boxed)?;
     let mut attempts = Vec::with_capacity(found.len());
     for attempt in found {
