@@ -120,7 +120,7 @@ fn a_home_that_is_no_folder_is_explained() {
     let file = env.home().join("file");
     fs::write(&file, "").unwrap();
     env.set("PADDLECLOUD_HOME", file.to_str().unwrap());
-    env.paddlectl(&["get", "jobs"]).refused(1).says("file");
+    env.paddlectl(&["get", "jobs"]).refused(3).says("file");
     env.set("PADDLECLOUD_HOME", "/proc/no/such");
     env.paddlectl(&["get", "jobs"]).refused(3).says("/proc/no/such");
 }
