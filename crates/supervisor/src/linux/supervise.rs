@@ -21,6 +21,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
 /// The kernel announces that it is out of memory a moment before it counts the kill.
 const OOM_RECHECK: Duration = Duration::from_millis(5);
+const OOM_RECHECKS: u32 = 200;
 /// After SIGKILL to everybody; then init itself is killed from outside.
 const FORCE_AFTER: Duration = Duration::from_secs(5);
 
@@ -83,14 +84,16 @@ struct Timers {
     force: Option<Instant>,
     ready: Option<(Instant, Duration)>,
     memory: Option<Instant>,
-    oom: Option<Instant>,
+    /// When to look for a kill, and how often more.
+    oom: Option<(Instant, u32)>,
     dropped: Option<Instant>,
 }
 
 impl Timers {
     fn next(&self) -> Option<Instant> {
         let ready = self.ready.map(|(at, _)| at);
-        [self.kill, self.force, ready, self.memory, self.oom]
+        let oom = self.oom.map(|(at, _)| at);
+        [self.kill, self.force, ready, self.memory, oom, self.dropped]
             .into_iter()
             .flatten()
             .min()
@@ -150,7 +153,7 @@ impl Supervisor<'_> {
             }
             if ready.contains(&Source::Oom) {
                 oom.iter().for_each(OomWatch::acknowledge);
-                self.timers.oom = Some(Instant::now());
+                self.timers.oom = Some((Instant::now(), OOM_RECHECKS));
             }
             if ready.contains(&Source::End) {
                 break;
@@ -335,7 +338,7 @@ impl Supervisor<'_> {
     fn on_time(&mut self, worker: &Worker) {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if due(self.timers.oom) {
+        if due(self.timers.oom.map(|(at, _)| at)) {
             self.check_oom(worker, now);
         }
         if due(self.timers.memory) {
@@ -357,8 +360,10 @@ impl Supervisor<'_> {
     }
 
     fn check_oom(&mut self, worker: &Worker, now: Instant) {
-        self.timers.oom = (self.groups.oom_kills() == 0).then(|| now + OOM_RECHECK);
-        if self.timers.oom.is_none() && !self.end.oom {
+        let left = self.timers.oom.take().map_or(0, |(_, left)| left);
+        if self.groups.oom_kills() == 0 {
+            self.timers.oom = left.checked_sub(1).map(|left| (now + OOM_RECHECK, left));
+        } else if !self.end.oom {
             self.end.oom = true;
             self.kill(worker);
         }
