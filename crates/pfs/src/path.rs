@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::escape::Escaped;
 use crate::relpath::{RelPath, RelPathError};
 use crate::root::STAGING;
@@ -21,18 +23,20 @@ pub struct PfsPath {
 }
 
 /// A part of the file service that is confined for itself.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Space {
     Home(HomeOwner),
     Public,
 }
 
 /// The user a home belongs to: any name that can be a folder's.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct HomeOwner(String);
 
 /// A space and a path in it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     pub space: Space,
     pub path: RelPath,
@@ -203,6 +207,20 @@ impl HomeOwner {
     /// The user's name.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for HomeOwner {
+    type Error = RelPathError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<HomeOwner> for String {
+    fn from(owner: HomeOwner) -> Self {
+        owner.0
     }
 }
 

@@ -9,8 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Mtime;
-use crate::path::{Place, Space};
-use crate::relpath::RelPath;
+use crate::path::Place;
 
 /// The service's secret. Never shown, not even for debugging.
 #[derive(Clone)]
@@ -47,7 +46,7 @@ impl FromStr for ShareId {
 }
 
 /// What a link allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     pub id: ShareId,
     pub place: Place,
@@ -63,16 +62,6 @@ pub enum ShareError {
     Expired,
     #[error("this link was taken back")]
     Revoked,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Payload {
-    id: ShareId,
-    /// The owner of the home; absent for the public space.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    home: Option<String>,
-    path: RelPath,
-    expires: Mtime,
 }
 
 impl Share {
@@ -94,17 +83,7 @@ impl ShareKey {
 
     /// The text that goes into a link: letters, digits and one dot.
     pub fn sign(&self, share: &Share) -> String {
-        let home = match &share.place.space {
-            Space::Home(owner) => Some(owner.as_str().to_owned()),
-            Space::Public => None,
-        };
-        let payload = Payload {
-            id: share.id.clone(),
-            home,
-            path: share.place.path.clone(),
-            expires: share.expires,
-        };
-        let payload = serde_json::to_vec(&payload).expect("strings and numbers always become JSON");
+        let payload = serde_json::to_vec(share).expect("strings and numbers always become JSON");
         format!("{}.{}", to_hex(&payload), self.mac(&payload).to_hex())
     }
 
@@ -122,8 +101,7 @@ impl ShareKey {
         if self.mac(&payload) != mac {
             return Err(ShareError::Invalid);
         }
-        let payload: Payload = serde_json::from_slice(&payload).map_err(|_| ShareError::Invalid)?;
-        let share = share_of(payload)?;
+        let share: Share = serde_json::from_slice(&payload).map_err(|_| ShareError::Invalid)?;
         if now >= share.expires {
             return Err(ShareError::Expired);
         }
@@ -141,28 +119,13 @@ impl ShareKey {
     }
 }
 
-fn share_of(payload: Payload) -> Result<Share, ShareError> {
-    let space = match payload.home {
-        Some(owner) => Space::Home(owner.parse().map_err(|_| ShareError::Invalid)?),
-        None => Space::Public,
-    };
-    Ok(Share {
-        id: payload.id,
-        place: Place {
-            space,
-            path: payload.path,
-        },
-        expires: payload.expires,
-    })
-}
-
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return None;
     }
     text.as_bytes()
@@ -174,6 +137,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Space;
 
     fn share() -> Share {
         let space = Space::Home("ann".parse().unwrap());

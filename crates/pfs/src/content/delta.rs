@@ -90,7 +90,7 @@ impl Signature {
         let (size, rest) = rest.split_first_chunk().ok_or(SignatureError)?;
         let (block, size) = (u32::from_le_bytes(*block), u64::from_le_bytes(*size));
         let fits = (MIN_BLOCK..=MAX_BLOCK).contains(&block)
-            && rest.len() % SUM == 0
+            && rest.len().is_multiple_of(SUM)
             && (rest.len() / SUM) as u64 == size / u64::from(block);
         if !fits {
             return Err(SignatureError);

@@ -5,21 +5,30 @@
 //! for spaces the asker may read: a digest is no key to another user's file.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::hash::hash_range;
+use super::sealed;
 use crate::digest::Digest;
+use crate::entry::Node;
+use crate::package::Manifest;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{Existing, FileAttributes, Root, RootError, Stamp, copy_range};
+use crate::root::{DirEntry, Existing, FileAttributes, Kind, Root, RootError, Stamp, copy_range};
 
 /// A file that had a certain content when it was last looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     pub place: Place,
     pub stamp: Stamp,
     pub digest: Digest,
 }
+
+const MAGIC: &[u8; 8] = b"PFSHINT1";
 
 /// All hints of a storage.
 #[derive(Debug, Default)]
@@ -35,6 +44,24 @@ impl HintStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Reads saved hints. A file that is missing, damaged or from another version gives none.
+    pub fn load(path: &Path) -> Self {
+        let hints: Option<Vec<Hint>> =
+            sealed::read(path, MAGIC).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let store = Self::new();
+        hints
+            .unwrap_or_default()
+            .into_iter()
+            .for_each(|hint| store.record(hint));
+        store
+    }
+
+    /// Saves all hints in one step.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let body = serde_json::to_vec(&self.all()).expect("strings and numbers always become JSON");
+        sealed::write(path, MAGIC, &body)
     }
 
     /// Notes what a file contains.
@@ -115,6 +142,71 @@ impl HintStore {
         Ok(false)
     }
 
+    /// Notes the files of a tree that was just published and checked against its manifest.
+    pub fn record_tree(
+        &self,
+        space: &Space,
+        root: &Root,
+        folder: &RelPath,
+        manifest: &Manifest,
+    ) -> Result<(), RootError> {
+        for entry in manifest.entries() {
+            let Some(digest) = entry.digest() else { continue };
+            let path = folder.join(&entry.path)?;
+            let stamp = root.stat_link(&path)?.stamp;
+            self.record(Hint {
+                place: Place {
+                    space: space.clone(),
+                    path,
+                },
+                stamp,
+                digest,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a folder still holds exactly what a manifest says, as far as stamps tell: no content is read,
+    /// so thousands of files take milliseconds.
+    pub fn holds_tree(
+        &self,
+        space: &Space,
+        root: &Root,
+        folder: &RelPath,
+        manifest: &Manifest,
+    ) -> Result<bool, RootError> {
+        let mut expected = manifest.entries().iter();
+        for found in root.walk(folder) {
+            let DirEntry { path, meta } = match found {
+                Err(RootError::NotFound(_)) => return Ok(false),
+                other => other?,
+            };
+            let Some(entry) = expected.next() else {
+                return Ok(false);
+            };
+            let same_name = path.strip_prefix(folder).is_some_and(|rest| rest == entry.path);
+            let place = Place {
+                space: space.clone(),
+                path,
+            };
+            let same = match (&entry.node, &meta.kind) {
+                (Node::Dir, Kind::Dir) => true,
+                (Node::Symlink { target }, Kind::Symlink(found)) => target == found,
+                (
+                    Node::File {
+                        executable, digest, ..
+                    },
+                    Kind::File,
+                ) => *executable == meta.executable && self.digest_of(&place, &meta.stamp) == *digest,
+                _ => false,
+            };
+            if !same_name || !same {
+                return Ok(false);
+            }
+        }
+        Ok(expected.next().is_none())
+    }
+
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
     pub fn has(&self, digest: Digest, readable: &[(Space, Root)]) -> bool {
         self.candidates(digest).iter().any(|place| {
@@ -185,7 +277,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::testing::{leftovers, rel, scratch};
+    use crate::package::{ScanOptions, scan};
+    use crate::testing::{leftovers, plant, rel, scratch};
 
     fn home(user: &str) -> Space {
         Space::Home(user.parse().unwrap())
@@ -299,5 +392,46 @@ mod tests {
             ..place
         });
         assert!(hints.is_empty());
+    }
+
+    #[test]
+    fn a_published_tree_is_known_until_something_in_it_changes() {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("t/a", "1"), ("t/d/b", "2"), ("t/l -> a", "")]);
+        let scan = scan(folder.path().join("t"), &ScanOptions::default()).unwrap();
+        let manifest = scan.manifest().unwrap();
+        let hints = HintStore::new();
+        let holds = |hints: &HintStore| {
+            hints
+                .holds_tree(&home("ann"), &root, &rel("t"), &manifest)
+                .unwrap()
+        };
+        assert!(!holds(&hints), "unknown files are not believed");
+        hints
+            .record_tree(&home("ann"), &root, &rel("t"), &manifest)
+            .unwrap();
+        assert!(holds(&hints));
+        fs::write(folder.path().join("t/extra"), "").unwrap();
+        assert!(!holds(&hints));
+        fs::remove_file(folder.path().join("t/extra")).unwrap();
+        assert!(holds(&hints));
+        fs::write(folder.path().join("t/d/b"), "3").unwrap();
+        assert!(!holds(&hints));
+        fs::remove_dir_all(folder.path().join("t")).unwrap();
+        assert!(!holds(&hints));
+    }
+
+    #[test]
+    fn saved_hints_come_back_and_damaged_ones_do_not() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        recorded(&hints, &root, home("ann"), b"data");
+        let path = folder.path().join("hints");
+        hints.save(&path).unwrap();
+        assert_eq!(HintStore::load(&path).all(), hints.all());
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[30] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert!(HintStore::load(&path).is_empty());
     }
 }

@@ -8,6 +8,7 @@ mod hints;
 mod journal;
 mod ranges;
 mod rolling;
+mod sealed;
 mod stat_cache;
 
 pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter};

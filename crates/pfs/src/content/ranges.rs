@@ -23,7 +23,7 @@ impl Ranges {
         } else {
             range.end
         };
-        self.0.splice(first..last, [start..end]);
+        self.0.splice(first..last, std::iter::once(start..end));
     }
 
     /// What is missing of the first `size` bytes.

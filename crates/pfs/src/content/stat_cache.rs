@@ -3,11 +3,11 @@
 //! Only a hint: losing it costs time, and a wrong one is caught where the bytes arrive.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
+use super::sealed;
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::root::Stamp;
@@ -27,22 +27,15 @@ impl StatCache {
 
     /// Reads a saved one. A file that is missing, damaged or from another version gives an empty cache.
     pub fn load(path: &Path) -> Self {
-        fs::read(path)
-            .ok()
-            .and_then(|bytes| decode(&bytes))
-            .unwrap_or_default()
+        let body = sealed::read(path, MAGIC).unwrap_or_default();
+        let records = body.chunks_exact(RECORD).map(decode_record);
+        let known = records.map(|(stamp, digest)| ((stamp.device, stamp.inode), (stamp, digest)));
+        Self(Mutex::new(known.collect()))
     }
 
     /// Saves it in one step; a reader meanwhile sees the old one.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let temporary = path.with_extension(format!("{}.tmp", crate::root::fresh_name()));
-        let written = fs::File::create(&temporary)
-            .and_then(|mut file| file.write_all(&self.encode()))
-            .and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        sealed::write(path, MAGIC, &self.encode())
     }
 
     /// The digest of the file that has exactly this stamp.
@@ -78,8 +71,7 @@ impl StatCache {
 
     fn encode(&self) -> Vec<u8> {
         let known = self.lock();
-        let mut out = Vec::with_capacity(MAGIC.len() + known.len() * RECORD + Digest::LEN);
-        out.extend_from_slice(MAGIC);
+        let mut out = Vec::with_capacity(known.len() * RECORD);
         for (stamp, digest) in known.values() {
             for number in [stamp.device, stamp.inode, stamp.size] {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -89,22 +81,8 @@ impl StatCache {
             }
             out.extend_from_slice(digest.as_bytes());
         }
-        let seal = Digest::of(&out);
-        out.extend_from_slice(seal.as_bytes());
         out
     }
-}
-
-fn decode(bytes: &[u8]) -> Option<StatCache> {
-    let (body, seal) = bytes.split_last_chunk::<{ Digest::LEN }>()?;
-    if Digest::of(body).as_bytes() != seal {
-        return None;
-    }
-    let records = body.strip_prefix(MAGIC)?.chunks_exact(RECORD);
-    let known = records
-        .map(decode_record)
-        .map(|(stamp, digest)| ((stamp.device, stamp.inode), (stamp, digest)));
-    Some(StatCache(Mutex::new(known.collect())))
 }
 
 fn decode_record(record: &[u8]) -> (Stamp, Digest) {
@@ -129,6 +107,8 @@ fn decode_record(record: &[u8]) -> (Stamp, Digest) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SECOND: i64 = 1_000_000_000;

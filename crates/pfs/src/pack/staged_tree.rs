@@ -5,12 +5,13 @@
 use rustix::fs::Mode;
 
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
-use crate::content::hash_file;
+use crate::content::{HintStore, hash_file};
 use crate::entry::{Entry, Node};
 use crate::links::Links;
 use crate::package::Manifest;
+use crate::path::Space;
 use crate::relpath::RelPath;
-use crate::root::{self, Existing, Kind, Root, RootError};
+use crate::root::{self, Existing, FileAttributes, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
 
 /// A tree below the staging folder of `root`. It stays until it is published or discarded.
@@ -70,6 +71,40 @@ impl StagedTree {
             }
         }
         Ok(missing)
+    }
+
+    /// Makes the folders and links of a manifest, and those files whose content the asker may read elsewhere.
+    ///
+    /// What is still missing afterwards must be sent.
+    pub fn fill<'a>(
+        &self,
+        manifest: &'a Manifest,
+        hints: &HintStore,
+        readable: &[(Space, Root)],
+    ) -> Result<Vec<&'a Entry>, RootError> {
+        let mut wanted = Vec::new();
+        for entry in self.missing(manifest)? {
+            let made = match &entry.node {
+                Node::Dir => self.tree.make_dirs(&entry.path).map(|()| true)?,
+                Node::Symlink { target } => self.tree.make_link(&entry.path, target).map(|()| true)?,
+                Node::File {
+                    executable,
+                    digest: Some(digest),
+                    ..
+                } => {
+                    let attributes = FileAttributes {
+                        executable: *executable,
+                        mtime: Some(entry.mtime),
+                    };
+                    hints.reuse(*digest, readable, &self.tree, &entry.path, attributes)?
+                }
+                Node::File { digest: None, .. } => false,
+            };
+            if !made {
+                wanted.push(entry);
+            }
+        }
+        Ok(wanted)
     }
 
     /// Syncs the tree and gives it its place in one step. What it replaces is removed afterwards.

@@ -8,8 +8,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::content::HintStore;
 use crate::entry::{Entry, LinkTarget, Mtime, Node};
 use crate::package::{Names, Reading, Scan, ScanOptions, scan};
+use crate::path::Space;
 use crate::testing::{leftovers, make_executable, picture, plant, rel, scratch};
 use crate::{Existing, Root};
 
@@ -355,6 +357,40 @@ fn an_upload_goes_on_where_it_broke() {
     assert!(tree.missing(&manifest).unwrap().is_empty());
     tree.publish(&rel("job"), Existing::Keep).unwrap();
     assert_eq!(picture(&target.path().join("job")), picture(source.path()));
+}
+
+#[test]
+fn a_package_sent_before_needs_no_bytes_the_second_time() {
+    let source = sample();
+    let manifest = scanned(source.path(), Reading::Digests).manifest().unwrap();
+    let (target, root) = scratch();
+    let space = Space::Home("ann".parse().unwrap());
+    let hints = HintStore::new();
+    let first = StagedTree::create(&root).unwrap();
+    assert_eq!(
+        first.fill(&manifest, &hints, &[]).unwrap().len(),
+        5,
+        "all files are wanted"
+    );
+    first
+        .unpack(
+            packed(source.path(), Reading::Nothing).as_slice(),
+            PackLimits::default(),
+        )
+        .unwrap();
+    first.publish(&rel("one"), Existing::Keep).unwrap();
+    hints.record_tree(&space, &root, &rel("one"), &manifest).unwrap();
+
+    let second = StagedTree::create(&root).unwrap();
+    let wanted = second.fill(&manifest, &hints, &[(space, root.clone())]).unwrap();
+    assert!(wanted.is_empty(), "{wanted:?}");
+    second.publish(&rel("two"), Existing::Keep).unwrap();
+    let files = |name: &str| {
+        picture(&target.path().join(name))
+            .into_iter()
+            .filter(|(_, node)| node.starts_with("file"))
+    };
+    assert!(files("two").eq(files("one")));
 }
 
 #[test]

@@ -11,18 +11,28 @@ use crate::content::{StatCache, hash_file};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
-use crate::root::{Meta, Root};
+use crate::root::{Meta, Root, RootError, Stamp};
 
 const ATTEMPTS: usize = 3;
 
 /// Fills in the digest of every file, and size, time and bit as they were when it was read.
+///
+/// `stamps` are those of the entries when they were listed: what is known under its stamp is not even opened.
 pub(super) fn fill_digests(
     root: &Root,
     entries: &mut [Entry],
+    stamps: &[Stamp],
     options: &ScanOptions<'_>,
 ) -> Result<(), ScanError> {
-    let files: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.is_file()).collect();
-    let slots: Vec<Mutex<&mut Entry>> = files.into_iter().map(Mutex::new).collect();
+    let mut slots = Vec::new();
+    for (entry, stamp) in entries.iter_mut().zip(stamps) {
+        if let Node::File { digest, .. } = &mut entry.node {
+            *digest = options.known.and_then(|known| known.get(stamp));
+            if digest.is_none() {
+                slots.push(Mutex::new(entry));
+            }
+        }
+    }
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), ScanError> {
         while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -64,13 +74,10 @@ fn read_entry(root: &Root, entry: &mut Entry, known: Option<&StatCache>) -> Resu
 fn read_stable(root: &Root, path: &RelPath, known: Option<&StatCache>) -> Result<(Meta, Digest), ScanError> {
     for _ in 0..ATTEMPTS {
         let (file, before) = root.open_file_no_links(path)?;
-        if let Some(digest) = known.and_then(|known| known.get(&before.stamp)) {
-            return Ok((before, digest));
-        }
         let now = Mtime::from(SystemTime::now());
-        let digest = hash_file(&file).map_err(|error| crate::root::RootError::io("read", path, error))?;
-        let (_, after) = root.open_file_no_links(path)?;
-        if before.stamp == after.stamp {
+        let digest = hash_file(&file).map_err(|error| RootError::io("read", path, error))?;
+        let after = rustix::fs::fstat(&file).map_err(|errno| RootError::errno("look at", path, errno))?;
+        if before.stamp == Stamp::from(&after) {
             if let Some(known) = known {
                 known.insert(before.stamp, digest, now);
             }

@@ -8,7 +8,7 @@ mod rules;
 mod scan;
 
 pub use self::manifest::{Manifest, ManifestError, PackageId};
-pub use self::scan::{LeftOut, Names, Reading, Scan, ScanError, ScanOptions, scan};
+pub use self::scan::{LeftOut, Names, Reading, Scan, ScanError, ScanOptions, scan, scan_root};
 
 #[cfg(test)]
 mod tests;

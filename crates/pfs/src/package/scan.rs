@@ -2,16 +2,16 @@
 //!
 //! Sends nothing; the bytes are read here only to name them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::hashing::fill_digests;
 use super::rules::Rules;
 use super::{Manifest, ManifestError};
 use crate::content::StatCache;
-use crate::entry::{Entry, Mtime, Node};
+use crate::entry::{Entry, Node};
 use crate::links::{LinkOutside, Links};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Kind, Root, RootError};
+use crate::root::{DirEntry, Kind, Root, RootError, Stamp};
 
 /// How a folder is looked through. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
@@ -47,9 +47,8 @@ pub enum Reading {
 }
 
 /// A folder's contents, folders before what they hold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Scan {
-    folder: PathBuf,
     pub entries: Vec<Entry>,
     pub total_bytes: u64,
     /// Files and folders that ignore rules kept out; an ignored folder counts once.
@@ -114,42 +113,31 @@ pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan,
         folder: folder.display().to_string(),
         source,
     };
-    let root = Root::open(folder).map_err(unreadable)?;
+    scan_root(&Root::open(folder).map_err(unreadable)?, options)
+}
+
+/// Looks through a folder that is already open; never leaves it.
+pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
+    let (scan, rules, stamps) = Default::default();
     let mut collector = Collector {
-        root: &root,
+        root,
         options,
-        scan: Scan::empty(folder),
-        rules: Rules::default(),
+        scan,
+        rules,
+        stamps,
     };
     collector.collect_folders()?;
-    let Collector { mut scan, .. } = collector;
+    let Collector { mut scan, stamps, .. } = collector;
     check_names(&scan, options)?;
     check_links(&scan)?;
-    scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     if options.reading == Reading::Digests {
-        fill_digests(&root, &mut scan.entries, options)?;
-        scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
+        fill_digests(root, &mut scan.entries, &stamps, options)?;
     }
+    scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     Ok(scan)
 }
 
 impl Scan {
-    fn empty(folder: &Path) -> Self {
-        let folder = folder.to_path_buf();
-        Self {
-            folder,
-            entries: Vec::new(),
-            total_bytes: 0,
-            ignored: 0,
-            left_out: Vec::new(),
-        }
-    }
-
-    /// The folder that was looked through.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// How many files there are, folders and links not counted.
     pub fn file_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_file()).count()
@@ -174,6 +162,8 @@ struct Collector<'a> {
     options: &'a ScanOptions<'a>,
     scan: Scan,
     rules: Rules,
+    /// Of every entry, as it was listed.
+    stamps: Vec<Stamp>,
 }
 
 impl Collector<'_> {
@@ -218,8 +208,12 @@ impl Collector<'_> {
             Kind::Symlink(target) => Node::Symlink { target },
             Kind::Special => return self.scan.left_out.push(LeftOut { path }),
         };
-        let mtime: Mtime = meta.mtime;
-        self.scan.entries.push(Entry { path, node, mtime });
+        self.stamps.push(meta.stamp);
+        self.scan.entries.push(Entry {
+            path,
+            node,
+            mtime: meta.mtime,
+        });
     }
 }
 

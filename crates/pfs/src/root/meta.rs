@@ -1,6 +1,7 @@
 //! What the file system says about one node.
 
 use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
 
 use crate::entry::{LinkTarget, Mtime};
 
@@ -26,7 +27,7 @@ pub struct Meta {
 }
 
 /// What identifies one state of one file: while it is the same, the content is (see [`Stamp::is_settled`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     pub device: u64,
     pub inode: u64,

@@ -9,11 +9,13 @@ use crate::path::{Place, Space};
 use crate::relpath::RelPath;
 use crate::root::{Existing, FileAttributes, Kind, RootError};
 
+type Part = (&'static str, fn(&Suite<'_>));
+
 /// Runs the whole suite.
 pub fn check(store: &dyn FileStore) {
     let suite = Suite { store };
     store.make_folder(&suite.at("")).expect("the home can be made");
-    let parts: [(&str, fn(&Suite<'_>)); 12] = [
+    let parts: [Part; 12] = [
         ("a written file is read back", a_written_file_is_read_back),
         ("an empty file is a file", an_empty_file_is_a_file),
         (

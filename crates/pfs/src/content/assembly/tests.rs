@@ -84,7 +84,7 @@ fn what_arrived_is_not_asked_for_again_after_a_restart() {
 
     let again = Assembly::open(&root, &id).unwrap();
     assert_eq!(again.plan(), &plan(SIZE));
-    assert_eq!(again.missing().unwrap(), [0..CHUNK, 2 * CHUNK..SIZE as u64]);
+    assert_eq!(again.missing(), [0..CHUNK, 2 * CHUNK..SIZE as u64]);
     for index in [0, 2] {
         again
             .put_chunk(index as u64, table.names[index], piece(&bytes, index))
@@ -117,12 +117,11 @@ fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
         .open(staged.join("data"))
         .unwrap();
     data.write_all_at(&[0; 4096], CHUNK + 8192).unwrap();
+    let id = first.id().clone();
+    drop(first);
 
-    let again = Assembly::open(&root, first.id()).unwrap();
-    assert_eq!(
-        again.missing().unwrap(),
-        std::slice::from_ref(&(CHUNK..SIZE as u64))
-    );
+    let again = Assembly::open(&root, &id).unwrap();
+    assert_eq!(again.missing(), std::slice::from_ref(&(CHUNK..SIZE as u64)));
 }
 
 #[test]
@@ -153,10 +152,7 @@ fn a_damaged_chunk_is_named_and_does_not_count() {
     // The right bytes at the wrong place have another name there.
     assert!(assembly.put_chunk(0, table.names[1], piece(&bytes, 1)).is_err());
     assert!(matches!(assembly.chunk(3), Err(AssemblyError::OutOfRange { .. })));
-    assert_eq!(
-        assembly.missing().unwrap(),
-        std::slice::from_ref(&(0..SIZE as u64))
-    );
+    assert_eq!(assembly.missing(), std::slice::from_ref(&(0..SIZE as u64)));
 }
 
 #[test]
@@ -186,7 +182,7 @@ fn a_wrong_digest_publishes_nothing_and_lets_the_sender_try_again() {
     let error = assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap_err();
     assert!(matches!(error, AssemblyError::WrongDigest { found, .. } if found == Digest::of(b"abx")));
     assert!(!folder.path().join("f").exists());
-    assert_eq!(assembly.missing().unwrap(), std::slice::from_ref(&(0..3)));
+    assert_eq!(assembly.missing(), std::slice::from_ref(&(0..3)));
     assembly.put_range(0, b"abc").unwrap();
     assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
 }
@@ -227,4 +223,76 @@ fn of_two_uploads_of_one_file_the_later_commit_wins_or_is_told() {
     assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"two");
     three.discard().unwrap();
     assert_eq!(leftovers(folder.path()), ["f"]);
+}
+
+#[test]
+fn a_damaged_second_copy_does_not_reach_a_chunk_that_was_checked() {
+    let (folder, root) = scratch();
+    let name = table(b"abc").names[0];
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    let mut first = assembly.chunk(0).unwrap();
+    first.write(b"a").unwrap();
+    // While one connection is at it, a second one is sent away.
+    assert!(matches!(assembly.chunk(0), Err(AssemblyError::PartBusy { .. })));
+    assert!(matches!(
+        assembly.put_range(2, b"x"),
+        Err(AssemblyError::PartBusy { .. })
+    ));
+    first.write(b"bc").unwrap();
+    first.finish(name).unwrap();
+    let mut second = assembly.chunk(0).unwrap();
+    second.write(b"xyz").unwrap();
+    assert!(matches!(
+        second.finish(name),
+        Err(AssemblyError::DamagedChunk { .. })
+    ));
+    assembly
+        .put_chunk(0, name, b"abc")
+        .expect("a sound second copy is fine");
+    assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"abc");
+}
+
+#[test]
+fn no_late_piece_reaches_a_published_file() {
+    let (folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    assembly.put_range(0, b"abc").unwrap();
+    let mut late = assembly.chunk(0).unwrap();
+    assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
+    assert!(matches!(late.write(b"x"), Err(AssemblyError::Finished(_))));
+    assert!(matches!(
+        assembly.put_range(0, b"x"),
+        Err(AssemblyError::PartBusy { .. })
+    ));
+    drop(late);
+    assert!(matches!(
+        assembly.put_range(0, b"x"),
+        Err(AssemblyError::Finished(_))
+    ));
+    assert!(matches!(
+        assembly.commit(Digest::of(b"abc"), Existing::Keep),
+        Err(AssemblyError::Finished(_))
+    ));
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"abc");
+}
+
+#[test]
+fn many_threads_assemble_one_file() {
+    let (folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    std::thread::scope(|scope| {
+        for index in 0..3 {
+            let (assembly, table, bytes) = (assembly.clone(), &table, &bytes);
+            scope.spawn(move || {
+                assembly
+                    .put_chunk(index as u64, table.names[index], piece(bytes, index))
+                    .unwrap();
+            });
+        }
+    });
+    assembly.commit(Digest::of(&bytes), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), bytes);
 }

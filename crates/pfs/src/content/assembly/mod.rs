@@ -1,0 +1,446 @@
+//! A file put together from pieces that arrive in any order, over any number of connections and restarts,
+//! and appears only when its digest is right.
+//!
+//! Serves both ends: the server assembles uploads, the client downloads. What was received is journalled,
+//! so whoever goes on later asks only for the rest.
+
+mod disk;
+mod received;
+
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+
+use self::disk::{Disk, State, boot_id, write_state};
+use self::received::{Received, touched};
+use super::chunk::{CHUNK, ChunkHasher, ChunkName, Layout, name_chunk, name_chunks};
+use super::journal::{Record, read_records};
+use crate::digest::Digest;
+use crate::entry::Mtime;
+use crate::relpath::RelPath;
+use crate::root::{self, Existing, Meta, Root, RootError, copy_range, timestamps};
+use crate::staging::{StagedId, remove_staged, staged_path};
+
+/// What is to be assembled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssemblyPlan {
+    /// Where the file will appear.
+    pub path: RelPath,
+    pub size: u64,
+    #[serde(default)]
+    pub executable: bool,
+    #[serde(default)]
+    pub mtime: Option<Mtime>,
+}
+
+/// Why a piece was refused or the file cannot appear.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    #[error("`{path}` has no bytes {offset}..{end}", end = .offset.saturating_add(*.len))]
+    OutOfRange { path: RelPath, offset: u64, len: u64 },
+    #[error("chunk {index} of `{path}` has another length than was announced")]
+    WrongLength { path: RelPath, index: u64 },
+    #[error("chunk {index} of `{path}` was damaged on the way")]
+    DamagedChunk { path: RelPath, index: u64 },
+    #[error("this part of `{path}` is just being received over another connection")]
+    PartBusy { path: RelPath },
+    #[error("the unfinished upload `{0}` is in use by another process")]
+    Busy(StagedId),
+    #[error("`{0}` is complete already")]
+    Finished(RelPath),
+    #[error("{missing} bytes of `{path}` have not arrived")]
+    Incomplete { path: RelPath, missing: u64 },
+    #[error("`{path}` arrived with another digest than announced ({found})")]
+    WrongDigest { path: RelPath, found: Digest },
+    #[error("the state of the unfinished upload `{id}` is unreadable")]
+    State { id: StagedId, source: serde_json::Error },
+    #[error(transparent)]
+    Storage(#[from] RootError),
+}
+
+/// An unfinished file; cheap to clone, and usable from several threads at once.
+///
+/// One process owns it at a time. Inside the process all that open it share it.
+#[derive(Debug, Clone)]
+pub struct Assembly(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: Root,
+    id: StagedId,
+    plan: AssemblyPlan,
+    disk: Disk,
+    received: Mutex<Received>,
+    /// Held for reading by whoever writes bytes, for writing while the file is checked and published: no
+    /// late piece reaches a file that is out.
+    phase: RwLock<Phase>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Finished,
+}
+
+impl Assembly {
+    /// Begins a file of `root`.
+    pub fn create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
+        let id = StagedId::fresh();
+        root::in_staging(root, |folder| {
+            rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o700))
+        })?;
+        Disk::create(
+            root,
+            &id,
+            &State {
+                plan,
+                boot: boot_id(),
+            },
+        )?;
+        Self::open(root, &id)
+    }
+
+    /// Goes on with a file begun earlier, by this process or one before it.
+    pub fn open(root: &Root, id: &StagedId) -> Result<Self, AssemblyError> {
+        disk::shared(root, id, || Inner::open(root, id)).map(Self)
+    }
+
+    /// The name to go on with later.
+    pub fn id(&self) -> &StagedId {
+        &self.0.id
+    }
+
+    /// What is assembled.
+    pub fn plan(&self) -> &AssemblyPlan {
+        &self.0.plan
+    }
+
+    /// How the file is cut.
+    pub fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+
+    /// The ranges that have not arrived, in order.
+    pub fn missing(&self) -> Vec<Range<u64>> {
+        self.0.received().missing(self.layout())
+    }
+
+    /// Begins to receive one chunk; its bytes may be given in any pieces.
+    pub fn chunk(&self, index: u64) -> Result<ChunkWriter, AssemblyError> {
+        let (offset, len) = self.0.chunk_range(index)?;
+        let claim = self.claim(offset, len)?;
+        // One that is here and checked is only checked again: a damaged second copy must not reach it.
+        let here = self.0.received().names().get(&index).copied();
+        let hasher = self.layout().hasher(index);
+        Ok(ChunkWriter {
+            claim,
+            index,
+            offset,
+            left: len,
+            here,
+            hasher,
+        })
+    }
+
+    /// Receives one chunk that is in memory.
+    pub fn put_chunk(&self, index: u64, name: ChunkName, bytes: &[u8]) -> Result<(), AssemblyError> {
+        let mut writer = self.chunk(index)?;
+        writer.write(bytes)?;
+        writer.finish(name)
+    }
+
+    /// Takes a chunk from the same place of another file, if that really has this name there.
+    pub fn take_chunk(&self, index: u64, name: ChunkName, other: &File) -> Result<bool, AssemblyError> {
+        let (offset, len) = self.0.chunk_range(index)?;
+        if self.0.received().names().get(&index) == Some(&name) {
+            return Ok(true);
+        }
+        let _claim = self.claim(offset, len)?;
+        let _open = self.0.still_open()?;
+        let failed = |error| RootError::io("copy to", &self.0.plan.path, error);
+        let data = &self.0.disk.data;
+        if copy_range(other, offset, data, offset, len).map_err(failed)? != len {
+            return Ok(false);
+        }
+        // Checked on the copy: the other file may change at any moment.
+        if name_chunk(data, self.layout(), index).map_err(failed)? != Some(name) {
+            return Ok(false);
+        }
+        self.0.note(Record::Chunk { index, name })?;
+        Ok(true)
+    }
+
+    /// Receives bytes at any offset. They are checked when the file is complete.
+    pub fn put_range(&self, offset: u64, bytes: &[u8]) -> Result<(), AssemblyError> {
+        let len = bytes.len() as u64;
+        let _claim = self.claim(offset, len)?;
+        let _open = self.0.still_open()?;
+        self.0.write_at(bytes, offset)?;
+        self.0.note(Record::Range { offset, len })
+    }
+
+    /// Takes bytes from another file; `false` when it does not have them.
+    pub fn copy_from(&self, offset: u64, other: &File, from: u64, len: u64) -> Result<bool, AssemblyError> {
+        let _claim = self.claim(offset, len)?;
+        let _open = self.0.still_open()?;
+        let copied = copy_range(other, from, &self.0.disk.data, offset, len)
+            .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
+        if copied == len {
+            self.0.note(Record::Range { offset, len })?;
+        }
+        Ok(copied == len)
+    }
+
+    /// Checks that everything arrived and is what `digest` says, and gives the file its name.
+    ///
+    /// With the wrong digest nothing appears, and everything is asked for again.
+    pub fn commit(&self, digest: Digest, existing: Existing) -> Result<Meta, AssemblyError> {
+        let inner = &*self.0;
+        let mut phase = inner.phase.write().unwrap_or_else(PoisonError::into_inner);
+        if *phase == Phase::Finished {
+            return Err(AssemblyError::Finished(inner.plan.path.clone()));
+        }
+        let missing: u64 = self.missing().iter().map(|gap| gap.end - gap.start).sum();
+        if missing > 0 {
+            return Err(AssemblyError::Incomplete {
+                path: inner.plan.path.clone(),
+                missing,
+            });
+        }
+        let found = inner.digest()?;
+        if found != digest {
+            inner.forget()?;
+            return Err(AssemblyError::WrongDigest {
+                path: inner.plan.path.clone(),
+                found,
+            });
+        }
+        let meta = inner.publish(existing)?;
+        *phase = Phase::Finished;
+        Ok(meta)
+    }
+
+    /// Removes all traces.
+    pub fn discard(self) -> Result<(), AssemblyError> {
+        let mut phase = self.0.phase.write().unwrap_or_else(PoisonError::into_inner);
+        *phase = Phase::Finished;
+        Ok(remove_staged(&self.0.root, &self.0.id)?)
+    }
+
+    /// Keeps others away from the chunks a range lies in.
+    fn claim(&self, offset: u64, len: u64) -> Result<Claim, AssemblyError> {
+        let path = || self.0.plan.path.clone();
+        let end = offset.checked_add(len).filter(|end| *end <= self.0.plan.size);
+        let end = end.ok_or_else(|| AssemblyError::OutOfRange {
+            path: path(),
+            offset,
+            len,
+        })?;
+        let chunks = touched(offset, end);
+        if !self.0.received().claim(chunks.clone()) {
+            return Err(AssemblyError::PartBusy { path: path() });
+        }
+        Ok(Claim {
+            inner: self.0.clone(),
+            chunks,
+        })
+    }
+}
+
+impl Inner {
+    fn open(root: &Root, id: &StagedId) -> Result<Self, AssemblyError> {
+        let (disk, state) = Disk::open(root, id)?;
+        let layout = Layout::of(state.plan.size);
+        let records = read_records(&disk.journal)
+            .map_err(|error| RootError::io("read the progress of", &state.plan.path, error))?;
+        let inner = Self {
+            root: root.clone(),
+            id: id.clone(),
+            plan: state.plan.clone(),
+            disk,
+            received: Mutex::new(Received::replay(layout, records)),
+            phase: RwLock::new(Phase::Open),
+        };
+        if state.boot != boot_id() {
+            inner.distrust(state)?;
+        }
+        Ok(inner)
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::of(self.plan.size)
+    }
+
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn chunk_range(&self, index: u64) -> Result<(u64, u64), AssemblyError> {
+        self.layout()
+            .range(index)
+            .ok_or_else(|| AssemblyError::OutOfRange {
+                path: self.plan.path.clone(),
+                offset: index.saturating_mul(CHUNK),
+                len: CHUNK,
+            })
+    }
+
+    /// While the answer is held the file is not published.
+    fn still_open(&self) -> Result<RwLockReadGuard<'_, Phase>, AssemblyError> {
+        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        match *phase {
+            Phase::Open => Ok(phase),
+            Phase::Finished => Err(AssemblyError::Finished(self.plan.path.clone())),
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), RootError> {
+        let written = self.disk.data.write_all_at(bytes, offset);
+        written.map_err(|error| RootError::io("write", &self.plan.path, error))
+    }
+
+    /// Notes what arrived; only after its bytes were written.
+    fn note(&self, record: Record) -> Result<(), AssemblyError> {
+        let mut received = self.received();
+        (&self.disk.journal)
+            .write_all(&record.encode())
+            .map_err(|error| RootError::io("note progress of", &self.plan.path, error))?;
+        received.add(self.layout(), record);
+        Ok(())
+    }
+
+    /// The digest of what is here, reading only chunks that were not checked on arrival.
+    fn digest(&self) -> Result<Digest, AssemblyError> {
+        let mut names = self.received().names().clone();
+        let unnamed: Vec<u64> = (0..self.layout().count())
+            .filter(|index| !names.contains_key(index))
+            .collect();
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let read = name_chunks(&self.disk.data, self.layout(), &unnamed, threads)
+            .map_err(|error| RootError::io("read", &self.plan.path, error))?
+            .ok_or_else(|| RootError::Changing(self.plan.path.clone()))?;
+        names.extend(unnamed.into_iter().zip(read));
+        let names: Vec<ChunkName> = names.into_values().collect();
+        Ok(self.layout().combine(&names).expect("every chunk has a name now"))
+    }
+
+    fn publish(&self, existing: Existing) -> Result<Meta, RootError> {
+        let Self { root, plan, disk, .. } = self;
+        let failed = |errno| RootError::errno("publish", &plan.path, errno);
+        if let Some(mtime) = plan.mtime {
+            rustix::fs::futimens(&disk.data, &timestamps(mtime)).map_err(failed)?;
+        }
+        root.sync_fd(&disk.data, &plan.path)?;
+        let (parent, name) = root.open_parent(&plan.path)?;
+        root::publish_node((&disk.folder, b"data"), (&parent, name), existing).map_err(failed)?;
+        root.sync_fd(&parent, &plan.path)?;
+        remove_staged(root, &self.id)?;
+        let stat = rustix::fs::fstat(&disk.data).map_err(failed)?;
+        Meta::new(&stat, || Err(RootError::NotAFile(plan.path.clone())))
+    }
+
+    /// Forgets everything that was received.
+    fn forget(&self) -> Result<(), AssemblyError> {
+        let emptied = self.disk.journal.set_len(0);
+        emptied.map_err(|error| RootError::io("empty the journal of", &self.plan.path, error))?;
+        self.received().clear();
+        Ok(())
+    }
+
+    /// After a restart of the machine only chunks that can be read and have their name are believed.
+    fn distrust(&self, state: State) -> Result<(), AssemblyError> {
+        let failed = |error| RootError::io("check", &self.plan.path, error);
+        let names = self.received().names().clone();
+        self.forget()?;
+        for (index, name) in names {
+            if name_chunk(&self.disk.data, self.layout(), index).map_err(failed)? == Some(name) {
+                self.note(Record::Chunk { index, name })?;
+            }
+        }
+        let state = State {
+            boot: boot_id(),
+            ..state
+        };
+        Ok(write_state(&self.disk.folder, &staged_path(&self.id), &state)?)
+    }
+}
+
+/// Chunks one writer has for himself.
+#[derive(Debug)]
+struct Claim {
+    inner: Arc<Inner>,
+    chunks: Range<u64>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.inner.received().release(self.chunks.clone());
+    }
+}
+
+/// Receives one chunk piece by piece; it counts only after [`ChunkWriter::finish`].
+#[derive(Debug)]
+pub struct ChunkWriter {
+    claim: Claim,
+    index: u64,
+    offset: u64,
+    left: u64,
+    /// The name of the chunk when it is here already.
+    here: Option<ChunkName>,
+    hasher: ChunkHasher,
+}
+
+impl ChunkWriter {
+    /// Writes the next bytes of the chunk.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), AssemblyError> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or_else(|| self.wrong_length())?;
+        self.hasher.update(bytes);
+        if self.here.is_none() {
+            let _open = self.claim.inner.still_open()?;
+            self.claim.inner.write_at(bytes, self.offset)?;
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Accepts the chunk if it is complete and has this name.
+    pub fn finish(self, name: ChunkName) -> Result<(), AssemblyError> {
+        if self.left > 0 {
+            return Err(self.wrong_length());
+        }
+        if self.hasher.finish() != name || self.here.is_some_and(|here| here != name) {
+            return Err(AssemblyError::DamagedChunk {
+                path: self.path(),
+                index: self.index,
+            });
+        }
+        if self.here.is_some() {
+            return Ok(());
+        }
+        let _open = self.claim.inner.still_open()?;
+        self.claim.inner.note(Record::Chunk {
+            index: self.index,
+            name,
+        })
+    }
+
+    fn path(&self) -> RelPath {
+        self.claim.inner.plan.path.clone()
+    }
+
+    fn wrong_length(&self) -> AssemblyError {
+        AssemblyError::WrongLength {
+            path: self.path(),
+            index: self.index,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

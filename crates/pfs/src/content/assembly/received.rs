@@ -1,0 +1,127 @@
+//! What an unfinished file has received, and who is just writing which of its chunks.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+
+use crate::content::chunk::{CHUNK, ChunkName, Layout};
+use crate::content::journal::Record;
+use crate::content::ranges::Ranges;
+
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    ranges: Ranges,
+    /// Chunks whose bytes were checked when they arrived, and not written since.
+    names: BTreeMap<u64, ChunkName>,
+    /// Chunks that are being written. Two writers of one chunk could undo each other's check.
+    claimed: HashSet<u64>,
+}
+
+impl Received {
+    /// Replays what a journal says.
+    pub fn replay(layout: Layout, records: Vec<Record>) -> Self {
+        let mut received = Self::default();
+        records
+            .into_iter()
+            .for_each(|record| received.add(layout, record));
+        received
+    }
+
+    pub fn add(&mut self, layout: Layout, record: Record) {
+        match record {
+            Record::Chunk { index, name } => {
+                if let Some((offset, len)) = layout.range(index) {
+                    self.ranges.insert(offset..offset + len);
+                    self.names.insert(index, name);
+                }
+            }
+            Record::Range { offset, len } => {
+                let end = offset.saturating_add(len).min(layout.size());
+                self.ranges.insert(offset.min(end)..end);
+                for index in touched(offset, end) {
+                    self.names.remove(&index);
+                }
+            }
+        }
+    }
+
+    /// Forgets what arrived, not who is writing.
+    pub fn clear(&mut self) {
+        self.ranges = Ranges::default();
+        self.names.clear();
+    }
+
+    pub fn missing(&self, layout: Layout) -> Vec<Range<u64>> {
+        self.ranges.gaps(layout.size())
+    }
+
+    pub fn names(&self) -> &BTreeMap<u64, ChunkName> {
+        &self.names
+    }
+
+    /// Reserves chunks for one writer; `false` when another one is at any of them.
+    pub fn claim(&mut self, chunks: Range<u64>) -> bool {
+        if chunks.clone().any(|index| self.claimed.contains(&index)) {
+            return false;
+        }
+        self.claimed.extend(chunks);
+        true
+    }
+
+    pub fn release(&mut self, chunks: Range<u64>) {
+        self.claimed.retain(|index| !chunks.contains(index));
+    }
+}
+
+/// The chunks that bytes `offset..end` lie in.
+pub(super) fn touched(offset: u64, end: u64) -> Range<u64> {
+    if offset >= end {
+        0..0
+    } else {
+        offset / CHUNK..end.div_ceil(CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_written_over_a_chunk_makes_it_unchecked_again() {
+        let layout = Layout::of(2 * CHUNK);
+        let name = ChunkName::from_bytes([1; 32]);
+        let chunk = |index| Record::Chunk { index, name };
+        let range = Record::Range {
+            offset: CHUNK - 1,
+            len: 1,
+        };
+        let received = Received::replay(layout, vec![chunk(0), chunk(1), range]);
+        assert_eq!(received.names().keys().collect::<Vec<_>>(), [&1]);
+        assert!(received.missing(layout).is_empty());
+    }
+
+    #[test]
+    fn a_chunk_is_claimed_by_one_at_a_time() {
+        let mut received = Received::default();
+        assert!(received.claim(1..3));
+        assert!(!received.claim(2..4) && received.claim(3..4));
+        received.release(1..3);
+        assert!(received.claim(0..3));
+    }
+
+    #[test]
+    fn records_beyond_the_file_change_nothing() {
+        let layout = Layout::of(10);
+        let beyond = Record::Range {
+            offset: u64::MAX,
+            len: 5,
+        };
+        let far = Record::Chunk {
+            index: u64::MAX,
+            name: ChunkName::from_bytes([0; 32]),
+        };
+        assert_eq!(
+            Received::replay(layout, vec![beyond, far]).missing(layout),
+            std::slice::from_ref(&(0..10))
+        );
+    }
+}
