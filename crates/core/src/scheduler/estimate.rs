@@ -22,7 +22,7 @@ use super::tree::RoomTree;
 const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urgent comes";
 
 /// How many workers may be placed and jobs ended before giving up; a few milliseconds.
-const EFFORT: u64 = 20_000;
+const EFFORT: u64 = 10_000;
 
 pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Estimate> {
     let waiting = scheduler.queue.get(key);
@@ -164,7 +164,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     }
 
     fn end_all(&mut self) -> Option<()> {
-        if self.scheduler.running.unknown().next().is_some() {
+        if self.scheduler.running.has_unknown() {
             return None;
         }
         while self.ends.peek().is_some() || !self.started.is_empty() {

@@ -1,8 +1,9 @@
 //! What is kept for the first job that does not fit, and what is left beside it.
 //!
 //! Running jobs are taken to end when their `-max-runtime` says. The first moment at which the job fits is its
-//! start; the nodes it would get then are its reservation. If it also needs the room of jobs without an end, they may
-//! end at any moment, so they are taken to end first, oldest first; then nobody knows the start.
+//! start; the nodes it would get then are its reservation. If it also needs the room of jobs without an end, nobody
+//! knows the start; then jobs are taken to go in the order in which they came, so that those who pass later never
+//! count among those that will make room.
 
 use std::collections::HashMap;
 
@@ -83,10 +84,10 @@ impl Spare {
     ) -> Reservation {
         self.clear(cluster);
         let known = running.known().map(|(end, run)| (Some(end), run));
-        let any = running.unknown().chain(running.known().map(|(_, run)| run));
+        let any = running.by_start().map(|run| (None, run));
         let found = self
             .keep(cluster, shape, known)
-            .or_else(|| self.keep(cluster, shape, any.map(|run| (None, run))));
+            .or_else(|| self.keep(cluster, shape, any));
         match found {
             Some(end) => Reservation {
                 key,
@@ -97,19 +98,26 @@ impl Spare {
         }
     }
 
-    /// Keeps the nodes where the job fits once enough of these, in this order, are gone.
-    fn keep<'a, End>(
+    /// Keeps the nodes where the job fits once enough of these, in this order, are gone. Jobs with the same end go
+    /// together.
+    fn keep<'a>(
         &mut self,
         cluster: &Cluster,
         shape: &Shape,
-        ends: impl Iterator<Item = (End, &'a Run)>,
-    ) -> Option<End> {
+        ends: impl Iterator<Item = (Option<Timestamp>, &'a Run)>,
+    ) -> Option<Option<Timestamp>> {
         let mut future = Future::new(&mut self.tree, cluster, shape);
-        let mut ends = ends;
-        let found = ends.find_map(|(end, run)| {
+        let mut ends = ends.peekable();
+        let mut found = None;
+        while found.is_none()
+            && let Some((end, run)) = ends.next()
+        {
             future.without(&run.holding.loads);
-            future.place().map(|shares| (end, shares))
-        });
+            let goes_alone = ends.peek().is_none_or(|(next, _)| next.is_none() || *next != end);
+            if goes_alone {
+                found = future.place().map(|shares| (end, shares));
+            }
+        }
         let touched = future.gone;
         if let Some((_, shares)) = &found {
             for (node, load) in loads(&shape.parts, shares) {
@@ -125,11 +133,10 @@ impl Spare {
 impl Reservation {
     /// The reservation of a job that runs alone.
     pub fn of_everything(key: Key, running: &Running, now: Timestamp) -> Reservation {
-        let hangs_on_unknown = running.unknown().next().is_some();
         let last = running.known().next_back().map_or(now, |(end, _)| end.max(now));
         Reservation {
             key,
-            start: (!hangs_on_unknown).then_some(last),
+            start: (!running.has_unknown()).then_some(last),
             everything: true,
         }
     }

@@ -1,4 +1,4 @@
-//! What runs, in the order in which it ends.
+//! What runs, in the order in which it ends and in the order in which it started.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,18 +9,18 @@ use super::cluster::Holding;
 use super::quota::Tally;
 use crate::names::JobId;
 
-/// When a job is over. Unknown ends come after all known ones, oldest job first.
+/// When a job is over. Unknown ends sort after all known ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     By(Timestamp),
-    Unknown { started: Timestamp },
+    Unknown,
 }
 
 impl End {
     pub fn of(started: Timestamp, max_runtime: Option<SignedDuration>) -> End {
         match max_runtime {
             Some(limit) => End::By(after(started, limit)),
-            None => End::Unknown { started },
+            None => End::Unknown,
         }
     }
 }
@@ -31,12 +31,7 @@ pub(super) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
 }
 
 /// Sorts before every job without an end and after every job with one.
-const FIRST_UNKNOWN: (End, u64) = (
-    End::Unknown {
-        started: Timestamp::MIN,
-    },
-    0,
-);
+const FIRST_UNKNOWN: (End, u64) = (End::Unknown, 0);
 
 /// One running job.
 #[derive(Debug, Clone)]
@@ -52,6 +47,8 @@ pub(super) struct Run {
 pub(super) struct Running {
     runs: BTreeMap<(End, u64), Run>,
     ids: HashMap<JobId, (End, u64)>,
+    /// The same in the order of their starts.
+    starts: BTreeMap<u64, End>,
     started: u64,
 }
 
@@ -60,11 +57,13 @@ impl Running {
         self.started += 1;
         let key = (end, self.started);
         self.ids.insert(run.id.clone(), key);
+        self.starts.insert(self.started, end);
         self.runs.insert(key, run);
     }
 
     pub fn remove(&mut self, id: &JobId) -> Option<Run> {
         let key = self.ids.remove(id)?;
+        self.starts.remove(&key.1);
         self.runs.remove(&key)
     }
 
@@ -82,13 +81,20 @@ impl Running {
             .range(..FIRST_UNKNOWN)
             .filter_map(|((end, _), run)| match end {
                 End::By(end) => Some((*end, run)),
-                End::Unknown { .. } => None,
+                End::Unknown => None,
             })
     }
 
-    /// Those without an end, the oldest first.
-    pub fn unknown(&self) -> impl Iterator<Item = &Run> {
-        self.runs.range(FIRST_UNKNOWN..).map(|(_, run)| run)
+    /// True when nobody knows when all will be over.
+    pub fn has_unknown(&self) -> bool {
+        self.runs.range(FIRST_UNKNOWN..).next().is_some()
+    }
+
+    /// All, the oldest first.
+    pub fn by_start(&self) -> impl Iterator<Item = &Run> {
+        self.starts
+            .iter()
+            .map(|(number, end)| &self.runs[&(*end, *number)])
     }
 
     pub fn holdings_mut(&mut self) -> impl Iterator<Item = &mut Holding> {

@@ -104,6 +104,39 @@ fn nobody_passes_by_its_runtime_when_the_start_is_unknown() {
 }
 
 #[test]
+fn those_who_pass_do_not_count_among_those_who_make_room() {
+    let mut scheduler = strict(Inventory {
+        nodes: vec![node("a", 5, 6, 0), node("b", 4, 5, 0), node("c", 7, 7, 0)],
+    });
+    let running = [
+        job(1, 1).of_size(size(1, 5, 0)),
+        job(2, 1),
+        job(3, 1).for_seconds(1),
+    ];
+    assert_eq!(scheduler.run(running, 0).len(), 3);
+    // Job 4 needs room of a job without an end (on a) and of one with an end (on b); beside it 3 cores of c are left.
+    assert_eq!(
+        scheduler.run([job(4, 3).of_size(size(4, 1, 0)), job(5, 1)], 0),
+        [id(5)]
+    );
+    assert_eq!(
+        scheduler.run([job(6, 3)], 0),
+        [],
+        "job 5 is still there when job 4 starts"
+    );
+    assert_eq!(scheduler.run([job(7, 2)], 0), [id(7)]);
+}
+
+#[test]
+fn jobs_with_the_same_end_make_room_together() {
+    let mut scheduler = strict(nodes(&[8]));
+    scheduler.run([job(1, 4).for_seconds(14)], 0);
+    // Job 3 ends with job 1, so all but the 5 cores of job 2 are free then.
+    assert_eq!(scheduler.run([job(2, 5), job(3, 1).for_seconds(10)], 4), [id(3)]);
+    assert_eq!(scheduler.run([job(4, 3)], 4), [id(4)]);
+}
+
+#[test]
 fn a_stream_of_small_jobs_does_not_starve_a_big_one() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run((1..=4).map(|number| job(number, 1)), 0);

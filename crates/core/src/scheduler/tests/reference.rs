@@ -262,20 +262,23 @@ impl Reference {
 
     /// When a job that does not fit now could start, and who still runs then.
     fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, Vec<&Run>)> {
-        let (mut known, mut unknown): (Vec<&Run>, Vec<&Run>) = self
+        let (mut known, unknown): (Vec<&Run>, Vec<&Run>) = self
             .running
             .iter()
             .partition(|run| run.request.max_runtime.is_some());
         let end = |run: &Run| run.started + run.request.max_runtime.unwrap();
         known.sort_by_key(|run| end(run));
-        unknown.sort_by_key(|run| run.started);
         for gone in 1..=known.len() {
+            let last = end(known[gone - 1]);
+            if known.get(gone).is_some_and(|next| end(next) == last) {
+                continue;
+            }
             let left: Vec<&Run> = known[gone..].iter().chain(&unknown).copied().collect();
             if self.starts_beside(request, &left) {
-                return Some((Some(end(known[gone - 1]).max(now)), left));
+                return Some((Some(last.max(now)), left));
             }
         }
-        let any: Vec<&Run> = unknown.into_iter().chain(known).collect();
+        let any: Vec<&Run> = self.running.iter().collect();
         let gone = (1..=any.len()).find(|gone| self.starts_beside(request, &any[*gone..]))?;
         Some((None, any[gone..].to_vec()))
     }
