@@ -113,7 +113,8 @@ async fn replace(place: &Place, theirs: &str, world: &mut World) -> Result<Clien
             spawn(place, world)?;
         }
         Ok(()) => {}
-        Err(_) => spawn(place, world)?,
+        Err(ClientError::Unreachable { .. }) => spawn(place, world)?,
+        Err(error) => return Err(error.into()),
     }
     Ok(place.client())
 }

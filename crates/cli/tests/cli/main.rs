@@ -5,6 +5,8 @@ mod bad_input;
 mod configuration;
 mod documents;
 mod helping;
+#[cfg(target_os = "linux")]
+mod replacing;
 mod scripted;
 mod shell;
 mod showing;
