@@ -19,6 +19,7 @@ pub mod root;
 pub mod share;
 pub mod staging;
 pub mod store;
+pub mod sync;
 #[cfg(test)]
 mod testing;
 

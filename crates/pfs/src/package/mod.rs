@@ -2,11 +2,13 @@
 //!
 //! The bytes travel as a pack stream; see `pack`.
 
+mod filter;
 mod hashing;
 mod manifest;
 mod rules;
 mod scan;
 
+pub use self::filter::{Filter, FilterError, Sense};
 pub use self::manifest::{Manifest, ManifestError, PackageId};
 pub use self::scan::{LeftOut, Names, Reading, Scan, ScanError, ScanOptions, scan, scan_root};
 

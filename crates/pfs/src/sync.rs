@@ -1,0 +1,306 @@
+//! Decides what must travel to make one tree like another. Pure: lists in, a plan out.
+//!
+//! What `--dry-run` prints is this plan, and nothing else is then done, so it tells the truth.
+
+use crate::entry::{Entry, Mtime, Node};
+use crate::relpath::RelPath;
+use crate::root::Existing;
+
+/// How two files are found to be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compare {
+    /// Same size and same time of last change.
+    #[default]
+    SizeAndTime,
+    /// Same digest; both sides must have been read.
+    Digest,
+}
+
+/// What happens to what only the target has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extra {
+    #[default]
+    Keep,
+    Delete,
+}
+
+/// How a plan is made.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncOptions {
+    pub compare: Compare,
+    pub extra: Extra,
+    /// Whether files that are there already may be replaced.
+    pub existing: Existing,
+}
+
+impl Default for SyncOptions {
+    fn default() -> Self {
+        Self {
+            compare: Compare::default(),
+            extra: Extra::default(),
+            existing: Existing::Replace,
+        }
+    }
+}
+
+/// What is to be done, in this order: delete, then send.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SyncPlan {
+    /// Whole nodes to remove; a folder stands for all below it.
+    pub delete: Vec<RelPath>,
+    /// Entries to send, folders before what they hold. Folders on the way to a file are among them.
+    pub send: Vec<Entry>,
+    /// Files left alone because they may not be replaced.
+    pub kept: Vec<RelPath>,
+    /// Files and links that are the same on both sides.
+    pub unchanged: u64,
+    /// Bytes of the files to send.
+    pub bytes: u64,
+}
+
+/// Compares two listings, both in the order of [`RelPath`].
+pub fn plan(source: &[Entry], target: &[Entry], options: SyncOptions) -> SyncPlan {
+    let mut plan = SyncPlan::default();
+    let mut target_side = target.iter().peekable();
+    for entry in source {
+        while let Some(extra) = target_side.next_if(|other| other.path < entry.path) {
+            plan.on_extra(extra, options);
+        }
+        let other = target_side.next_if(|other| other.path == entry.path);
+        plan.on_entry(entry, other, options);
+    }
+    target_side.for_each(|extra| plan.on_extra(extra, options));
+    plan.drop_needless_folders(target);
+    plan
+}
+
+impl SyncPlan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.delete.is_empty() && self.send.is_empty()
+    }
+
+    fn on_extra(&mut self, extra: &Entry, options: SyncOptions) {
+        let is_covered = self
+            .delete
+            .last()
+            .is_some_and(|deleted| extra.path.is_within(deleted));
+        if options.extra == Extra::Delete && !is_covered {
+            self.delete.push(extra.path.clone());
+        }
+    }
+
+    fn on_entry(&mut self, entry: &Entry, other: Option<&Entry>, options: SyncOptions) {
+        if self.kept.last().is_some_and(|kept| entry.path.is_within(kept)) {
+            return;
+        }
+        match other {
+            Some(other) if is_same(entry, other, options.compare) => {
+                self.unchanged += u64::from(!entry.is_dir());
+                // Kept for now as the way to files below it.
+                if entry.is_dir() {
+                    self.send.push(entry.clone());
+                }
+            }
+            Some(_) if options.existing == Existing::Keep => self.kept.push(entry.path.clone()),
+            Some(other) => {
+                // One kind of node does not take the place of another by itself.
+                if other.is_dir() != entry.is_dir() {
+                    self.delete.push(entry.path.clone());
+                }
+                self.send(entry);
+            }
+            None => self.send(entry),
+        }
+    }
+
+    fn send(&mut self, entry: &Entry) {
+        self.bytes += entry.size();
+        self.send.push(entry.clone());
+    }
+
+    /// Folders the target has are sent only where something is sent below them.
+    fn drop_needless_folders(&mut self, target: &[Entry]) {
+        let has = |path: &RelPath| {
+            let found = target.binary_search_by(|other| other.path.cmp(path));
+            found.is_ok_and(|at| target[at].is_dir())
+        };
+        let mut kept: Vec<Entry> = Vec::with_capacity(self.send.len());
+        for entry in self.send.drain(..).rev() {
+            let leads_to_something = kept.last().is_some_and(|next| next.path.is_within(&entry.path));
+            if !entry.is_dir() || leads_to_something || !has(&entry.path) {
+                kept.push(entry);
+            }
+        }
+        kept.reverse();
+        self.send = kept;
+    }
+}
+
+fn is_same(a: &Entry, b: &Entry, compare: Compare) -> bool {
+    match (&a.node, &b.node) {
+        (Node::Dir, Node::Dir) => true,
+        (Node::Symlink { target }, Node::Symlink { target: other }) => target == other,
+        (
+            Node::File {
+                size,
+                executable,
+                digest,
+            },
+            Node::File {
+                size: other_size,
+                executable: other_executable,
+                digest: other_digest,
+            },
+        ) => {
+            size == other_size
+                && executable == other_executable
+                && match compare {
+                    Compare::Digest => digest.is_some() && digest == other_digest,
+                    Compare::SizeAndTime => is_same_time(a.mtime, b.mtime),
+                }
+        }
+        _ => false,
+    }
+}
+
+/// Some backends keep whole seconds only.
+fn is_same_time(a: Mtime, b: Mtime) -> bool {
+    let ((a_seconds, a_nanos), (b_seconds, b_nanos)) = (a.parts(), b.parts());
+    a == b || (a_seconds == b_seconds && (a_nanos == 0 || b_nanos == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Digest;
+    use crate::testing::rel;
+
+    fn file(path: &str, content: &str, mtime: i64) -> Entry {
+        let digest = Some(Digest::of(content.as_bytes()));
+        let node = Node::File {
+            size: content.len() as u64,
+            executable: false,
+            digest,
+        };
+        Entry {
+            path: rel(path),
+            node,
+            mtime: Mtime::new(mtime, 0),
+        }
+    }
+
+    fn dir(path: &str) -> Entry {
+        Entry {
+            path: rel(path),
+            node: Node::Dir,
+            mtime: Mtime::default(),
+        }
+    }
+
+    fn names(entries: &[Entry]) -> Vec<String> {
+        entries.iter().map(|entry| entry.path.to_string()).collect()
+    }
+
+    #[test]
+    fn only_what_differs_travels_with_the_folders_on_the_way() {
+        let source = [
+            dir("a"),
+            file("a/same", "1", 1),
+            file("a/touched", "2", 9),
+            dir("b"),
+            file("b/same", "3", 1),
+        ];
+        let target = [
+            dir("a"),
+            file("a/same", "1", 1),
+            file("a/touched", "2", 1),
+            dir("b"),
+            file("b/same", "3", 1),
+        ];
+        let made = plan(&source, &target, SyncOptions::default());
+        assert_eq!(names(&made.send), ["a", "a/touched"]);
+        assert_eq!((made.unchanged, made.bytes), (2, 1));
+        let by_digest = SyncOptions {
+            compare: Compare::Digest,
+            ..SyncOptions::default()
+        };
+        assert!(plan(&source, &target, by_digest).is_empty());
+    }
+
+    #[test]
+    fn what_only_the_target_has_is_kept_or_deleted_as_a_whole() {
+        let source = [file("m", "", 1)];
+        let target = [
+            dir("a"),
+            dir("a/b"),
+            file("a/b/c", "", 1),
+            file("m", "", 1),
+            file("z", "", 1),
+        ];
+        assert!(plan(&source, &target, SyncOptions::default()).is_empty());
+        let delete = SyncOptions {
+            extra: Extra::Delete,
+            ..SyncOptions::default()
+        };
+        assert_eq!(plan(&source, &target, delete).delete, [rel("a"), rel("z")]);
+    }
+
+    #[test]
+    fn nothing_is_replaced_where_that_is_not_wanted() {
+        let keep = SyncOptions {
+            existing: Existing::Keep,
+            ..SyncOptions::default()
+        };
+        let made = plan(
+            &[file("a", "new", 2), file("b", "", 1)],
+            &[file("a", "old", 1)],
+            keep,
+        );
+        assert_eq!(made.kept, [rel("a")]);
+        assert_eq!(names(&made.send), ["b"]);
+    }
+
+    #[test]
+    fn a_file_that_is_kept_in_place_of_a_folder_keeps_its_contents_away_too() {
+        let keep = SyncOptions {
+            existing: Existing::Keep,
+            ..SyncOptions::default()
+        };
+        let made = plan(
+            &[dir("a"), file("a/b", "", 1), file("c", "", 1)],
+            &[file("a", "x", 1)],
+            keep,
+        );
+        assert_eq!(made.kept, [rel("a")]);
+        assert_eq!(names(&made.send), ["c"]);
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_a_folder_after_that_is_gone() {
+        let made = plan(
+            &[file("a", "x", 1)],
+            &[dir("a"), file("a/b", "", 1)],
+            SyncOptions::default(),
+        );
+        assert_eq!(made.delete, [rel("a")]);
+        assert_eq!(names(&made.send), ["a"]);
+    }
+
+    #[test]
+    fn empty_folders_travel_once() {
+        let source = [dir("a"), dir("a/empty")];
+        assert_eq!(
+            names(&plan(&source, &[], SyncOptions::default()).send),
+            ["a", "a/empty"]
+        );
+        assert!(plan(&source, &source, SyncOptions::default()).is_empty());
+    }
+
+    #[test]
+    fn whole_seconds_are_the_same_time() {
+        let mut precise = file("a", "x", 7);
+        precise.mtime = Mtime::new(7, 123);
+        assert!(plan(&[precise], &[file("a", "x", 7)], SyncOptions::default()).is_empty());
+    }
+}
