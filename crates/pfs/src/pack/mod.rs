@@ -48,6 +48,8 @@ pub enum PackError {
     Cut(u64),
     #[error("the stream goes on after its end")]
     Trailing,
+    #[error("the stream was refused already")]
+    Refused,
     #[error("the stream holds something unknown (tag {0})")]
     Tag(u8),
     #[error("the entry `{0}` is malformed")]

@@ -145,7 +145,8 @@ impl<S: PackSink> PackParser<S> {
             State::Target { path, mtime, .. } => self.on_target(path, mtime, &piece)?,
             State::Digest { entry } => self.on_digest(&entry, &piece)?,
             State::Seal { said } => self.on_seal(said, &piece)?,
-            State::End | State::Broken | State::Content { .. } => return Err(PackError::Trailing),
+            State::End => return Err(PackError::Trailing),
+            State::Broken | State::Content { .. } => return Err(PackError::Refused),
         };
         self.pending = piece;
         self.pending.clear();

@@ -299,6 +299,15 @@ fn what_follows_the_end_is_refused() {
 }
 
 #[test]
+fn a_refused_stream_stays_refused() {
+    let (_folder, root) = scratch();
+    let mut parser = PackParser::new(Unpacker::new(root), PackLimits::default());
+    assert!(matches!(parser.feed(b"not a pack"), Err(PackError::Magic)));
+    assert!(matches!(parser.feed(&forged(&[])), Err(PackError::Refused)));
+    assert!(!parser.is_complete() && parser.finish_unpacking().is_err());
+}
+
+#[test]
 fn a_file_that_changed_since_the_scan_is_not_sent() {
     let source = tempfile::tempdir().unwrap();
     plant(source.path(), &[("a", "before")]);

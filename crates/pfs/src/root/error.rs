@@ -37,8 +37,6 @@ pub enum RootError {
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]
     Changing(RelPath),
-    #[error("the content of `{0}` is not what its digest says")]
-    Damaged(RelPath),
     #[error(transparent)]
     Path(#[from] RelPathError),
     #[error("cannot {action} `{path}`")]

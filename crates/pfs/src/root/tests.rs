@@ -359,6 +359,23 @@ fn trees_are_listed_measured_copied_moved_and_removed() {
     assert_eq!(leftovers(folder.path()), Vec::<String>::new());
 }
 
+/// Too deep to be named counts as unreadable; also root meets that.
+#[test]
+fn a_walk_goes_on_beside_a_folder_it_cannot_read() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("z", "")]);
+    let long = "n".repeat(250);
+    let mut here = root.open_dir(&RelPath::root()).unwrap();
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&here, long.as_str(), Mode::from_raw_mode(0o755)).unwrap();
+        here = rustix::fs::openat(&here, long.as_str(), FOLDER | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    }
+    let (found, failed): (Vec<_>, Vec<_>) = root.walk(&RelPath::root()).partition(Result::is_ok);
+    assert!(failed.len() == 1 && matches!(failed[0], Err(RootError::Path(RelPathError::TooLong(_)))));
+    assert_eq!(found.last().unwrap().as_ref().unwrap().path, rel("z"));
+    root.remove_all(&rel(&long)).unwrap();
+}
+
 #[test]
 fn patterns_are_expanded_inside() {
     let (folder, root) = scratch();

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Existing, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
@@ -81,7 +81,8 @@ impl Root {
     /// Everything below a folder, folders before what they hold, in the order of [`RelPath`].
     ///
     /// Holds one listing per level in memory and one descriptor at a time, so neither a wide nor a deep tree
-    /// exhausts it. Links are told, not followed.
+    /// exhausts it. Links are told, not followed. A folder that cannot be read is an error in its place; the walk
+    /// then goes on beside it.
     pub fn walk(&self, folder: &RelPath) -> Walk {
         Walk {
             root: self.clone(),
@@ -219,16 +220,6 @@ impl Root {
             .map_err(|errno| RootError::errno("make the link", path, errno))?;
         self.sync_fd(&parent, path)
     }
-
-    /// Swaps two nodes in one step.
-    pub fn exchange(&self, a: &RelPath, b: &RelPath) -> Result<(), RootError> {
-        let (a_dir, a_name) = self.open_parent(a)?;
-        let (b_dir, b_name) = self.open_parent(b)?;
-        rustix::fs::renameat_with(&a_dir, a_name, &b_dir, b_name, RenameFlags::EXCHANGE)
-            .map_err(|errno| RootError::errno("exchange", b, errno))?;
-        self.sync_fd(&a_dir, a)?;
-        self.sync_fd(&b_dir, b)
-    }
 }
 
 /// Walks a tree; see [`Root::walk`].
@@ -249,11 +240,6 @@ impl Walk {
         self.levels.push(self.root.list_fd(folder, &fd)?.into_iter());
         Ok(())
     }
-
-    fn fail(&mut self, error: RootError) -> Option<Result<DirEntry, RootError>> {
-        self.levels.clear();
-        Some(Err(error))
-    }
 }
 
 impl Iterator for Walk {
@@ -263,7 +249,7 @@ impl Iterator for Walk {
         if let Some(start) = self.start.take()
             && let Err(error) = self.enter(&start, true)
         {
-            return self.fail(error);
+            return Some(Err(error));
         }
         let entry = loop {
             match self.levels.last_mut()?.next() {
@@ -276,7 +262,7 @@ impl Iterator for Walk {
                 Ok(()) => {}
                 // Removed, or replaced by something else, since it was listed: it is no folder any more.
                 Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => {}
-                Err(error) => return self.fail(error),
+                Err(error) => return Some(Err(error)),
             }
         }
         Some(Ok(entry))
