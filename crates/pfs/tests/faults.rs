@@ -81,15 +81,13 @@ fn upload_big(source: &Path, target: &Root) {
     {
         return;
     }
-    let assembly = unfinished_big(target).unwrap_or_else(|| {
-        let plan = AssemblyPlan {
-            path: rel("big"),
-            size: table.size,
-            executable: false,
-            mtime: None,
-        };
-        Assembly::create(target, plan).unwrap()
-    });
+    let plan = AssemblyPlan {
+        path: rel("big"),
+        size: table.size,
+        executable: false,
+        mtime: None,
+    };
+    let assembly = Assembly::resume_or_create(target, plan).unwrap();
     step("begun");
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut &file, &mut bytes).unwrap();
@@ -105,16 +103,6 @@ fn upload_big(source: &Path, target: &Root) {
     }
     assembly.commit(digest, Existing::Replace).unwrap();
     step("published");
-}
-
-/// What an earlier client left; one killed while beginning may have left too little to go on with.
-fn unfinished_big(target: &Root) -> Option<Assembly> {
-    let ids = staging::unfinished(target)
-        .unwrap()
-        .into_iter()
-        .map(|unfinished| unfinished.id);
-    ids.filter_map(|id| Assembly::open(target, &id).ok())
-        .find(|assembly| assembly.plan().path == rel("big"))
 }
 
 fn upload_small(source: &Path, target: &Root) {

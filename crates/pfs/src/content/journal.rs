@@ -16,18 +16,22 @@ pub(crate) enum Record {
     Chunk { index: u64, name: ChunkName },
     /// Bytes nobody has checked yet.
     Range { offset: u64, len: u64 },
+    /// A chunk that turned out wrong and must come again.
+    Gone { index: u64 },
 }
 
 pub(crate) const RECORD: usize = 64;
 
 const CHUNK_TAG: u64 = 1;
 const RANGE_TAG: u64 = 2;
+const GONE_TAG: u64 = 3;
 
 impl Record {
     pub fn encode(self) -> [u8; RECORD] {
         let (tag, a, b, name) = match self {
             Self::Chunk { index, name } => (CHUNK_TAG, index, 0, *name.as_bytes()),
             Self::Range { offset, len } => (RANGE_TAG, offset, len, [0; 32]),
+            Self::Gone { index } => (GONE_TAG, index, 0, [0; 32]),
         };
         let mut record = [0; RECORD];
         record[..8].copy_from_slice(&tag.to_le_bytes());
@@ -57,6 +61,7 @@ impl Record {
                 offset: number(8),
                 len: number(16),
             }),
+            GONE_TAG => Some(Self::Gone { index: number(8) }),
             _ => None,
         }
     }
@@ -84,15 +89,13 @@ mod tests {
 
     use super::*;
 
-    fn records() -> [Record; 2] {
+    fn records() -> [Record; 3] {
         let name = ChunkName::from_bytes([7; 32]);
-        [
-            Record::Chunk { index: 3, name },
-            Record::Range {
-                offset: 9,
-                len: u64::MAX,
-            },
-        ]
+        let range = Record::Range {
+            offset: 9,
+            len: u64::MAX,
+        };
+        [Record::Chunk { index: 3, name }, range, Record::Gone { index: 3 }]
     }
 
     #[test]

@@ -26,6 +26,19 @@ impl Ranges {
         self.0.splice(first..last, std::iter::once(start..end));
     }
 
+    /// Takes a range out, whatever part of it was there.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let kept = self.0.iter().flat_map(|known| {
+            let before = known.start..known.end.min(range.start);
+            let after = known.start.max(range.end)..known.end;
+            [before, after].into_iter().filter(|part| !part.is_empty())
+        });
+        self.0 = kept.collect();
+    }
+
     /// What is missing of the first `size` bytes.
     pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
@@ -62,13 +75,14 @@ mod tests {
     proptest! {
         #[test]
         fn the_same_bytes_are_there_as_in_a_plain_list(
-            inserted in proptest::collection::vec((0_u64..60, 0_u64..20), 0..20),
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..60, 0_u64..20), 0..20),
         ) {
             let mut ranges = Ranges::default();
             let mut plain = [false; 100];
-            for (start, len) in inserted {
-                ranges.insert(start..start + len);
-                plain[start as usize..(start + len) as usize].fill(true);
+            for (is_there, start, len) in steps {
+                let range = start..start + len;
+                if is_there { ranges.insert(range) } else { ranges.remove(range) }
+                plain[start as usize..(start + len) as usize].fill(is_there);
             }
             let missing: Vec<u64> = ranges.gaps(100).into_iter().flatten().collect();
             let expected: Vec<u64> = (0..100).filter(|at| !plain[*at as usize]).collect();

@@ -7,6 +7,7 @@
 mod disk;
 mod received;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use self::disk::{Disk, State, boot_id, write_state};
 use self::received::{Received, touched};
-use super::chunk::{CHUNK, ChunkHasher, ChunkName, Layout, name_chunk, name_chunks};
+use super::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk, name_chunks};
+use super::delta::Op;
 use super::journal::{Record, read_records};
 use crate::digest::Digest;
 use crate::entry::Mtime;
@@ -110,6 +112,19 @@ impl Assembly {
         disk::shared(root, id, || Inner::open(root, id)).map(Self)
     }
 
+    /// Goes on with an unfinished file that has the same plan, or begins one: nobody need remember ids.
+    pub fn resume_or_create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
+        for unfinished in crate::staging::unfinished(root)? {
+            // Whatever cannot be opened is something else, broken, or just being finished by another.
+            if let Ok(assembly) = Self::open(root, &unfinished.id)
+                && assembly.0.plan == plan
+            {
+                return Ok(assembly);
+            }
+        }
+        Self::create(root, plan)
+    }
+
     /// The name to go on with later.
     pub fn id(&self) -> &StagedId {
         &self.0.id
@@ -194,6 +209,29 @@ impl Assembly {
             self.0.note(Record::Range { offset, len })?;
         }
         Ok(copied == len)
+    }
+
+    /// Does what needs no bytes from the other side; answers the ranges that do.
+    pub fn apply(&self, ops: &[Op], old: &File) -> Result<Vec<Range<u64>>, AssemblyError> {
+        for op in ops {
+            if let Op::Copy { to, from, len } = *op {
+                self.copy_from(to, old, from, len)?;
+            }
+        }
+        Ok(self.missing())
+    }
+
+    /// Finds chunks that are not (or not yet) what the sender's table says; they count as missing again.
+    pub fn check_against(&self, table: &ChunkTable) -> Result<Vec<u64>, AssemblyError> {
+        let _closed = self.0.phase.write().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = Vec::new();
+        for (index, name) in self.0.all_names()? {
+            if table.names.get(usize::try_from(index).unwrap_or(usize::MAX)) != Some(&name) {
+                self.0.note(Record::Gone { index })?;
+                wrong.push(index);
+            }
+        }
+        Ok(wrong)
     }
 
     /// Checks that everything arrived and is what `digest` says, and gives the file its name.
@@ -314,8 +352,14 @@ impl Inner {
         Ok(())
     }
 
-    /// The digest of what is here, reading only chunks that were not checked on arrival.
+    /// The digest of what is here.
     fn digest(&self) -> Result<Digest, AssemblyError> {
+        let names: Vec<ChunkName> = self.all_names()?.into_values().collect();
+        Ok(self.layout().combine(&names).expect("every chunk has a name now"))
+    }
+
+    /// The names of all chunks as they are here, reading only those that were not checked on arrival.
+    fn all_names(&self) -> Result<BTreeMap<u64, ChunkName>, AssemblyError> {
         let mut names = self.received().names().clone();
         let unnamed: Vec<u64> = (0..self.layout().count())
             .filter(|index| !names.contains_key(index))
@@ -325,8 +369,7 @@ impl Inner {
             .map_err(|error| RootError::io("read", &self.plan.path, error))?
             .ok_or_else(|| RootError::Changing(self.plan.path.clone()))?;
         names.extend(unnamed.into_iter().zip(read));
-        let names: Vec<ChunkName> = names.into_values().collect();
-        Ok(self.layout().combine(&names).expect("every chunk has a name now"))
+        Ok(names)
     }
 
     fn publish(&self, existing: Existing) -> Result<Meta, RootError> {
@@ -411,15 +454,33 @@ impl ChunkWriter {
 
     /// Accepts the chunk if it is complete and has this name.
     pub fn finish(self, name: ChunkName) -> Result<(), AssemblyError> {
-        if self.left > 0 {
-            return Err(self.wrong_length());
-        }
-        if self.hasher.finish() != name || self.here.is_some_and(|here| here != name) {
+        let found = self.finished_name()?;
+        if found != name || self.here.is_some_and(|here| here != name) {
             return Err(AssemblyError::DamagedChunk {
                 path: self.path(),
                 index: self.index,
             });
         }
+        self.note(name)
+    }
+
+    /// Accepts the chunk as it came, for senders that tell only the digest of the whole file: that will be checked
+    /// without reading anything twice.
+    pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
+        let name = self.finished_name()?;
+        self.note(name)?;
+        Ok(name)
+    }
+
+    fn finished_name(&self) -> Result<ChunkName, AssemblyError> {
+        if self.left > 0 {
+            Err(self.wrong_length())
+        } else {
+            Ok(self.hasher.finish())
+        }
+    }
+
+    fn note(&self, name: ChunkName) -> Result<(), AssemblyError> {
         if self.here.is_some() {
             return Ok(());
         }

@@ -34,6 +34,12 @@ impl Received {
                     self.names.insert(index, name);
                 }
             }
+            Record::Gone { index } => {
+                if let Some((offset, len)) = layout.range(index) {
+                    self.ranges.remove(offset..offset + len);
+                    self.names.remove(&index);
+                }
+            }
             Record::Range { offset, len } => {
                 let end = offset.saturating_add(len).min(layout.size());
                 self.ranges.insert(offset.min(end)..end);

@@ -296,3 +296,75 @@ fn many_threads_assemble_one_file() {
     assembly.commit(Digest::of(&bytes), Existing::Keep).unwrap();
     assert_eq!(fs::read(folder.path().join("f")).unwrap(), bytes);
 }
+
+#[test]
+fn repeating_the_command_goes_on_with_the_same_upload() {
+    let (_folder, root) = scratch();
+    let first = Assembly::create(&root, plan(10)).unwrap();
+    first.put_range(0, b"half!").unwrap();
+    let id = first.id().clone();
+    drop(first);
+    let again = Assembly::resume_or_create(&root, plan(10)).unwrap();
+    assert_eq!(again.id(), &id);
+    assert_eq!(again.missing(), std::slice::from_ref(&(5..10)));
+    let changed = AssemblyPlan {
+        mtime: Some(Mtime::new(7, 7)),
+        ..plan(10)
+    };
+    assert_ne!(
+        Assembly::resume_or_create(&root, changed).unwrap().id(),
+        &id,
+        "the source is another now"
+    );
+}
+
+#[test]
+fn a_download_is_checked_by_the_digest_alone_and_repaired_by_the_table() {
+    let (folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let receive = |assembly: &Assembly, index: usize, bytes: &[u8]| {
+        let mut writer = assembly.chunk(index as u64).unwrap();
+        writer.write(bytes).unwrap();
+        writer.finish_as_received().unwrap()
+    };
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    receive(&assembly, 0, piece(&bytes, 0));
+    let mut flipped = piece(&bytes, 1).to_vec();
+    flipped[9] ^= 4;
+    receive(&assembly, 1, &flipped);
+    assembly.put_range(2 * CHUNK, piece(&bytes, 2)).unwrap();
+    assert_eq!(assembly.check_against(&table).unwrap(), [1]);
+    assert_eq!(assembly.missing(), std::slice::from_ref(&(CHUNK..2 * CHUNK)));
+    assert_eq!(receive(&assembly, 1, piece(&bytes, 1)), table.names[1]);
+    assembly.commit(Digest::of(&bytes), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), bytes);
+}
+
+#[test]
+fn a_changed_file_is_rebuilt_from_the_old_one_and_what_differs() {
+    let (folder, root) = scratch();
+    let old = content();
+    fs::write(folder.path().join("f"), &old).unwrap();
+    let mut new = old.clone();
+    new.splice(5_000_000..5_000_000, *b"inserted in the middle");
+    let mut new_file = tempfile::tempfile().unwrap();
+    new_file.write_all(&new).unwrap();
+    let (old_file, _) = root.open_file(&rel("f")).unwrap();
+    let ops = crate::content::Signature::of(&old_file)
+        .unwrap()
+        .diff(&new_file)
+        .unwrap();
+
+    let assembly = Assembly::create(&root, plan(new.len())).unwrap();
+    let wanted = assembly.apply(&ops, &old_file).unwrap();
+    let sent: u64 = wanted.iter().map(|range| range.end - range.start).sum();
+    assert!(sent < 20_000, "{sent} bytes sent");
+    for range in wanted {
+        assembly
+            .put_range(range.start, &new[range.start as usize..range.end as usize])
+            .unwrap();
+    }
+    assembly.commit(Digest::of(&new), Existing::Replace).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), new);
+}
