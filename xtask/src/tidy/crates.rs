@@ -52,7 +52,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         ],
     ),
     ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
-    ("paddlecloud-api", &["paddlecloud-core"]),
+    ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-core", &[]),
     ("paddlecloud-pfs", &[]),
     ("paddlecloud-pserver", &[]),
