@@ -10,7 +10,8 @@
 //! 2. For an attempt: make a folder, [`protocol::WorkerPlan::store`], run `paddlecloud-supervise
 //!    <folder>` and wait for it: 0 means that the supervisor, now detached, can be reached.
 //! 3. `connect(folder)`; the first line is a [`protocol::Report::State`]. The end is
-//!    [`protocol::Report::Exited`] or, on a connection that just ends, [`protocol::Exit::load`].
+//!    [`protocol::Report::Exited`] or, on a connection that just ends or is reset (the supervisor
+//!    left before it was accepted), [`protocol::Exit::load`].
 //! 4. No `exit.json` and not `is_alive(folder)`: the attempt was lost; `sweep(marker)`.
 //!
 //! [`protocol`] and [`log`] are portable and free of I/O tricks; the rest needs Linux.

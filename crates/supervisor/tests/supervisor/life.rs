@@ -323,7 +323,8 @@ fn a_long_path_to_the_folder_is_no_obstacle() {
         .status();
     assert!(status.unwrap().success());
     if let Ok(mut stream) = paddlecloud_supervisor::connect(&far) {
-        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+        // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
     assert_eq!(Exit::load(&far).unwrap().unwrap().ending, Ending::Code(0));
 }
