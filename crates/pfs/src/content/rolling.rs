@@ -8,25 +8,28 @@ pub(super) struct Rolling {
     len: u32,
 }
 
-/// Bytes summed up at once; small enough for the inner loop to stay in vector registers.
-const LANE: usize = 32;
+/// Bytes summed up side by side; the inner loop then needs no multiplication and stays in vector registers.
+const LANES: usize = 16;
 
 impl Rolling {
     /// The sum of a whole window.
     pub fn of(window: &[u8]) -> Self {
-        let (mut plain, mut weighted) = (0_u32, 0_u32);
-        let lanes = window.chunks_exact(LANE);
-        let rest = lanes.remainder();
-        for lane in lanes {
-            let (mut sum, mut slope) = (0_u32, 0_u32);
-            for (position, byte) in lane.iter().enumerate() {
-                sum += u32::from(*byte);
-                slope += u32::from(*byte) * (LANE - position) as u32;
+        let (rows, rest) = window.as_chunks::<LANES>();
+        let (mut sums, mut ramps) = ([0_u32; LANES], [0_u32; LANES]);
+        for row in rows {
+            for lane in 0..LANES {
+                sums[lane] = sums[lane].wrapping_add(u32::from(row[lane]));
+                ramps[lane] = ramps[lane].wrapping_add(sums[lane]);
             }
-            weighted = weighted
-                .wrapping_add(plain.wrapping_mul(LANE as u32))
-                .wrapping_add(slope);
+        }
+        // A byte in row r of R and lane l weighs LANES * (R - r) - l; the ramps hold the first part.
+        let (mut plain, mut weighted) = (0_u32, 0_u32);
+        for (lane, (sum, ramp)) in sums.into_iter().zip(ramps).enumerate() {
             plain = plain.wrapping_add(sum);
+            let steep = ramp.wrapping_mul(LANES as u32);
+            weighted = weighted
+                .wrapping_add(steep)
+                .wrapping_sub(sum.wrapping_mul(lane as u32));
         }
         for byte in rest {
             plain = plain.wrapping_add(u32::from(*byte));
@@ -65,6 +68,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_sums_are_those_of_the_definition() {
+        let window: Vec<u8> = (0..100).map(|i| (i * 37) as u8).collect();
+        let plain: u32 = window.iter().map(|byte| u32::from(*byte)).sum();
+        let weighted: u32 = window
+            .iter()
+            .zip((1..=100).rev())
+            .map(|(byte, weight)| u32::from(*byte) * weight)
+            .sum();
+        assert_eq!(
+            Rolling::of(&window).value(),
+            u64::from(weighted) << 32 | u64::from(plain)
+        );
+    }
 
     proptest! {
         #[test]

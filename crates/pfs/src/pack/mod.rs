@@ -16,11 +16,13 @@
 //! reader needs no list of names to refuse duplicates and paths through links.
 
 mod head;
+mod merge;
 mod parser;
 mod staged_tree;
 mod unpack;
 mod writer;
 
+pub use self::merge::Merged;
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;
 pub use self::unpack::{Unpacker, unpack};

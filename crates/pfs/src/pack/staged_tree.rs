@@ -47,6 +47,10 @@ impl StagedTree {
         &self.id
     }
 
+    pub(super) fn root(&self) -> &Root {
+        &self.root
+    }
+
     /// The folder itself, for filling it from elsewhere than a stream.
     pub fn tree(&self) -> &Root {
         &self.tree
@@ -133,7 +137,7 @@ impl StagedTree {
     }
 }
 
-fn check_links(tree: &Root) -> Result<(), RootError> {
+pub(super) fn check_links(tree: &Root) -> Result<(), RootError> {
     let mut links = Links::default();
     for entry in tree.walk(&RelPath::root()) {
         let entry = entry?;
