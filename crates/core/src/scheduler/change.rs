@@ -26,7 +26,7 @@ struct Proposal {
 
 /// A shorter runtime takes nothing from the job if it is short anyway: better than losing half of the workers.
 const KEPT_WITH_SHORTER_RUNTIME: u64 = 500;
-const MINUTE: i64 = 60;
+const MINUTE: i128 = 60_000_000_000;
 
 /// `would start now with -parallelism 6`, or `None` when no single flag would do.
 pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<String> {
@@ -84,7 +84,8 @@ fn less_memory(trial: &Trial, request: &Request) -> Option<Proposal> {
 /// A runtime that ends before the job ahead could start.
 fn shorter(trial: &Trial, request: &Request) -> Option<Proposal> {
     let start = trial.kept?.start?;
-    let minutes = start.duration_since(trial.now).as_secs() / MINUTE;
+    let nanos = start.duration_since(trial.now).as_nanos() - 1;
+    let minutes = i64::try_from(nanos / MINUTE).ok()?;
     let limit = SignedDuration::from_mins(minutes);
     let is_shorter = request.max_runtime.is_none_or(|asked| limit < asked);
     let shorter = Request {

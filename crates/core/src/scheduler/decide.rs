@@ -210,6 +210,7 @@ fn is_over_before(kept: &Reservation, group: &Group, now: Timestamp) -> bool {
     is_before(End::of(now, group.max_runtime), kept.start)
 }
 
+/// Strictly: of jobs with the same end, only those that came first are taken to be gone.
 pub(super) fn is_before(end: End, start: Option<Timestamp>) -> bool {
-    matches!((end, start), (End::By(end), Some(start)) if end <= start)
+    matches!((end, start), (End::By(end), Some(start)) if end < start)
 }

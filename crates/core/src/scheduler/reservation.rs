@@ -98,26 +98,18 @@ impl Spare {
         }
     }
 
-    /// Keeps the nodes where the job fits once enough of these, in this order, are gone. Jobs with the same end go
-    /// together.
+    /// Keeps the nodes where the job fits once enough of these, in this order, are gone.
     fn keep<'a>(
         &mut self,
         cluster: &Cluster,
         shape: &Shape,
-        ends: impl Iterator<Item = (Option<Timestamp>, &'a Run)>,
+        mut ends: impl Iterator<Item = (Option<Timestamp>, &'a Run)>,
     ) -> Option<Option<Timestamp>> {
         let mut future = Future::new(&mut self.tree, cluster, shape);
-        let mut ends = ends.peekable();
-        let mut found = None;
-        while found.is_none()
-            && let Some((end, run)) = ends.next()
-        {
+        let found = ends.find_map(|(end, run)| {
             future.without(&run.holding.loads);
-            let goes_alone = ends.peek().is_none_or(|(next, _)| next.is_none() || *next != end);
-            if goes_alone {
-                found = future.place().map(|shares| (end, shares));
-            }
-        }
+            future.place().map(|shares| (end, shares))
+        });
         let touched = future.gone;
         if let Some((_, shares)) = &found {
             for (node, load) in loads(&shape.parts, shares) {

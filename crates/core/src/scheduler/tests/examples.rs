@@ -92,7 +92,7 @@ fn a_small_job_passes_a_stuck_one_only_beside_its_reservation() {
 fn a_short_job_passes_if_it_is_over_before_the_stuck_one_could_start() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4).for_seconds(100)], 0);
-    let later = [job(2, 8), job(3, 2).for_seconds(101), job(4, 2).for_seconds(100)];
+    let later = [job(2, 8), job(3, 2).for_seconds(100), job(4, 2).for_seconds(99)];
     assert_eq!(scheduler.run(later, 0), [id(4)]);
 }
 
@@ -128,12 +128,12 @@ fn those_who_pass_do_not_count_among_those_who_make_room() {
 }
 
 #[test]
-fn jobs_with_the_same_end_make_room_together() {
+fn a_job_that_ends_when_the_stuck_one_starts_counts_as_still_there() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4).for_seconds(14)], 0);
-    // Job 3 ends with job 1, so all but the 5 cores of job 2 are free then.
+    // 3 cores are left beside job 2, and job 3 has one of them until the very moment.
     assert_eq!(scheduler.run([job(2, 5), job(3, 1).for_seconds(10)], 4), [id(3)]);
-    assert_eq!(scheduler.run([job(4, 3)], 4), [id(4)]);
+    assert_eq!(scheduler.run([job(4, 3), job(5, 2)], 4), [id(5)]);
 }
 
 #[test]

@@ -329,7 +329,7 @@ proptest! {
             };
             let left = pair.reference.running.iter().filter(|run| {
                 let end = run.request.max_runtime.map(|limit| run.started + limit);
-                let over = end.zip(promise.start).is_some_and(|(end, start)| end <= start);
+                let over = end.zip(promise.start).is_some_and(|(end, start)| end < start);
                 !over && !promise.gone.contains(&run.request.id)
             });
             let free = pair.reference.free_beside(left);

@@ -222,7 +222,7 @@ impl Reference {
         }
         let free = self.free_beside(&self.running);
         let end = request.max_runtime.map(|limit| now + limit);
-        if end.zip(kept.start).is_some_and(|(end, start)| end <= start) {
+        if end.zip(kept.start).is_some_and(|(end, start)| end < start) {
             return self.place(&free, request);
         }
         let beside = kept.beside.as_mut()?;
@@ -270,9 +270,6 @@ impl Reference {
         known.sort_by_key(|run| end(run));
         for gone in 1..=known.len() {
             let last = end(known[gone - 1]);
-            if known.get(gone).is_some_and(|next| end(next) == last) {
-                continue;
-            }
             let left: Vec<&Run> = known[gone..].iter().chain(&unknown).copied().collect();
             if self.starts_beside(request, &left) {
                 return Some((Some(last.max(now)), left));
