@@ -125,7 +125,16 @@ const BASE32: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 impl JobId {
     /// Makes an id from the time and 25 random bits; the store refuses the rare second one.
     pub fn new(unix_millis: u64, random: u32) -> JobId {
-        let mut value = (u128::from(unix_millis) << 25) | u128::from(random & 0x1ff_ffff);
+        JobId::from_value((u128::from(unix_millis) << 25) | u128::from(random & 0x1ff_ffff))
+    }
+
+    /// The next id: what to take when the clock stands still or was set back.
+    pub fn successor(&self) -> JobId {
+        let digit = |byte: &u8| BASE32.iter().position(|known| known == byte).unwrap_or(0) as u128;
+        JobId::from_value(self.0[ID_PREFIX.len()..].iter().fold(0, |value, byte| (value << 5) | digit(byte)) + 1)
+    }
+
+    fn from_value(mut value: u128) -> JobId {
         let mut text = [b'0'; ID_LENGTH];
         text[..ID_PREFIX.len()].copy_from_slice(ID_PREFIX.as_bytes());
         for digit in text[ID_PREFIX.len()..].iter_mut().rev() {
@@ -377,6 +386,7 @@ mod tests {
         let late = JobId::new(1_700_000_000_001, 0);
         assert!(early < late);
         assert!(early.as_str().parse::<JobName>().is_err());
+        assert!(early.successor() > early && early.successor() <= late);
         assert_eq!(early.as_str().parse::<JobId>().unwrap(), early);
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use paddlecloud_supervisor::protocol::LogLimits;
+use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
 use paddlecloud_core::ports::{Engine, JobStore};
 use rustix::fs::{FlockOperation, flock};
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,6 +67,8 @@ pub enum StartError {
 /// Runs a server until it is asked to stop. Says on `ready` when it can be used, or why it cannot.
 pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     allow_many_files();
+    // Forks, so it comes before the threads.
+    let isolation = paddlecloud_supervisor::probe();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -75,7 +77,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
         .build();
     let result = runtime.map_err(StartError::Threads).and_then(|runtime| {
         let stop = CancellationToken::new();
-        let server = runtime.block_on(Server::start(config, stop))?;
+        let server = runtime.block_on(Server::start(config, isolation, stop))?;
         Ok((runtime, server))
     });
     match result {
@@ -106,7 +108,7 @@ pub struct Server {
 
 impl Server {
     /// Everything up to the point where the first request can be answered.
-    pub async fn start(config: Config, stop: CancellationToken) -> Result<Server, StartError> {
+    pub async fn start(config: Config, isolation: Isolation, stop: CancellationToken) -> Result<Server, StartError> {
         let lock = take_data_folder(&config.data)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let store = Store::open(&config.database).await?;
@@ -117,7 +119,7 @@ impl Server {
                 source,
             }
         })?;
-        let engine = engine(&config, &storage).map_err(StartError::Engine)?;
+        let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;
         let degraded = engine.degraded().to_vec();
         let sharing = Sharing {
             seed: address_seed(&config.data),
@@ -229,7 +231,7 @@ fn take_data_folder(path: &Path) -> Result<File, StartError> {
     Ok(lock)
 }
 
-fn engine(config: &Config, storage: &Storage) -> io::Result<LocalEngine> {
+fn engine(config: &Config, isolation: Isolation, storage: &Storage) -> io::Result<LocalEngine> {
     let program = match &config.program {
         Some(program) => program.clone(),
         None => std::env::current_exe()?,
@@ -237,7 +239,7 @@ fn engine(config: &Config, storage: &Storage) -> io::Result<LocalEngine> {
     let settings = LocalSettings {
         data: config.data.clone(),
         datacenter: config.datacenter.clone(),
-        isolation: paddlecloud_supervisor::probe(),
+        isolation,
         logs: LogLimits {
             segment_bytes: config.logs.segment.as_u64(),
             keep_bytes: config.logs.keep.as_u64(),

@@ -159,6 +159,7 @@ impl App {
             );
             return Err(field_error("datacenter", &problem));
         }
+        let dry_run = request.dry_run;
         let mut spec = spec_of(request, &self.storage.home_name(&caller.user))?;
         if spec.image.is_none() {
             spec.image.clone_from(&self.config.default_image);
@@ -167,7 +168,10 @@ impl App {
             spec.shell_env.clear();
         }
         let spec = spec.check().map_err(spec_refused)?;
-        self.package_check(&caller.user, &spec).await?;
+        // A dry run sends nothing, so an upload it names need not be here.
+        if !(dry_run && spec.snapshot.is_some()) {
+            self.package_check(&caller.user, &spec).await?;
+        }
         Ok(spec)
     }
 }

@@ -1,7 +1,7 @@
 //! `/api/v1/packages`: announced by a list of files, sent as one stream.
 
 use axum::Json;
-use axum::body::Body as Stream;
+use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
@@ -13,6 +13,10 @@ use super::Shared;
 use super::reply::{Refused, Reply, envelope};
 use super::request::Raw;
 use crate::auth::Caller;
+
+/// How much of a refused upload is taken, and for how long.
+const DRAIN_BYTES: usize = 1 << 30;
+const DRAIN_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Whether a package is here: 200 or 404, without a body.
 #[utoipa::path(
@@ -60,9 +64,24 @@ pub(super) async fn package_receive(
     let mut upload = app.package_receive(&caller, &id).await?;
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        upload.feed(piece.map_err(|_| cut())?).await?;
+        if let Err(refused) = upload.feed(piece.map_err(|_| cut())?).await {
+            drop(upload);
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
+            return Err(refused.into());
+        }
     }
     Ok(envelope(upload.finish().await?))
+}
+
+/// Takes the rest and throws it away: a client that is cut off while it sends may never see the reply.
+async fn drain(mut pieces: BodyDataStream) {
+    let mut left = DRAIN_BYTES;
+    while let Some(Ok(piece)) = pieces.next().await {
+        match left.checked_sub(piece.len()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
 }
 
 fn cut() -> Refused {

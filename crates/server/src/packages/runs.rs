@@ -79,6 +79,7 @@ impl Storage {
         home.make_dirs(&folders.rendezvous)?;
         home.make_dirs(&folders.own_latest)?;
         home.make_dirs(&ours(&["latest"]))?;
+        adopt_latest(&home, &folders.own_latest)?;
         match &job.spec.snapshot {
             Some(snapshot) => self.prepare_upload(&home, job, snapshot, &folders)?,
             None => self.prepare_in_place(&home, job, &folders)?,
@@ -154,6 +155,16 @@ impl Storage {
             WorkDir::Public(below) => self.public_path().join(below.as_path()),
         }
     }
+}
+
+/// Other packages lead, for this run's workers too, to the run that is their latest now.
+fn adopt_latest(home: &Root, own: &RelPath) -> Result<(), PackageError> {
+    for entry in home.list(&ours(&["latest"]))? {
+        if let (Kind::Symlink(target), Some(name)) = (&entry.meta.kind, entry.path.name()) {
+            point(home, &own.child(name).map_err(bad_name)?, &String::from_utf8_lossy(target.as_bytes()))?;
+        }
+    }
+    Ok(())
 }
 
 fn is_prepared(home: &Root, mark: &RelPath, boot: &str) -> Result<bool, PackageError> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::KillReply;
 use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
@@ -14,6 +13,7 @@ use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::board::Board;
+use super::ids::Ids;
 use super::{Message, Undone};
 use crate::app::store_failed;
 use crate::store::Store;
@@ -45,13 +45,20 @@ pub struct Jobs {
     messages: mpsc::Sender<Message>,
     board: Arc<Board>,
     store: Store,
+    ids: Arc<Ids>,
     /// Sentences every submitter should read: what this machine does not permit.
     notes: Arc<[String]>,
 }
 
 impl Jobs {
-    pub(super) fn new(messages: mpsc::Sender<Message>, board: Arc<Board>, store: Store, notes: Vec<String>) -> Jobs {
-        Jobs { messages, board, store, notes: notes.into() }
+    pub(super) fn new(
+        messages: mpsc::Sender<Message>,
+        board: Arc<Board>,
+        store: Store,
+        ids: Ids,
+        notes: Vec<String>,
+    ) -> Jobs {
+        Jobs { messages, board, store, ids: Arc::new(ids), notes: notes.into() }
     }
 
     /// Accepts a job. It is durable when this returns.
@@ -62,7 +69,7 @@ impl Jobs {
         let spec = Arc::new(asked.spec);
         for _ in 0..ID_TRIES {
             let submission = conductor::Submission {
-                id: fresh_id(),
+                id: self.ids.fresh(),
                 user: asked.user.clone(),
                 spec: Arc::clone(&spec),
                 key: asked.key.clone(),
@@ -97,7 +104,7 @@ impl Jobs {
 
     /// Whether a job would be accepted, and what its submitter should know.
     pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, ErrorBody> {
-        let request = Request::of(&asked.spec, fresh_id(), asked.user.clone(), 0);
+        let request = Request::of(&asked.spec, self.ids.fresh(), asked.user.clone(), 0);
         let (answer, reply) = oneshot::channel();
         let message = Message::Check(Box::new(request), answer);
         self.messages.send(message).await.map_err(|_| refused(Undone::Stopping))?;
@@ -206,12 +213,4 @@ fn refused(undone: Undone) -> ErrorBody {
         Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words).with_hint("try again; the server's log has the cause"),
         Undone::Stopping => ErrorBody::new(ErrorName::Unavailable, words).with_hint("ask again when it is back"),
     }
-}
-
-fn fresh_id() -> JobId {
-    let mut random = [0u8; 4];
-    // The id is no secret: without randomness the clock alone must do, and the store refuses doubles.
-    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    let millis = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
-    JobId::new(millis, u32::from_le_bytes(random))
 }

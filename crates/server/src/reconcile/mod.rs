@@ -6,6 +6,7 @@
 mod board;
 mod chores;
 mod handle;
+mod ids;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use paddlecloud_core::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply};
 use paddlecloud_core::names::{JobId, UserName};
-use paddlecloud_core::ports::{Engine, JobStore, StoreError};
+use paddlecloud_core::ports::{Engine, JobStore, PageRequest, StoreError};
 use paddlecloud_core::scheduler::{Inventory, Policy, Quota, Scheduler, Usage, Why};
 use tokio::sync::{mpsc, oneshot};
 
 use board::Board;
 use chores::Chores;
+use ids::Ids;
 pub use handle::{Jobs, Submission, Submitted};
 
 use crate::store::{self, Store};
@@ -84,7 +86,9 @@ where
     let board = Arc::new(Board::default());
     let mut keeper = Keeper { store: store.clone(), engine: engine.clone(), sharing, board: Arc::clone(&board), chores: Chores::new(engine) };
     let (conductor, wake_at) = keeper.restore().await?;
-    let jobs = Jobs::new(sender, board, store, notes);
+    let newest = PageRequest { user: None, name: None, before: None, limit: 1 };
+    let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
+    let jobs = Jobs::new(sender, board, store, Ids::after(latest), notes);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
     Ok((jobs, Reconciler { task }))
 }

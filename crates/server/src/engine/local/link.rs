@@ -12,7 +12,7 @@ use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -41,8 +41,10 @@ impl Link {
     }
 
     pub fn follow(&self) -> watch::Receiver<LogMark> {
+        // First the receiver, then the word: whoever counts receivers must see this one.
+        let log = self.log.clone();
         let _ = self.orders.send(Order::Follow);
-        self.log.clone()
+        log
     }
 
     /// The log mark without asking the supervisor to report growth; `complete` still comes.
@@ -55,8 +57,8 @@ impl Link {
 pub async fn connect(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) -> io::Result<State> {
     let stream = open(&folder).await?;
     let (read, write) = stream.into_split();
-    let mut lines = BufReader::new(read);
-    let state = match next_report(&mut lines).await? {
+    let mut lines = Lines { stream: BufReader::new(read), line: Vec::new() };
+    let state = match lines.next_report().await? {
         Some(Report::State(state)) => state,
         _ => return Err(io::Error::other("the supervisor did not introduce itself")),
     };
@@ -76,13 +78,23 @@ async fn open(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-async fn next_report(lines: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Report>> {
-    let mut line = Vec::new();
-    let limited = &mut tokio::io::AsyncReadExt::take(&mut *lines, LONGEST_LINE as u64);
-    if limited.read_until(b'\n', &mut line).await? == 0 || line.last() != Some(&b'\n') {
-        return Ok(None);
+/// Reports as they come. A line that arrived in part stays for the next call, so a call may be given up at any time.
+struct Lines {
+    stream: BufReader<OwnedReadHalf>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    async fn next_report(&mut self) -> io::Result<Option<Report>> {
+        let room = LONGEST_LINE.saturating_sub(self.line.len()) as u64;
+        let mut limited = AsyncReadExt::take(&mut self.stream, room);
+        limited.read_until(b'\n', &mut self.line).await?;
+        if self.line.last() != Some(&b'\n') {
+            return Ok(None);
+        }
+        let line = std::mem::take(&mut self.line);
+        protocol::decode(&line).map(Some).map_err(io::Error::other)
     }
-    protocol::decode(&line).map(Some).map_err(io::Error::other)
 }
 
 /// What a supervisor's first words mean to the job.
@@ -132,10 +144,10 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, mut lines: BufReader<OwnedReadHalf>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    async fn run(mut self, mut lines: Lines, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
             tokio::select! {
-                report = next_report(&mut lines) => match report {
+                report = lines.next_report() => match report {
                     Ok(Some(report)) => self.heard(report).await,
                     Ok(None) => break,
                     // The supervisor left with an order of ours unread, which is how every end with followers looks.
