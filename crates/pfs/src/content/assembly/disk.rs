@@ -59,14 +59,7 @@ impl Disk {
             Err(errno) => return Err(RootError::errno("lock", &path, errno).into()),
         }
         drop_torn_record(&journal).map_err(|error| RootError::io("mend", &path, error))?;
-        let mut text = String::new();
-        reopen(&folder, &path, "state", OFlags::RDONLY)?
-            .read_to_string(&mut text)
-            .map_err(|error| RootError::io("read", &path, error))?;
-        let state = serde_json::from_str(&text).map_err(|source| AssemblyError::State {
-            id: id.clone(),
-            source,
-        })?;
+        let state = read_state(&folder, id)?;
         Ok((
             Self {
                 folder,
@@ -94,6 +87,24 @@ fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Resul
     )
     .map(File::from)
     .map_err(|errno| RootError::errno("go on with", shown, errno))
+}
+
+/// What an unfinished file is going to be, without taking it; `None` when this is no such or just going away.
+pub(super) fn peek(root: &Root, id: &StagedId) -> Option<AssemblyPlan> {
+    let folder = root.open_dir_no_links(&staged_path(id)).ok()?;
+    read_state(&folder, id).ok().map(|state| state.plan)
+}
+
+fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {
+    let path = staged_path(id);
+    let mut text = String::new();
+    reopen(folder, &path, "state", OFlags::RDONLY)?
+        .read_to_string(&mut text)
+        .map_err(|error| RootError::io("read", &path, error))?;
+    serde_json::from_str(&text).map_err(|source| AssemblyError::State {
+        id: id.clone(),
+        source,
+    })
 }
 
 /// Written aside and renamed: a state is whole or absent.

@@ -115,11 +115,13 @@ impl Assembly {
     /// Goes on with an unfinished file that has the same plan, or begins one: nobody need remember ids.
     pub fn resume_or_create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         for unfinished in crate::staging::unfinished(root)? {
-            // Whatever cannot be opened is something else, broken, or just being finished by another.
-            if let Ok(assembly) = Self::open(root, &unfinished.id)
-                && assembly.0.plan == plan
-            {
-                return Ok(assembly);
+            if disk::peek(root, &unfinished.id).as_ref() != Some(&plan) {
+                continue;
+            }
+            match Self::open(root, &unfinished.id) {
+                // Finished or cleared away since we looked.
+                Err(AssemblyError::Storage(RootError::NotFound(_))) => {}
+                other => return other,
             }
         }
         Self::create(root, plan)

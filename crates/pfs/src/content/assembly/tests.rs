@@ -368,3 +368,21 @@ fn a_changed_file_is_rebuilt_from_the_old_one_and_what_differs() {
     assembly.commit(Digest::of(&new), Existing::Replace).unwrap();
     assert_eq!(fs::read(folder.path().join("f")).unwrap(), new);
 }
+
+/// Sizes beyond 32 bits, on a file that takes no room.
+#[test]
+fn a_file_of_five_gigabytes_is_cut_and_resumed_like_any_other() {
+    let (_folder, root) = scratch();
+    let size = 5_000_000_001_u64;
+    let big = AssemblyPlan { size, ..plan(0) };
+    let assembly = Assembly::create(&root, big.clone()).unwrap();
+    let last = assembly.layout().count() - 1;
+    let (offset, len) = assembly.layout().range(last).unwrap();
+    assert_eq!((last, offset + len), (1192, size));
+    let mut writer = assembly.chunk(last).unwrap();
+    writer.write(&vec![7; len as usize]).unwrap();
+    writer.finish_as_received().unwrap();
+    drop(assembly);
+    let again = Assembly::resume_or_create(&root, big).unwrap();
+    assert_eq!(again.missing(), std::slice::from_ref(&(0..offset)));
+}
