@@ -5,6 +5,7 @@
 #[cfg(feature = "client")]
 pub mod client;
 pub mod error;
+pub mod files;
 pub mod jobs;
 pub mod logs;
 pub mod server;

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -40,6 +40,7 @@ pub(super) struct Call {
     pub(super) target: String,
     pub(super) json: Option<Bytes>,
     pub(super) key: Option<String>,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) replay: Replay,
     /// Added to the limit for the reply: how long the server may wait on purpose.
     pub(super) patience: Duration,
@@ -57,6 +58,7 @@ impl Call {
             target,
             json: None,
             key: None,
+            headers: Vec::new(),
             replay,
             patience: Duration::ZERO,
         }
@@ -77,6 +79,29 @@ impl Call {
     pub(super) fn replay(mut self, replay: Replay) -> Call {
         self.replay = replay;
         self
+    }
+}
+
+/// A reply whose body is still to come. The connection is used again once the body was read to its end.
+pub(super) struct Opened {
+    response: Response<Incoming>,
+    channel: Option<Channel>,
+}
+
+impl Opened {
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// The next bytes; `None` at the end.
+    pub(super) async fn piece(&mut self, client: &Client) -> Result<Option<Bytes>, ClientError> {
+        let piece = client.piece(self.response.body_mut()).await?;
+        if piece.is_none()
+            && let Some(channel) = self.channel.take()
+        {
+            client.keep(channel.sender);
+        }
+        Ok(piece)
     }
 }
 
@@ -142,6 +167,17 @@ impl Client {
         }
     }
 
+    /// Like [`Client::stream`], with the reply's headers, and the connection is kept.
+    pub(super) async fn open(&self, call: &Call) -> Result<Opened, ClientError> {
+        match self.respond(call).await {
+            Ok((response, channel)) => Ok(Opened {
+                response,
+                channel: Some(channel),
+            }),
+            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+        }
+    }
+
     /// One attempt, and a second one with a new token when the first token was refused.
     async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
         if self.login.is_some() && self.state().token.is_none() {
@@ -193,10 +229,20 @@ impl Client {
     /// Sends a stream that cannot be sent twice. The limit counts from the last byte that moved.
     pub(super) async fn upload(&self, call: &Call, body: UploadBody) -> Result<Bytes, ClientError> {
         let progress = body.progress();
+        self.send_body(call, body.boxed_unsync(), &progress).await
+    }
+
+    /// Sends a body once. `progress` counts its bytes as they leave; the limit counts from the last of them.
+    pub(super) async fn send_body(
+        &self,
+        call: &Call,
+        body: RequestBody,
+        progress: &Arc<AtomicU64>,
+    ) -> Result<Bytes, ClientError> {
         let mut channel = self.channel().await?;
-        let request = self.request(call, body.boxed_unsync());
+        let request = self.request(call, body);
         let limit = self.limits.reply + call.patience;
-        let reply = watch(limit, &progress, channel.sender.send_request(request)).await;
+        let reply = watch(limit, progress, channel.sender.send_request(request)).await;
         let response = match reply {
             None => {
                 let problem = format!("took nothing for {} s", limit.as_secs());
@@ -252,6 +298,7 @@ impl Client {
         if let Some(key) = call.key.clone().and_then(plain) {
             headers.insert(crate::IDEMPOTENCY_HEADER, key);
         }
+        headers.extend(call.headers.iter().cloned());
         request
     }
 

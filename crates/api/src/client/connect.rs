@@ -1,4 +1,4 @@
-//! Making connections: TCP, TLS, unix sockets. Hands out a request channel and keeps one idle connection.
+//! Making connections: TCP, TLS, unix sockets. Hands out a request channel and keeps idle connections.
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use super::{Client, ClientError, Endpoint};
 
 /// Servers close idle connections; older ones than this are not worth the risk of a lost request.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
+/// As many idle connections are kept as transfers usually run at a time.
+const MOST_IDLE: usize = 16;
 
 /// A connection that waits for its next request.
 pub(super) struct Idle {
@@ -26,13 +28,9 @@ pub(super) struct Channel {
 }
 
 impl Client {
-    /// The idle connection if it still lives, else a new one.
+    /// The idle connection that was used last if it still lives, else a new one.
     pub(super) async fn channel(&self) -> Result<Channel, ClientError> {
-        let idle = self.state().idle.take();
-        if let Some(Idle { sender, since }) = idle
-            && since.elapsed() < IDLE_LIMIT
-            && sender.is_ready()
-        {
+        if let Some(sender) = self.idle() {
             return Ok(Channel { sender, reused: true });
         }
         let made = tokio::time::timeout(self.limits.connect, self.connect()).await;
@@ -45,9 +43,23 @@ impl Client {
         })
     }
 
+    fn idle(&self) -> Option<SendRequest<RequestBody>> {
+        let mut state = self.state();
+        while let Some(Idle { sender, since }) = state.idle.pop() {
+            if since.elapsed() < IDLE_LIMIT && sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
     /// Puts a connection aside for the next call.
     pub(super) fn keep(&self, sender: SendRequest<RequestBody>) {
-        self.state().idle = Some(Idle {
+        let mut state = self.state();
+        if state.idle.len() == MOST_IDLE {
+            state.idle.remove(0);
+        }
+        state.idle.push(Idle {
             sender,
             since: Instant::now(),
         });

@@ -7,6 +7,7 @@ mod call;
 mod connect;
 mod endpoint;
 mod error;
+pub mod files;
 mod log_follow;
 mod query;
 mod routes;
@@ -77,7 +78,7 @@ pub struct Client {
 struct State {
     token: Option<String>,
     server_version: Option<String>,
-    idle: Option<Idle>,
+    idle: Vec<Idle>,
     tls_config: Option<tls::SharedConfig>,
 }
 

@@ -1,0 +1,215 @@
+//! Single calls: one request, one reply.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Method;
+use paddlecloud_pfs::{Existing, PfsPath};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::FileClient;
+use super::listing::Listing;
+use crate::Envelope;
+use crate::client::ClientError;
+use crate::client::call::{Call, Replay};
+use crate::client::query::Target;
+use crate::files::{
+    CopyReply, FILES, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
+    ShareRequest, ShareView, StorageView, UsageView, WirePath,
+};
+
+/// How long the server may work on a whole tree before it replies.
+const TREE: Duration = Duration::from_secs(1800);
+/// How many paths one removal names; more go in further requests.
+const REMOVED_AT_ONCE: usize = 1000;
+
+/// How a folder is listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListOptions {
+    /// Everything below, not only what lies directly in it.
+    pub recursive: bool,
+    /// With digests; the server reads what it does not know.
+    pub digests: bool,
+}
+
+/// How things are removed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RemoveOptions {
+    /// Folders go with all they hold.
+    pub recursive: bool,
+    /// Only find out what would go.
+    pub dry_run: bool,
+}
+
+impl<'a> FileClient<'a> {
+    /// What is at a path; links are followed as far as they stay inside.
+    pub async fn stat(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
+        self.get(Self::at("stat", path)).await
+    }
+
+    /// What a path itself is: a link is told as a link.
+    pub async fn stat_link(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
+        self.get(Self::at("stat", path).pair("link", true)).await
+    }
+
+    /// Like [`FileClient::stat`], with the digest of a file's content.
+    pub async fn stat_digest(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
+        let mut call = Call::get(Self::at("stat", path).pair("digest", true));
+        call.patience = TREE;
+        self.message(&call).await
+    }
+
+    /// What is in a folder, as a stream: in order, folders before what they hold.
+    pub async fn list(&self, path: &PfsPath, options: ListOptions) -> Result<Listing<'a>, ClientError> {
+        let target = Self::at("list", path)
+            .maybe("recursive", options.recursive.then_some(true))
+            .maybe("digest", options.digests.then_some(true));
+        Listing::open(self.client, &Call::get(target)).await
+    }
+
+    /// Everything that matches a pattern such as `/pfs/dc/home/me/*.txt`, in order.
+    pub async fn glob(&self, pattern: &str) -> Result<Vec<FileView>, ClientError> {
+        self.get(Target::new(FILES).word("glob").pair("pattern", pattern))
+            .await
+    }
+
+    /// Makes a folder; with `parents` also those on the way, and one that is there is fine.
+    pub async fn mkdir(&self, path: &PfsPath, parents: bool) -> Result<(), ClientError> {
+        let body = MkdirRequest {
+            path: path.into(),
+            parents,
+        };
+        // Without `parents` a repeated request would find its own folder in the way.
+        let replay = if parents { Replay::Safe } else { Replay::Never };
+        let _: String = self.post("mkdir", &body, replay).await?;
+        Ok(())
+    }
+
+    /// Removes files, links and folders. One that cannot go does not stop the others.
+    pub async fn remove(
+        &self,
+        paths: &[PfsPath],
+        options: RemoveOptions,
+    ) -> Result<Vec<Removed>, ClientError> {
+        let mut removed = Vec::with_capacity(paths.len());
+        for some in paths.chunks(REMOVED_AT_ONCE) {
+            let body = RemoveRequest {
+                paths: some.iter().map(WirePath::from).collect(),
+                recursive: options.recursive,
+                dry_run: options.dry_run,
+            };
+            removed.extend(self.post::<Vec<Removed>>("remove", &body, Replay::Never).await?);
+        }
+        Ok(removed)
+    }
+
+    /// Gives a file or folder another place, in one step.
+    pub async fn rename(&self, from: &PfsPath, to: &PfsPath, existing: Existing) -> Result<(), ClientError> {
+        let _: String = self
+            .post("rename", &move_request(from, to, existing), Replay::Never)
+            .await?;
+        Ok(())
+    }
+
+    /// Copies a file or a whole folder inside the storage.
+    pub async fn copy(
+        &self,
+        from: &PfsPath,
+        to: &PfsPath,
+        existing: Existing,
+    ) -> Result<CopyReply, ClientError> {
+        let replay = match existing {
+            Existing::Replace => Replay::Safe,
+            Existing::Keep => Replay::Never,
+        };
+        self.post("copy", &move_request(from, to, existing), replay).await
+    }
+
+    /// Bytes and files below a path.
+    pub async fn du(&self, path: &PfsPath) -> Result<UsageView, ClientError> {
+        let mut call = Call::get(Self::at("usage", path));
+        call.patience = TREE;
+        self.message(&call).await
+    }
+
+    /// What the caller may store and stores.
+    pub async fn quota(&self) -> Result<StorageView, ClientError> {
+        self.get(Target::new(FILES).word("quota")).await
+    }
+
+    /// Makes a link that anybody can read one of the caller's files by, for a while.
+    pub async fn publish(&self, path: &PfsPath, lifetime: Duration) -> Result<ShareView, ClientError> {
+        let body = ShareRequest {
+            path: path.into(),
+            seconds: lifetime.as_secs(),
+        };
+        let mut share: ShareView = self.post("shares", &body, Replay::Never).await?;
+        let base = self.client.endpoint().to_string();
+        share.link = share.link.map(|link| format!("{base}{link}"));
+        Ok(share)
+    }
+
+    /// The links that were made and still work.
+    pub async fn published(&self) -> Result<Vec<ShareView>, ClientError> {
+        self.get(Target::new(FILES).word("shares")).await
+    }
+
+    /// Takes a link back.
+    pub async fn unpublish(&self, id: &str) -> Result<(), ClientError> {
+        let target = Target::new(FILES).word("shares").word(id).into_string();
+        self.client
+            .bytes(&Call::new(Method::DELETE, target))
+            .await
+            .map(drop)
+    }
+
+    /// Reads every file the server knows the digest of and says which are not as they were; for administrators.
+    pub async fn fsck(&self) -> Result<FsckReply, ClientError> {
+        self.post("fsck", &serde_json::json!({}), Replay::Safe).await
+    }
+
+    pub(super) fn at(word: &str, path: &PfsPath) -> Target {
+        Target::new(FILES).word(word).pair("path", path)
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, target: Target) -> Result<T, ClientError> {
+        self.message(&Call::get(target)).await
+    }
+
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        word: &str,
+        body: &impl Serialize,
+        replay: Replay,
+    ) -> Result<T, ClientError> {
+        let mut call = Call::post(Target::new(FILES).word(word), body).replay(replay);
+        call.patience = TREE;
+        self.message(&call).await
+    }
+
+    pub(super) async fn message<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+        self.client
+            .json::<Envelope<T>>(call)
+            .await
+            .map(|envelope| envelope.msg)
+    }
+
+    /// The data of a reply that was read elsewhere.
+    pub(super) fn parse<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
+        serde_json::from_slice::<Envelope<T>>(bytes)
+            .map(|envelope| envelope.msg)
+            .map_err(|error| {
+                self.client
+                    .broken(format!("sent a reply that cannot be read: {error}"))
+            })
+    }
+}
+
+fn move_request(from: &PfsPath, to: &PfsPath, existing: Existing) -> MoveRequest {
+    MoveRequest {
+        from: from.into(),
+        to: to.into(),
+        no_overwrite: existing == Existing::Keep,
+    }
+}

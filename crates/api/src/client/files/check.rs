@@ -1,0 +1,161 @@
+//! Compares two trees by the digests of their files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::root::Kind;
+use paddlecloud_pfs::{PfsPath, RelPath, Root, RootError};
+
+use super::engine::blocking;
+use super::{FileClient, ListOptions, TransferError};
+use crate::files::{FileKind, FileMeta};
+
+/// One of the two sides.
+#[derive(Debug, Clone)]
+pub enum Side {
+    Local(PathBuf),
+    Remote(PfsPath),
+}
+
+/// How two trees differ: by kind, content, executable bit or target, not by time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TreeDifference {
+    pub only_left: Vec<RelPath>,
+    pub only_right: Vec<RelPath>,
+    pub different: Vec<RelPath>,
+    /// Files and links that are the same.
+    pub same: u64,
+}
+
+impl TreeDifference {
+    /// Whether the trees are the same.
+    pub fn is_empty(&self) -> bool {
+        self.only_left.is_empty() && self.only_right.is_empty() && self.different.is_empty()
+    }
+}
+
+type Nodes = BTreeMap<RelPath, FileMeta>;
+
+impl FileClient<'_> {
+    /// Compares two folders, or two files. Both sides are read where they are.
+    pub async fn check(&self, left: &Side, right: &Side) -> Result<TreeDifference, TransferError> {
+        let (left, right) = tokio::join!(self.nodes(left), self.nodes(right));
+        Ok(compare(&left?, &right?))
+    }
+
+    async fn nodes(&self, side: &Side) -> Result<Nodes, TransferError> {
+        match side {
+            Side::Local(path) => {
+                let path = path.clone();
+                blocking(move || local_nodes(&path)).await
+            }
+            Side::Remote(path) => self.remote_nodes(path).await,
+        }
+    }
+
+    async fn remote_nodes(&self, path: &PfsPath) -> Result<Nodes, TransferError> {
+        let meta = self.stat(path).await?;
+        if !meta.is_folder() {
+            return Ok(Nodes::from([(RelPath::root(), self.stat_digest(path).await?)]));
+        }
+        let options = ListOptions {
+            recursive: true,
+            digests: true,
+        };
+        let mut listing = self.list(path, options).await?;
+        let mut nodes = Nodes::new();
+        while let Some(entry) = listing.next().await? {
+            nodes.insert(entry.path, entry.meta);
+        }
+        Ok(nodes)
+    }
+}
+
+fn local_nodes(path: &Path) -> Result<Nodes, TransferError> {
+    let failed = |source| TransferError::Io {
+        action: "read",
+        source,
+    };
+    let real = std::fs::canonicalize(path).map_err(failed)?;
+    let mut nodes = Nodes::new();
+    if !real.is_dir() {
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(TransferError::NotAFile);
+        };
+        let name = RelPath::from_bytes(name.as_encoded_bytes()).map_err(RootError::from)?;
+        nodes.insert(RelPath::root(), local_meta(&Root::open(parent)?, &name)?);
+        return Ok(nodes);
+    }
+    let root = Root::open(&real)?;
+    for entry in root.walk(&RelPath::root()) {
+        let entry = entry?;
+        let meta = match entry.meta.kind {
+            Kind::File => local_meta(&root, &entry.path)?,
+            _ => FileMeta::of(&entry.meta),
+        };
+        nodes.insert(entry.path, meta);
+    }
+    Ok(nodes)
+}
+
+fn local_meta(root: &Root, path: &RelPath) -> Result<FileMeta, TransferError> {
+    let (file, meta) = root.open_file_no_links(path)?;
+    let digest = hash_file(&file).map_err(|source| TransferError::Io {
+        action: "read the file",
+        source,
+    })?;
+    Ok(FileMeta {
+        digest: Some(digest),
+        ..FileMeta::of(&meta)
+    })
+}
+
+fn compare(left: &Nodes, right: &Nodes) -> TreeDifference {
+    let mut difference = TreeDifference::default();
+    for (path, here) in left {
+        match right.get(path) {
+            None => difference.only_left.push(path.clone()),
+            Some(there) if !alike(here, there) => difference.different.push(path.clone()),
+            Some(_) if here.kind == FileKind::Folder => {}
+            Some(_) => difference.same += 1,
+        }
+    }
+    let more = right.keys().filter(|path| !left.contains_key(*path));
+    difference.only_right = more.cloned().collect();
+    difference
+}
+
+fn alike(a: &FileMeta, b: &FileMeta) -> bool {
+    let content = a.kind != FileKind::File || (a.digest.is_some() && a.digest == b.digest);
+    (a.kind, a.size, a.executable, &a.target) == (b.kind, b.size, b.executable, &b.target) && content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_differ_by_content_and_not_by_time() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (folder, files) in [
+            (&a, [("same", "x"), ("other", "1"), ("here", "")]),
+            (&b, [("same", "x"), ("other", "2"), ("there", "")]),
+        ] {
+            for (name, text) in files {
+                std::fs::write(folder.path().join(name), text).unwrap();
+            }
+        }
+        let difference = compare(&local_nodes(a.path()).unwrap(), &local_nodes(b.path()).unwrap());
+        let path = |text: &str| vec![text.parse::<RelPath>().unwrap()];
+        assert_eq!(
+            difference,
+            TreeDifference {
+                only_left: path("here"),
+                only_right: path("there"),
+                different: path("other"),
+                same: 1,
+            }
+        );
+    }
+}

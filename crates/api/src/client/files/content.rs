@@ -1,0 +1,58 @@
+//! A file's bytes as a stream, for pipes.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use hyper::header::{HeaderValue, RANGE};
+use paddlecloud_pfs::PfsPath;
+
+use super::FileClient;
+use crate::client::call::{Call, Opened};
+use crate::client::{Client, ClientError};
+
+/// The bytes of a file on their way.
+pub struct Content<'a> {
+    client: &'a Client,
+    reply: Opened,
+    left: Option<u64>,
+}
+
+impl<'a> FileClient<'a> {
+    /// Reads a file, or a range of it; the end may lie beyond the file's.
+    ///
+    /// All bytes are of one version of the file. A stream that is cut is an error, never a short file.
+    pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
+        let mut call = Call::get(Self::at("content", path));
+        if let Some(range) = range {
+            let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+            let value = HeaderValue::try_from(text).expect("digits and a dash");
+            call.headers.push((RANGE, value));
+        }
+        let reply = self.client.open(&call).await?;
+        let length = reply.headers().get(hyper::header::CONTENT_LENGTH);
+        let left = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Content {
+            client: self.client,
+            reply,
+            left,
+        })
+    }
+}
+
+impl Content<'_> {
+    /// The next bytes; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let piece = self.reply.piece(self.client).await?;
+        let read = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        self.left = self.left.map(|left| left.saturating_sub(read));
+        if piece.is_none() && self.left.is_some_and(|left| left > 0) {
+            return Err(self.client.broken("cut a file off"));
+        }
+        Ok(piece)
+    }
+
+    /// Bytes that are still to come, where the server said.
+    pub fn left(&self) -> Option<u64> {
+        self.left
+    }
+}

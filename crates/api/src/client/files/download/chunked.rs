@@ -1,0 +1,271 @@
+//! One large file in parts, several at a time; what arrived stays, whatever breaks.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use futures_util::{StreamExt, TryStreamExt};
+use hyper::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName};
+use paddlecloud_pfs::{Digest, PfsPath, Root, RootError, staging};
+
+use super::parts::PartReceiver;
+use super::source;
+use crate::client::ClientError;
+use crate::client::call::Call;
+use crate::client::files::engine::{Engine, blocking};
+use crate::client::files::item::Item;
+use crate::client::files::patience::Patience;
+use crate::client::files::{FileClient, Outcome, TransferError};
+use crate::error::ErrorName;
+use crate::files::{DIGEST_HEADER, FileMeta};
+
+/// How often a file is begun anew because it changed on the server.
+const ATTEMPTS: usize = 3;
+/// Chunks one request asks for.
+const CHUNKS_AT_ONCE: u64 = 4;
+/// After so many broken tries plain bytes are asked for, each of which stays.
+const TRIES_AS_PARTS: u32 = 2;
+
+/// A file that is being fetched, in one state of it.
+struct Fetching {
+    remote: PfsPath,
+    version: HeaderValue,
+    assembly: Assembly,
+    names: Mutex<BTreeMap<u64, ChunkName>>,
+    /// The server's own word on the whole file, where it gave it.
+    digest: Mutex<Option<Digest>>,
+}
+
+impl Engine<'_> {
+    /// Fetches one file and tells what became of it.
+    pub(super) async fn fetch_chunked(&self, item: Item) {
+        if self.tally.is_over() {
+            return self.give_up([&item], source);
+        }
+        self.tally.started(&source(&item));
+        let mut result = Err(TransferError::ChangedThere);
+        for _ in 0..ATTEMPTS {
+            result = self.fetch_once(&item).await;
+            let again = matches!(
+                result,
+                Err(TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. }))
+            );
+            if !again {
+                break;
+            }
+        }
+        match result {
+            Ok(()) => self
+                .tally
+                .finished(&source(&item), Outcome::Transferred, item.size()),
+            Err(TransferError::Assembly(AssemblyError::Storage(RootError::Exists(_))))
+                if self.options.no_overwrite =>
+            {
+                self.tally.finished(&source(&item), Outcome::Kept, item.size());
+            }
+            Err(error) => self.tally.failed(source(&item), error),
+        }
+    }
+
+    async fn fetch_once(&self, item: &Item) -> Result<(), TransferError> {
+        let remote = item.remote_path().map_err(|error| TransferError::Io {
+            action: "name the file",
+            source: std::io::Error::other(error),
+        })?;
+        let meta = self.files.stat(&remote).await?;
+        let version = meta.version.as_ref().filter(|_| meta.is_file());
+        let version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
+        let fetching = Fetching {
+            version: version.ok_or(TransferError::NotAFile)?,
+            assembly: self.assembly(item, &meta).await?,
+            remote,
+            names: Mutex::default(),
+            digest: Mutex::default(),
+        };
+        self.fetch_missing(&fetching).await?;
+        let digest = self.digest(&fetching).await?;
+        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
+        match blocking(move || assembly.commit(digest, existing)).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let keep = matches!(error, AssemblyError::Storage(RootError::Exists(_)));
+                if keep {
+                    let assembly = fetching.assembly;
+                    blocking(move || assembly.discard()).await?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The unfinished file of an earlier try, or a new one.
+    async fn assembly(&self, item: &Item, meta: &FileMeta) -> Result<Assembly, TransferError> {
+        let plan = AssemblyPlan {
+            path: item.local.clone(),
+            size: meta.size,
+            executable: meta.executable,
+            mtime: Some(meta.mtime),
+        };
+        let root = item.tree.local.clone();
+        let assembly = blocking(move || find_or_create(&root, plan)).await?;
+        let missing: u64 = assembly.missing().iter().map(|gap| gap.end - gap.start).sum();
+        self.tally.spared(meta.size - missing);
+        Ok(assembly)
+    }
+
+    async fn fetch_missing(&self, fetching: &Fetching) -> Result<(), TransferError> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for gap in fetching.assembly.missing() {
+            let (mut first, end) = (gap.start / CHUNK, gap.end.div_ceil(CHUNK));
+            first = runs.last().map_or(first, |(last, count)| first.max(last + count));
+            while first < end {
+                let count = CHUNKS_AT_ONCE.min(end - first);
+                runs.push((first, count));
+                first += count;
+            }
+        }
+        futures_util::stream::iter(runs)
+            .map(|(first, count)| self.fetch_run(fetching, first, count))
+            .buffer_unordered(self.options.transfers.get())
+            .try_collect::<()>()
+            .await
+    }
+
+    async fn fetch_run(&self, fetching: &Fetching, first: u64, count: u64) -> Result<(), TransferError> {
+        let _permit = self.permit().await;
+        let mut patience = Patience::new(self.files.client);
+        let (mut next, end) = (first, first + count);
+        while next < end {
+            let fetched = if patience.tries() <= TRIES_AS_PARTS {
+                self.fetch_parts(fetching, &mut next, end).await
+            } else {
+                self.fetch_ranges(fetching, &mut next, end, &mut patience).await
+            };
+            match fetched {
+                Ok(()) => {}
+                Err(TransferError::Server(ClientError::Refused(body)))
+                    if body.error == ErrorName::Conflict =>
+                {
+                    return Err(TransferError::ChangedThere);
+                }
+                Err(TransferError::Server(error)) => patience.after(error).await?,
+                Err(TransferError::Assembly(error @ AssemblyError::DamagedChunk { .. })) => {
+                    let error = self.files.client.broken(error.to_string());
+                    patience.after(error).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetch_parts(&self, fetching: &Fetching, next: &mut u64, end: u64) -> Result<(), TransferError> {
+        let target = FileClient::at("parts", &fetching.remote)
+            .pair("first", *next)
+            .pair("count", end - *next);
+        let mut call = Call::get(target);
+        call.headers.push((IF_MATCH, fetching.version.clone()));
+        let mut reply = self.files.client.open(&call).await?;
+        if let Some(digest) = reply.headers().get(HeaderName::from_static(DIGEST_HEADER)) {
+            let digest = digest.to_str().ok().and_then(|text| text.parse().ok());
+            *fetching.digest.lock().expect("nobody panics with it") = digest;
+        }
+        let mut receiver = PartReceiver::new(fetching.assembly.clone(), *next, end - *next);
+        loop {
+            let piece = reply.piece(self.files.client).await?;
+            let Some(piece) = piece else {
+                if receiver.is_complete() {
+                    return Ok(());
+                }
+                return Err(self.files.client.broken("cut a file off").into());
+            };
+            self.received(piece.len() as u64).await;
+            let (back, fed) = blocking(move || {
+                let fed = receiver.feed(&piece);
+                (receiver, fed)
+            })
+            .await;
+            receiver = back;
+            let arrived = std::mem::take(&mut receiver.names);
+            *next += arrived.len() as u64;
+            fetching
+                .names
+                .lock()
+                .expect("nobody panics with it")
+                .extend(arrived);
+            fed?;
+        }
+    }
+
+    /// Plain bytes, each piece of which counts as soon as it is here; checked with the whole.
+    async fn fetch_ranges(
+        &self,
+        fetching: &Fetching,
+        next: &mut u64,
+        end: u64,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), TransferError> {
+        let (from, to) = (*next * CHUNK, end * CHUNK);
+        for gap in fetching.assembly.missing() {
+            let (mut offset, gap_end) = (gap.start.max(from), gap.end.min(to));
+            if offset >= gap_end {
+                continue;
+            }
+            let mut call = Call::get(FileClient::at("content", &fetching.remote));
+            call.headers.push((IF_MATCH, fetching.version.clone()));
+            let range = HeaderValue::try_from(format!("bytes={offset}-{}", gap_end - 1));
+            call.headers.push((RANGE, range.expect("digits and a dash")));
+            let mut reply = self.files.client.open(&call).await?;
+            while let Some(piece) = reply.piece(self.files.client).await? {
+                self.received(piece.len() as u64).await;
+                let (assembly, len) = (fetching.assembly.clone(), piece.len() as u64);
+                blocking(move || assembly.put_range(offset, &piece)).await?;
+                patience.renew();
+                offset += len;
+            }
+            if offset < gap_end {
+                return Err(self.files.client.broken("cut a file off").into());
+            }
+        }
+        *next = end;
+        Ok(())
+    }
+
+    /// The digest of the whole: from the names of all chunks, or by the server's word where some came otherwise.
+    async fn digest(&self, fetching: &Fetching) -> Result<Digest, TransferError> {
+        let layout = fetching.assembly.layout();
+        let names: Vec<ChunkName> = {
+            let names = fetching.names.lock().expect("nobody panics with it");
+            names.values().copied().collect()
+        };
+        let said = *fetching.digest.lock().expect("nobody panics with it");
+        match (layout.combine(&names), said) {
+            (Some(found), Some(said)) if found != said => Err(TransferError::Damaged),
+            (Some(found), _) => Ok(found),
+            (None, Some(said)) => Ok(said),
+            (None, None) => {
+                let meta = self.files.stat_digest(&fetching.remote).await?;
+                let version = meta.version.map(|version| format!("\"{version}\""));
+                if version.as_deref().map(str::as_bytes) != Some(fetching.version.as_bytes()) {
+                    return Err(TransferError::ChangedThere);
+                }
+                meta.digest.ok_or(TransferError::ChangedThere)
+            }
+        }
+    }
+}
+
+fn find_or_create(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
+    for unfinished in staging::unfinished(root)? {
+        // Others' downloads, and trees that are no single file, are left alone.
+        if let Ok(assembly) = Assembly::open(root, &unfinished.id)
+            && *assembly.plan() == plan
+        {
+            return Ok(assembly);
+        }
+    }
+    if let Some(parent) = plan.path.parent() {
+        root.make_dirs(&parent)?;
+    }
+    Ok(Assembly::create(root, plan)?)
+}

@@ -1,0 +1,99 @@
+//! Finds out what is here already.
+
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::{Digest, Node};
+
+use super::source;
+use crate::client::ClientError;
+use crate::client::files::Outcome;
+use crate::client::files::engine::{Engine, blocking, same_again};
+use crate::client::files::item::{Item, Verdict};
+use crate::files::{FileMeta, StatsRequest};
+
+/// Files one request asks about.
+const ASKED_AT_ONCE: usize = 500;
+
+impl Engine<'_> {
+    /// Leaves only what must be fetched; the rest is told as done.
+    pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
+        let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);
+        let judged = blocking(move || {
+            items
+                .into_iter()
+                .map(|item| {
+                    let (verdict, digest) = judge(&item, checksum, no_overwrite);
+                    (item, verdict, digest)
+                })
+                .collect::<Vec<_>>()
+        })
+        .await;
+        let mut wanted = Vec::new();
+        let mut undecided = Vec::new();
+        for (item, verdict, digest) in judged {
+            match (verdict, digest) {
+                (_, Some(digest)) => undecided.push((item, digest)),
+                (Verdict::Transfer, None) => wanted.push(item),
+                (Verdict::Unchanged, None) => self.done(&item, Outcome::Unchanged),
+                (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
+            }
+        }
+        for some in undecided.chunks(ASKED_AT_ONCE) {
+            wanted.extend(self.compare_digests(some).await);
+        }
+        wanted
+    }
+
+    /// Files of the same size whose digest here is known: asks for theirs.
+    async fn compare_digests(&self, some: &[(Item, Digest)]) -> Vec<Item> {
+        let mut wanted = Vec::new();
+        for (item, here) in some {
+            let there = match item.node {
+                Node::File {
+                    digest: Some(digest), ..
+                } => Ok(Some(digest)),
+                _ => self.digest_there(item).await,
+            };
+            match there {
+                Ok(there) if there == Some(*here) => self.done(item, Outcome::Unchanged),
+                Ok(_) if self.options.no_overwrite => self.done(item, Outcome::Kept),
+                Ok(_) => wanted.push(item.clone()),
+                Err(error) => self.tally.failed(source(item), same_again(&error).into()),
+            }
+        }
+        wanted
+    }
+
+    async fn digest_there(&self, item: &Item) -> Result<Option<Digest>, ClientError> {
+        let request = StatsRequest {
+            path: (&item.tree.remote).into(),
+            files: vec![item.remote.clone()],
+            digest: true,
+        };
+        let mut there = self.files.stats(&request).await?;
+        Ok(there.pop().flatten().and_then(|meta| meta.digest))
+    }
+
+    fn done(&self, item: &Item, outcome: Outcome) {
+        if !item.is_dir() {
+            self.tally.spared(item.size());
+            self.tally.finished(&source(item), outcome, item.size());
+        }
+    }
+}
+
+/// Compares with what is here. A digest says that only contents can tell.
+fn judge(item: &Item, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
+    let root = &item.tree.local;
+    let here = root.stat_link(&item.local).ok().map(|meta| FileMeta::of(&meta));
+    let same_time = here.as_ref().is_some_and(|here| here.mtime == item.mtime);
+    let by_time = item.judge(here.as_ref(), same_time, no_overwrite);
+    let by_content = item.judge(here.as_ref(), true, no_overwrite);
+    if !checksum || !item.is_file() || by_content != Verdict::Unchanged {
+        return (by_time, None);
+    }
+    let digest = root
+        .open_file_no_links(&item.local)
+        .ok()
+        .and_then(|(file, _)| hash_file(&file).ok());
+    (Verdict::Transfer, digest)
+}

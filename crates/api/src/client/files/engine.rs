@@ -1,0 +1,125 @@
+//! What all parts of a transfer share: options, the account, the rate, and how many requests run at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::item::Item;
+use super::paced::{PacedBody, Throttle};
+use super::tally::Tally;
+use super::{FileClient, TransferError, TransferOptions};
+use crate::client::ClientError;
+use crate::client::call::Call;
+use http_body_util::BodyExt;
+
+/// How often whoever watches hears of bytes that are on their way.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One transfer.
+pub(super) struct Engine<'a> {
+    pub(super) files: FileClient<'a>,
+    pub(super) options: &'a TransferOptions,
+    pub(super) tally: &'a Tally<'a>,
+    pub(super) throttle: Option<Arc<Throttle>>,
+    permits: Semaphore,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        files: FileClient<'a>,
+        options: &'a TransferOptions,
+        tally: &'a Tally<'a>,
+    ) -> Engine<'a> {
+        Engine {
+            files,
+            options,
+            tally,
+            throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
+            permits: Semaphore::new(options.transfers.get()),
+        }
+    }
+
+    /// The right to run one more request.
+    pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
+        let permit = self.permits.acquire().await;
+        permit.expect("nobody closes it")
+    }
+
+    /// Works on many things, as many at a time as requests may run.
+    pub(super) async fn for_each<T, F: Future<Output = ()>>(
+        &self,
+        things: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> F,
+    ) {
+        futures_util::stream::iter(things)
+            .for_each_concurrent(self.options.transfers.get(), work)
+            .await;
+    }
+
+    /// Sends a body once and counts what leaves while it leaves.
+    pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<bytes::Bytes, ClientError> {
+        let sent = body.progress();
+        let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
+        self.counted(&sent, request).await
+    }
+
+    /// Waits for something and tells what a counter says meanwhile.
+    async fn counted<F: Future>(&self, counter: &Arc<AtomicU64>, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        let mut told = 0;
+        let mut tell = || {
+            let now = counter.load(Ordering::Relaxed);
+            if now > told {
+                self.tally.moved(now - told);
+                told = now;
+            }
+        };
+        loop {
+            match tokio::time::timeout(TICK, work.as_mut()).await {
+                Ok(output) => {
+                    tell();
+                    return output;
+                }
+                Err(_) => tell(),
+            }
+        }
+    }
+
+    /// Fails everything that has not been tried once nothing can succeed any more.
+    pub(super) fn give_up<'i>(
+        &self,
+        items: impl IntoIterator<Item = &'i Item>,
+        shown: impl Fn(&Item) -> String,
+    ) {
+        for item in items {
+            self.tally.failed(shown(item), TransferError::BrokenOff);
+        }
+    }
+}
+
+/// Does something on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.expect("the work does not panic and is not aborted")
+}
+
+/// The same error once more, for every file that shared a request.
+pub(super) fn same_again(error: &ClientError) -> ClientError {
+    match error {
+        ClientError::Refused(body) => ClientError::Refused(body.clone()),
+        ClientError::Unreachable { endpoint, reason } => ClientError::Unreachable {
+            endpoint: endpoint.clone(),
+            reason: reason.clone(),
+        },
+        ClientError::Broken { endpoint, problem } => ClientError::Broken {
+            endpoint: endpoint.clone(),
+            problem: problem.clone(),
+        },
+        ClientError::Tls(_) | ClientError::Upload(_) => {
+            ClientError::Upload(std::io::Error::other(error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Why one file of a transfer did not get there.
+
+use paddlecloud_pfs::RootError;
+use paddlecloud_pfs::content::AssemblyError;
+use paddlecloud_pfs::pack::PackError;
+
+use crate::client::ClientError;
+use crate::error::ErrorName;
+
+/// A failure of one file.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error(transparent)]
+    Server(#[from] ClientError),
+    /// This machine's own files.
+    #[error(transparent)]
+    Local(#[from] RootError),
+    #[error("cannot {action}")]
+    Io {
+        action: &'static str,
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+    #[error("it changed while it was being sent")]
+    Changed,
+    #[error("it changed on the server while it was being fetched")]
+    ChangedThere,
+    #[error("the server did not send it")]
+    NotSent,
+    #[error("its bytes on the server's disk are not what the server stored: the disk is damaged")]
+    Damaged,
+    #[error("it is not a regular file")]
+    NotAFile,
+    #[error("the transfer was broken off")]
+    BrokenOff,
+}
+
+impl TransferError {
+    /// Whether the whole transfer is pointless after it, not only this file.
+    pub(super) fn ends_everything(&self) -> bool {
+        match self {
+            TransferError::Server(ClientError::Refused(body)) => body.error == ErrorName::Unauthorized,
+            TransferError::Server(_) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! One node on its way, either way, and how many of them share a request.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::package::{Manifest, ManifestError};
+use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, PfsPathError, RelPath, Root};
+
+use crate::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
+
+/// Two folders that correspond, one on each side.
+pub(super) struct Tree {
+    pub(super) local: Root,
+    pub(super) remote: PfsPath,
+    /// How paths of the side it comes from begin, as people read them.
+    pub(super) shown: String,
+}
+
+/// A file, folder or link of a tree. Its names differ only when a single file is renamed on the way.
+#[derive(Clone)]
+pub(super) struct Item {
+    pub(super) tree: Arc<Tree>,
+    pub(super) local: RelPath,
+    pub(super) remote: RelPath,
+    pub(super) node: Node,
+    pub(super) mtime: Mtime,
+}
+
+/// What to do with an item, given what is on the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Transfer,
+    Unchanged,
+    Keep,
+}
+
+impl Item {
+    pub(super) fn of_tree(tree: &Arc<Tree>, entry: Entry) -> Item {
+        Item {
+            tree: tree.clone(),
+            local: entry.path.clone(),
+            remote: entry.path,
+            node: entry.node,
+            mtime: entry.mtime,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        match self.node {
+            Node::File { size, .. } => size,
+            Node::Dir | Node::Symlink { .. } => 0,
+        }
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.node == Node::Dir
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.node, Node::File { .. })
+    }
+
+    /// Whether it travels alone, in chunks.
+    pub(super) fn is_large(&self) -> bool {
+        self.size() > SMALL_FILE
+    }
+
+    pub(super) fn remote_path(&self) -> Result<PfsPath, PfsPathError> {
+        below(&self.tree.remote, &self.remote)
+    }
+
+    /// As it is named in a pack.
+    pub(super) fn entry(&self) -> Entry {
+        Entry {
+            path: self.remote.clone(),
+            node: self.node.clone(),
+            mtime: self.mtime,
+        }
+    }
+
+    /// The path as people read it.
+    pub(super) fn shown(&self, name: &RelPath) -> String {
+        match (self.tree.shown.as_str(), name.is_root()) {
+            ("", _) => name.to_string(),
+            (folder, true) => folder.to_owned(),
+            (folder, false) => format!("{}/{name}", folder.trim_end_matches('/')),
+        }
+    }
+
+    /// Compares with the other side; `same_content` is asked only when sizes and kinds agree.
+    pub(super) fn judge(&self, there: Option<&FileMeta>, same_content: bool, no_overwrite: bool) -> Verdict {
+        let Some(there) = there else {
+            return Verdict::Transfer;
+        };
+        let same = match &self.node {
+            Node::Dir => there.is_folder(),
+            Node::Symlink { target } => there.target.as_ref() == Some(target),
+            Node::File { size, executable, .. } => {
+                there.kind == FileKind::File
+                    && there.size == *size
+                    && there.executable == *executable
+                    && same_content
+            }
+        };
+        match (same, no_overwrite && !self.is_dir()) {
+            (true, _) => Verdict::Unchanged,
+            (false, true) => Verdict::Keep,
+            (false, false) => Verdict::Transfer,
+        }
+    }
+}
+
+/// Splits off links that lead out of their tree; they are told, not sent.
+pub(super) fn links_outside(entries: &[Entry]) -> Vec<(RelPath, PackError)> {
+    let mut bare: Vec<Entry> = entries.iter().filter(|entry| !entry.is_file()).cloned().collect();
+    let mut outside = Vec::new();
+    loop {
+        match Manifest::new(bare) {
+            Err(ManifestError::LinkOutside(link)) => {
+                let known: HashSet<&RelPath> = outside.iter().map(|(path, _): &(RelPath, _)| path).collect();
+                bare = entries
+                    .iter()
+                    .filter(|entry| {
+                        !entry.is_file() && entry.path != link.path && !known.contains(&entry.path)
+                    })
+                    .cloned()
+                    .collect();
+                outside.push((link.path.clone(), PackError::LinkOutside(link)));
+            }
+            // What else is wrong with the list is found where it matters.
+            _ => return outside,
+        }
+    }
+}
+
+/// Cuts small items into groups that travel in one request each. Items of one tree come together, in order.
+pub(super) fn batches(items: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut batches: Vec<Vec<Item>> = Vec::new();
+    let mut bytes = 0;
+    for item in items {
+        let size = item.size();
+        let fits = batches.last().is_some_and(|batch| {
+            batch.len() < PACK_ENTRIES
+                && bytes + size <= PACK_BYTES
+                && batch
+                    .last()
+                    .is_some_and(|last| Arc::ptr_eq(&last.tree, &item.tree))
+        });
+        if !fits {
+            batches.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size;
+        batches.last_mut().expect("just made").push(item);
+    }
+    batches
+}
+
+/// The entries of a pack: the items, and before each the folders it lies in.
+///
+/// The second part is the index of the item; folders that are only on the way have none.
+pub(super) fn pack_entries(items: &[Item]) -> Vec<(Entry, Option<usize>)> {
+    let mut entries = Vec::with_capacity(items.len());
+    let mut seen: HashSet<RelPath> = HashSet::from([RelPath::root()]);
+    for (index, item) in items.iter().enumerate() {
+        let mut missing = Vec::new();
+        let mut parent = item.remote.parent();
+        while let Some(folder) = parent.filter(|folder| !seen.contains(folder)) {
+            parent = folder.parent();
+            missing.push(folder);
+        }
+        for folder in missing.into_iter().rev() {
+            seen.insert(folder.clone());
+            entries.push((
+                Entry {
+                    path: folder,
+                    node: Node::Dir,
+                    mtime: item.mtime,
+                },
+                None,
+            ));
+        }
+        if item.is_dir() {
+            seen.insert(item.remote.clone());
+        }
+        entries.push((item.entry(), Some(index)));
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Arc<Tree>) {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree {
+            local: Root::open(folder.path()).unwrap(),
+            remote: "/pfs/dc/home/me/d".parse().unwrap(),
+            shown: "d".to_owned(),
+        };
+        (folder, Arc::new(tree))
+    }
+
+    fn file(path: &str, size: u64) -> Entry {
+        Entry {
+            path: path.parse().unwrap(),
+            node: Node::File {
+                size,
+                executable: false,
+                digest: None,
+            },
+            mtime: Mtime::from_nanos(1),
+        }
+    }
+
+    fn link(path: &str, target: &str) -> Entry {
+        Entry {
+            path: path.parse().unwrap(),
+            node: Node::Symlink {
+                target: target.parse().unwrap(),
+            },
+            mtime: Mtime::from_nanos(1),
+        }
+    }
+
+    #[test]
+    fn every_entry_of_a_pack_comes_after_its_folders_once() {
+        let (_folder, tree) = tree();
+        let items: Vec<Item> = ["a/b/c", "a/b/d", "a/e"]
+            .iter()
+            .map(|path| Item::of_tree(&tree, file(path, 1)))
+            .collect();
+        let paths: Vec<String> = pack_entries(&items)
+            .iter()
+            .map(|(entry, index)| format!("{}{}", entry.path, if index.is_some() { "" } else { "/" }))
+            .collect();
+        assert_eq!(paths, ["a/", "a/b/", "a/b/c", "a/b/d", "a/e"]);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_by_bytes_and_by_tree() {
+        let (_a, first) = tree();
+        let (_b, second) = tree();
+        let items = vec![
+            Item::of_tree(&first, file("a", PACK_BYTES - 1)),
+            Item::of_tree(&first, file("b", 1)),
+            Item::of_tree(&first, file("c", 1)),
+            Item::of_tree(&second, file("d", 1)),
+        ];
+        let sizes: Vec<usize> = batches(items).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 1, 1]);
+    }
+
+    #[test]
+    fn every_link_that_leads_out_is_named() {
+        let entries = [
+            link("a", "../x"),
+            link("b", "c"),
+            file("c", 1),
+            link("d", "/etc/passwd"),
+        ];
+        let mut outside: Vec<String> = links_outside(&entries)
+            .iter()
+            .map(|(path, _)| path.to_string())
+            .collect();
+        outside.sort();
+        assert_eq!(outside, ["a", "d"]);
+    }
+
+    #[test]
+    fn no_overwrite_keeps_what_differs_and_nothing_else() {
+        let (_folder, tree) = tree();
+        let item = Item::of_tree(&tree, file("a", 3));
+        let mut there = FileMeta {
+            kind: FileKind::File,
+            size: 3,
+            mtime: Mtime::from_nanos(1),
+            executable: false,
+            target: None,
+            digest: None,
+            version: None,
+        };
+        assert_eq!(item.judge(None, false, true), Verdict::Transfer);
+        assert_eq!(item.judge(Some(&there), true, true), Verdict::Unchanged);
+        assert_eq!(item.judge(Some(&there), false, true), Verdict::Keep);
+        there.size = 4;
+        assert_eq!(item.judge(Some(&there), true, false), Verdict::Transfer);
+    }
+}

@@ -1,0 +1,39 @@
+//! The file service's client: single calls, and transfers of whole trees.
+//!
+//! Transfers run many requests at a time, go on after a lost connection where they were, check every byte and
+//! never stop for one bad file. What blocks (reading, hashing, writing) runs on threads that may block.
+
+mod calls;
+mod check;
+mod content;
+mod download;
+mod engine;
+mod error;
+mod item;
+mod listing;
+mod options;
+mod paced;
+mod patience;
+mod tally;
+mod upload;
+
+pub use self::calls::{ListOptions, RemoveOptions};
+pub use self::check::{Side, TreeDifference};
+pub use self::content::Content;
+pub use self::error::TransferError;
+pub use self::listing::Listing;
+pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
+use super::Client;
+
+/// The file service of one server, for one caller.
+#[derive(Clone, Copy)]
+pub struct FileClient<'a> {
+    client: &'a Client,
+}
+
+impl Client {
+    /// The file service.
+    pub fn files(&self) -> FileClient<'_> {
+        FileClient { client: self }
+    }
+}

@@ -1,0 +1,177 @@
+//! Request bodies that keep to a rate and count what leaves.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+
+use crate::client::UploadBody;
+
+/// A rate shared by all connections of a transfer.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    bytes_per_second: u64,
+    /// When everything that was let through so far will have gone at that rate.
+    busy_until: Mutex<Instant>,
+}
+
+impl Throttle {
+    pub(super) fn new(bytes_per_second: u64) -> Throttle {
+        Throttle {
+            bytes_per_second: bytes_per_second.max(1),
+            busy_until: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Lets bytes through and says how long to wait first.
+    pub(super) fn delay(&self, bytes: u64) -> Duration {
+        let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let start = (*busy_until).max(now);
+        *busy_until = start + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        start - now
+    }
+}
+
+/// With a rate, pieces are small: the rate is kept over every fraction of a second.
+const PACED_PIECE: usize = 32 << 10;
+
+enum Source {
+    Whole(Bytes),
+    Stream(UploadBody),
+}
+
+/// A body in memory or a stream, paced.
+pub(super) struct PacedBody {
+    source: Source,
+    throttle: Option<Arc<Throttle>>,
+    waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
+    sent: Arc<AtomicU64>,
+}
+
+impl PacedBody {
+    pub(super) fn whole(bytes: Bytes, throttle: Option<Arc<Throttle>>) -> PacedBody {
+        PacedBody {
+            source: Source::Whole(bytes),
+            throttle,
+            waiting: None,
+            sent: Arc::default(),
+        }
+    }
+
+    pub(super) fn stream(body: UploadBody, throttle: Option<Arc<Throttle>>) -> PacedBody {
+        PacedBody {
+            sent: body.progress(),
+            source: Source::Stream(body),
+            throttle,
+            waiting: None,
+        }
+    }
+
+    /// Counts bytes as they leave.
+    pub(super) fn progress(&self) -> Arc<AtomicU64> {
+        self.sent.clone()
+    }
+
+    fn next_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        match &mut self.source {
+            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Whole(bytes) => {
+                let len = match self.throttle {
+                    Some(_) => bytes.len().min(PACED_PIECE),
+                    None => bytes.len(),
+                };
+                let piece = bytes.split_to(len);
+                self.sent.fetch_add(len as u64, Ordering::Relaxed);
+                Poll::Ready(Some(Ok(piece)))
+            }
+            Source::Stream(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                Poll::Ready(
+                    frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_else(|_| Bytes::new()))),
+                )
+            }
+        }
+    }
+}
+
+impl Body for PacedBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        loop {
+            if let Some((sleep, _)) = &mut self.waiting {
+                ready!(sleep.as_mut().poll(context));
+                let (_, piece) = self.waiting.take().expect("just looked at");
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let piece = match ready!(self.next_piece(context)) {
+                Some(Ok(piece)) => piece,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            };
+            let delay = self
+                .throttle
+                .as_ref()
+                .map(|throttle| throttle.delay(piece.len() as u64));
+            match delay {
+                None | Some(Duration::ZERO) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(delay) => self.waiting = Some((Box::pin(tokio::time::sleep(delay)), piece)),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Whole(bytes) => bytes.is_empty() && self.waiting.is_none(),
+            Source::Stream(body) => body.is_end_stream() && self.waiting.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Whole(bytes) => {
+                let waiting = self.waiting.as_ref().map_or(0, |(_, piece)| piece.len());
+                SizeHint::with_exact((bytes.len() + waiting) as u64)
+            }
+            Source::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    #[test]
+    fn all_connections_share_one_rate() {
+        let throttle = Throttle::new(1000);
+        assert_eq!(throttle.delay(500), Duration::ZERO);
+        let second = throttle.delay(500);
+        assert!(
+            second > Duration::from_millis(400) && second <= Duration::from_millis(500),
+            "{second:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_paced_body_is_whole_and_counted() {
+        let bytes = Bytes::from(vec![7; 100 << 10]);
+        let body = PacedBody::whole(bytes.clone(), Some(Arc::new(Throttle::new(100 << 20))));
+        assert_eq!(body.size_hint().exact(), Some(100 << 10));
+        let sent = body.progress();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
+        assert_eq!(sent.load(Ordering::Relaxed), 100 << 10);
+    }
+}

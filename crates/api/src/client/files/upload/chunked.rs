@@ -1,0 +1,317 @@
+//! One large file in chunks, several at a time; what arrived stays, whatever breaks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use hyper::Method;
+use paddlecloud_pfs::content::{CHUNK, ChunkName, Layout, name_chunk};
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::{Digest, PfsPath};
+
+use super::source;
+use crate::client::ClientError;
+use crate::client::call::{Call, Replay};
+use crate::client::files::engine::{Engine, blocking};
+use crate::client::files::item::Item;
+use crate::client::files::paced::PacedBody;
+use crate::client::files::patience::Patience;
+use crate::client::files::{Outcome, TransferError};
+use crate::client::query::Target;
+use crate::error::ErrorName;
+use crate::files::{CommitRequest, FILES, FileMeta, UploadReply, UploadRequest, version_of};
+
+/// How often a file is begun anew because it changed, or because what arrived was not what was sent.
+const ATTEMPTS: usize = 3;
+/// After so many broken tries a chunk is sent in small ranges, each of which stays.
+const TRIES_AS_A_WHOLE: u32 = 2;
+/// Bytes of such a range.
+const RANGE: usize = 64 << 10;
+
+/// A file that is being sent, in one state of it.
+pub(super) struct Sending {
+    pub(super) file: Arc<File>,
+    pub(super) meta: Meta,
+    pub(super) remote: PfsPath,
+    pub(super) layout: Layout,
+}
+
+impl Engine<'_> {
+    /// Sends one file and tells what became of it.
+    pub(super) async fn send_chunked(&self, item: Item) {
+        if self.tally.is_over() {
+            return self.give_up([&item], source);
+        }
+        self.tally.started(&source(&item));
+        let mut result = Err(TransferError::Changed);
+        for _ in 0..ATTEMPTS {
+            result = self.send_once(&item).await;
+            match &result {
+                Err(TransferError::Changed) => {}
+                Err(TransferError::Server(ClientError::Refused(body)))
+                    if body.error == ErrorName::Damaged => {}
+                _ => break,
+            }
+        }
+        match result {
+            Ok(outcome) => self.tally.finished(&source(&item), outcome, item.size()),
+            Err(error) => self.tally.failed(source(&item), error),
+        }
+    }
+
+    async fn send_once(&self, item: &Item) -> Result<Outcome, TransferError> {
+        let sending = open(item).await?;
+        let request = self.upload_request(&sending);
+        let reply = match self.begin(&request).await {
+            Err(ClientError::Refused(body))
+                if body.error == ErrorName::Conflict && self.options.no_overwrite =>
+            {
+                return Ok(Outcome::Kept);
+            }
+            other => other?,
+        };
+        if reply.done {
+            self.tally.spared(sending.meta.size);
+            return Ok(Outcome::Transferred);
+        }
+        let names = self.spare_what_is_there(&sending, &reply).await?;
+        let digest = self.send_missing(&sending, &reply.id, names).await?;
+        self.check_unchanged(item, &sending, &reply.id).await?;
+        self.commit(&sending, &reply.id, digest).await
+    }
+
+    fn upload_request(&self, sending: &Sending) -> UploadRequest {
+        let mut key = blake3::Hasher::new();
+        key.update(sending.remote.to_string().as_bytes());
+        key.update(version_of(&sending.meta.stamp).as_bytes());
+        UploadRequest {
+            path: (&sending.remote).into(),
+            size: sending.meta.size,
+            executable: sending.meta.executable,
+            mtime: Some(sending.meta.mtime),
+            key: key.finalize().to_hex()[..32].to_owned(),
+            digest: None,
+            no_overwrite: self.options.no_overwrite,
+        }
+    }
+
+    async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
+        // The same key gives the same upload, so asking twice is harmless.
+        self.files.post("uploads", request, Replay::Safe).await
+    }
+
+    /// Sends every chunk that is not there and returns the digest of the whole.
+    ///
+    /// Chunks that are there are only read to name them; names that are known are not made again.
+    async fn send_missing(
+        &self,
+        sending: &Sending,
+        id: &StagedId,
+        known: BTreeMap<u64, ChunkName>,
+    ) -> Result<Digest, TransferError> {
+        let missing = self.missing(id).await?;
+        let wanted: BTreeSet<u64> = missing
+            .iter()
+            .flat_map(|(from, to)| from / CHUNK..to.div_ceil(CHUNK))
+            .collect();
+        let names = Mutex::new(known);
+        let work = (0..sending.layout.count()).map(|index| {
+            let (names, wanted) = (&names, &wanted);
+            async move {
+                if wanted.contains(&index) {
+                    let name = self.send_chunk(sending, id, index).await?;
+                    names.lock().expect("nobody panics with it").insert(index, name);
+                } else {
+                    let is_known = names.lock().expect("nobody panics with it").contains_key(&index);
+                    if !is_known {
+                        let name = self.name(sending, index).await?;
+                        names.lock().expect("nobody panics with it").insert(index, name);
+                    }
+                }
+                Ok::<(), TransferError>(())
+            }
+        });
+        futures_util::stream::iter(work)
+            .buffer_unordered(self.options.transfers.get())
+            .try_collect::<()>()
+            .await?;
+        let names: Vec<ChunkName> = names
+            .into_inner()
+            .expect("nobody panics with it")
+            .into_values()
+            .collect();
+        sending.layout.combine(&names).ok_or(TransferError::Changed)
+    }
+
+    async fn name(&self, sending: &Sending, index: u64) -> Result<ChunkName, TransferError> {
+        let _permit = self.permit().await;
+        let (file, layout) = (sending.file.clone(), sending.layout);
+        let named = blocking(move || name_chunk(&file, layout, index)).await;
+        let name = named.map_err(unreadable)?.ok_or(TransferError::Changed)?;
+        self.tally.spared(layout.range(index).map_or(0, |(_, len)| len));
+        Ok(name)
+    }
+
+    async fn send_chunk(
+        &self,
+        sending: &Sending,
+        id: &StagedId,
+        index: u64,
+    ) -> Result<ChunkName, TransferError> {
+        let _permit = self.permit().await;
+        let (file, layout) = (sending.file.clone(), sending.layout);
+        let (bytes, name) = blocking(move || read_chunk(&file, layout, index)).await?;
+        let target = upload_target(id)
+            .word("chunks")
+            .word(&index.to_string())
+            .pair("name", name);
+        let call = Call::new(Method::PUT, target.into_string());
+        let mut patience = Patience::new(self.files.client);
+        loop {
+            let sent = if patience.tries() <= TRIES_AS_A_WHOLE {
+                let body = PacedBody::whole(bytes.clone(), self.throttle.clone());
+                self.send(&call, body).await.map(drop)
+            } else {
+                let (offset, _) = layout.range(index).expect("a chunk of this file");
+                self.send_ranges(id, offset, &bytes, &mut patience).await
+            };
+            match sent {
+                Ok(()) => return Ok(name),
+                Err(error) => patience.after(error).await?,
+            }
+        }
+    }
+
+    /// Sends what is missing of a stretch, in ranges so small that every connection gets some through.
+    pub(super) async fn send_ranges(
+        &self,
+        id: &StagedId,
+        offset: u64,
+        bytes: &Bytes,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), ClientError> {
+        let end = offset + bytes.len() as u64;
+        for (from, to) in self.missing(id).await? {
+            let (mut from, to) = (from.max(offset), to.min(end));
+            while from < to {
+                let next = to.min(from + RANGE as u64);
+                let slice = bytes.slice((from - offset) as usize..(next - offset) as usize);
+                self.send_range(id, from, slice).await?;
+                patience.renew();
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send_range(
+        &self,
+        id: &StagedId,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<(), ClientError> {
+        let target = upload_target(id)
+            .word("ranges")
+            .pair("offset", offset)
+            .pair("len", bytes.len());
+        let call = Call::new(Method::PUT, target.into_string());
+        let body = PacedBody::whole(bytes, self.throttle.clone());
+        self.send(&call, body).await.map(drop)
+    }
+
+    pub(super) async fn missing(&self, id: &StagedId) -> Result<Vec<(u64, u64)>, ClientError> {
+        let reply: UploadReply = self.files.get(upload_target(id)).await?;
+        Ok(reply.missing)
+    }
+
+    /// What was sent is one state of the file only if it is still in that state.
+    async fn check_unchanged(
+        &self,
+        item: &Item,
+        sending: &Sending,
+        id: &StagedId,
+    ) -> Result<(), TransferError> {
+        let (root, path) = (item.tree.local.clone(), item.local.clone());
+        let now = blocking(move || root.stat(&path)).await?;
+        if now.stamp == sending.meta.stamp {
+            return Ok(());
+        }
+        let call = Call::new(Method::DELETE, upload_target(id).into_string());
+        self.files.client.bytes(&call).await?;
+        Err(TransferError::Changed)
+    }
+
+    async fn commit(
+        &self,
+        sending: &Sending,
+        id: &StagedId,
+        digest: Digest,
+    ) -> Result<Outcome, TransferError> {
+        let body = CommitRequest {
+            digest,
+            no_overwrite: self.options.no_overwrite,
+        };
+        let mut call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
+        // Syncing a large file to a slow disk takes a while.
+        call.patience = std::time::Duration::from_secs(1800);
+        match self.files.message::<FileMeta>(&call).await {
+            Ok(_) => Ok(Outcome::Transferred),
+            Err(ClientError::Refused(body))
+                if body.error == ErrorName::Conflict && self.options.no_overwrite =>
+            {
+                Ok(Outcome::Kept)
+            }
+            // The reply to an earlier try was lost: the upload is gone because the file is there.
+            Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
+                match self.files.stat_digest(&sending.remote).await {
+                    Ok(there) if there.digest == Some(digest) => Ok(Outcome::Transferred),
+                    _ => Err(ClientError::Refused(body).into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+pub(super) fn upload_target(id: &StagedId) -> Target {
+    Target::new(FILES).word("uploads").word(&id.to_string())
+}
+
+async fn open(item: &Item) -> Result<Sending, TransferError> {
+    let (root, path) = (item.tree.local.clone(), item.local.clone());
+    let (file, meta) = blocking(move || root.open_file_no_links(&path)).await?;
+    let remote = item.remote_path().map_err(|error| TransferError::Io {
+        action: "name the file",
+        source: std::io::Error::other(error),
+    })?;
+    Ok(Sending {
+        layout: Layout::of(meta.size),
+        file: Arc::new(file),
+        meta,
+        remote,
+    })
+}
+
+fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<(Bytes, ChunkName), TransferError> {
+    let (offset, len) = layout.range(index).ok_or(TransferError::Changed)?;
+    let mut bytes = vec![0; usize::try_from(len).expect("a chunk fits into memory")];
+    file.read_exact_at(&mut bytes, offset)
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => TransferError::Changed,
+            _ => unreadable(error),
+        })?;
+    let mut hasher = layout.hasher(index);
+    hasher.update(&bytes);
+    Ok((bytes.into(), hasher.finish()))
+}
+
+pub(super) fn unreadable(source: std::io::Error) -> TransferError {
+    TransferError::Io {
+        action: "read the file",
+        source,
+    }
+}

@@ -1,0 +1,113 @@
+//! Finds out what the server has already.
+
+use std::sync::Arc;
+
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::{Digest, RelPath};
+
+use super::source;
+use crate::client::ClientError;
+use crate::client::call::{Call, Replay};
+use crate::client::files::Outcome;
+use crate::client::files::engine::{Engine, blocking, same_again};
+use crate::client::files::item::{Item, Verdict};
+use crate::client::query::Target;
+use crate::files::{FILES, FileMeta, StatsRequest};
+
+/// Paths one request asks about.
+const ASKED_AT_ONCE: usize = 2000;
+
+impl Engine<'_> {
+    /// Leaves only what must be sent; the rest is told as done.
+    pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
+        let mut wanted = Vec::new();
+        let mut rest = items.as_slice();
+        while let Some(first) = rest.first() {
+            let same_tree = rest
+                .iter()
+                .take(ASKED_AT_ONCE)
+                .take_while(|item| Arc::ptr_eq(&item.tree, &first.tree))
+                .count();
+            let (group, after) = rest.split_at(same_tree);
+            rest = after;
+            match self.ask(group).await {
+                Ok(there) => {
+                    for (item, there) in group.iter().zip(there) {
+                        wanted.extend(self.judge_one(item, there.as_ref()).await);
+                    }
+                }
+                Err(error) => {
+                    for item in group.iter().filter(|item| !item.is_dir()) {
+                        self.tally.failed(source(item), same_again(&error).into());
+                    }
+                }
+            }
+            if self.tally.is_over() {
+                self.give_up(rest.iter().filter(|item| !item.is_dir()), source);
+                return Vec::new();
+            }
+        }
+        wanted
+    }
+
+    async fn ask(&self, group: &[Item]) -> Result<Vec<Option<FileMeta>>, ClientError> {
+        let request = StatsRequest {
+            path: (&group[0].tree.remote).into(),
+            files: group.iter().map(|item| item.remote.clone()).collect(),
+            digest: self.options.checksum,
+        };
+        self.files.stats(&request).await
+    }
+
+    async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Option<Item> {
+        let same_content = match there {
+            Some(there) if item.is_file() && there.size == item.size() => {
+                if self.options.checksum {
+                    let local = digest_of(item).await;
+                    local.is_some() && there.digest == local
+                } else {
+                    there.mtime == item.mtime
+                }
+            }
+            _ => false,
+        };
+        let outcome = match item.judge(there, same_content, self.options.no_overwrite) {
+            Verdict::Transfer => return Some(item.clone()),
+            Verdict::Unchanged => Outcome::Unchanged,
+            Verdict::Keep => Outcome::Kept,
+        };
+        if !item.is_dir() {
+            self.tally.spared(item.size());
+            self.tally.finished(&source(item), outcome, item.size());
+        }
+        None
+    }
+}
+
+/// The digest of a file on this side; `None` when it cannot be read, which sending it will tell.
+async fn digest_of(item: &Item) -> Option<Digest> {
+    let (root, path): (_, RelPath) = (item.tree.local.clone(), item.local.clone());
+    blocking(move || {
+        let (file, _) = root.open_file_no_links(&path).ok()?;
+        hash_file(&file).ok()
+    })
+    .await
+}
+
+impl crate::client::files::FileClient<'_> {
+    /// What some paths below a folder are, in the order asked; `None` for what is not there.
+    pub(in crate::client::files) async fn stats(
+        &self,
+        request: &StatsRequest,
+    ) -> Result<Vec<Option<FileMeta>>, ClientError> {
+        let mut call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
+        call.patience = std::time::Duration::from_secs(1800);
+        let there: Vec<Option<FileMeta>> = self.message(&call).await?;
+        if there.len() != request.files.len() {
+            return Err(self
+                .client
+                .broken("answered for other files than it was asked about"));
+        }
+        Ok(there)
+    }
+}

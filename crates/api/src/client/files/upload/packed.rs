@@ -1,0 +1,183 @@
+//! Many small files in one request.
+
+use std::io;
+
+use hyper::Method;
+use paddlecloud_pfs::pack::{PackError, PackWriter};
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::{Entry, Node};
+
+use super::source;
+use crate::client::call::Call;
+use crate::client::files::engine::{Engine, blocking, same_again};
+use crate::client::files::item::{Item, pack_entries};
+use crate::client::files::paced::PacedBody;
+use crate::client::files::patience::{Patience, may_pass};
+use crate::client::files::{Outcome, TransferError};
+use crate::client::{ClientError, UploadWriter, upload_channel};
+use crate::files::{FILES, PackReply, SMALL_FILE};
+
+/// How often a file that changes while it is read is read again.
+const ATTEMPTS: usize = 3;
+
+/// What the writing side found out about single files.
+#[derive(Default)]
+struct Written {
+    /// Not in the pack, and why.
+    failed: Vec<(usize, TransferError)>,
+    /// Not in the pack, as they are no longer what was announced.
+    late: Vec<usize>,
+}
+
+impl Engine<'_> {
+    /// Sends a batch. What must travel alone after all is handed back.
+    ///
+    /// A connection that breaks costs at most the batch, and the next try sends it in halves.
+    pub(super) async fn send_packed(&self, batch: Vec<Item>) -> Vec<Item> {
+        let mut late = Vec::new();
+        let mut waiting = vec![batch];
+        let mut patience = Patience::new(self.files.client);
+        while let Some(mut items) = waiting.pop() {
+            if self.tally.is_over() {
+                self.give_up(items.iter().filter(|item| !item.is_dir()), source);
+                continue;
+            }
+            let error = match self.put_pack(&items).await {
+                Ok((written, reply)) => {
+                    patience.renew();
+                    late.extend(self.settle(items, written, &reply));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if items.len() == 1 && may_pass(&error) && patience.tries() > 1 && items[0].is_file() {
+                late.append(&mut items);
+                continue;
+            }
+            match patience.after(error).await {
+                Ok(()) if items.len() > 1 => {
+                    let second = items.split_off(items.len() / 2);
+                    waiting.extend([second, items]);
+                }
+                Ok(()) => waiting.push(items),
+                Err(error) => {
+                    for item in &items {
+                        self.tally.failed(source(item), same_again(&error).into());
+                    }
+                }
+            }
+        }
+        late
+    }
+
+    async fn put_pack(&self, items: &[Item]) -> Result<(Written, PackReply), ClientError> {
+        let _permit = self.permit().await;
+        let entries = pack_entries(items);
+        let bytes: u64 = items.iter().map(Item::size).sum();
+        let target = crate::client::query::Target::new(FILES)
+            .word("pack")
+            .pair("path", &items[0].tree.remote)
+            .pair("bytes", bytes)
+            .pair("entries", entries.len())
+            .maybe("no_overwrite", self.options.no_overwrite.then_some(true));
+        let mut call = Call::new(Method::PUT, target.into_string());
+        call.patience = std::time::Duration::from_secs(240);
+        let (writer, body) = upload_channel();
+        let sources = items.to_vec();
+        for item in items.iter().filter(|item| !item.is_dir()) {
+            self.tally.started(&source(item));
+        }
+        let writing = blocking(move || write_pack(&entries, &sources, writer));
+        let sending = self.send(&call, PacedBody::stream(body, self.throttle.clone()));
+        let (written, reply) = tokio::join!(writing, sending);
+        let reply = self.files.parse(&reply?)?;
+        // The server accepts no stream without its end, so the writing side got there too.
+        Ok((written.unwrap_or_default(), reply))
+    }
+
+    fn settle(&self, items: Vec<Item>, written: Written, reply: &PackReply) -> Vec<Item> {
+        let mut late = Vec::new();
+        let mut failed: Vec<Option<TransferError>> = items.iter().map(|_| None).collect();
+        for (index, error) in written.failed {
+            failed[index] = Some(error);
+        }
+        for (index, item) in items.into_iter().enumerate() {
+            let refused = reply
+                .failed
+                .iter()
+                .find(|failure| item.remote.is_within(&failure.path));
+            if let Some(error) = failed[index].take() {
+                self.tally.failed(source(&item), error);
+            } else if written.late.contains(&index) {
+                late.push(item);
+            } else if let Some(failure) = refused {
+                let error = ClientError::Refused(failure.error.clone());
+                self.tally.failed(source(&item), error.into());
+            } else if !item.is_dir() {
+                let outcome = match reply.kept.contains(&item.remote) {
+                    true => Outcome::Kept,
+                    false => Outcome::Transferred,
+                };
+                self.tally.finished(&source(&item), outcome, item.size());
+            }
+        }
+        late
+    }
+}
+
+fn write_pack(
+    entries: &[(Entry, Option<usize>)],
+    items: &[Item],
+    writer: UploadWriter,
+) -> Result<Written, PackError> {
+    let mut pack = PackWriter::new(writer)?;
+    let mut written = Written::default();
+    let mut content = Vec::new();
+    for (entry, index) in entries {
+        let file = index.filter(|_| entry.is_file());
+        let Some(index) = file else {
+            // Folders and links are all in their entry; nothing is read.
+            pack.add(entry, &items[0].tree.local)?;
+            continue;
+        };
+        match read_small(&items[index], &mut content) {
+            Ok(meta) if meta.size == entry.size() => {
+                let entry = Entry {
+                    path: entry.path.clone(),
+                    node: Node::File {
+                        size: meta.size,
+                        executable: meta.executable,
+                        digest: None,
+                    },
+                    mtime: meta.mtime,
+                };
+                pack.add_file(&entry, content.as_slice())?;
+            }
+            Ok(_) => written.late.push(index),
+            Err(error) => written.failed.push((index, error)),
+        }
+    }
+    let (writer, _) = pack.finish()?;
+    writer.finish().map_err(PackError::Stream)?;
+    Ok(written)
+}
+
+/// Reads a file that fits into memory; the bytes are of one state of it.
+fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError> {
+    use std::io::Read;
+    for _ in 0..ATTEMPTS {
+        let (file, before) = item.tree.local.open_file_no_links(&item.local)?;
+        content.clear();
+        let read = (&file).take(SMALL_FILE + 1).read_to_end(content);
+        read.map_err(|source: io::Error| TransferError::Io {
+            action: "read the file",
+            source,
+        })?;
+        let after = item.tree.local.stat_link(&item.local)?;
+        let whole = content.len() as u64 == before.size || before.size > SMALL_FILE;
+        if after.stamp == before.stamp && whole {
+            return Ok(before);
+        }
+    }
+    Err(TransferError::Changed)
+}
