@@ -251,7 +251,11 @@ impl Job {
         if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
             self.phase = Phase::Final(outcome);
             self.finished_at = Some(self.changed_at);
-            self.timers = super::Timers::default();
+            self.timers = super::Timers {
+                // Tells who was ended from who ended.
+                stopping_since: self.timers.stopping_since,
+                ..super::Timers::default()
+            };
             self.note_moment(words::over(outcome).to_owned());
         }
         Vec::new()

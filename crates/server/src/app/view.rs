@@ -78,8 +78,20 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
             .as_ref()
             .filter(|_| !worker.status.is_live())
             .and_then(|exit| exit.code),
-        message: job.exit_in_words(worker.key).filter(|_| !worker.succeeded()),
+        message: worker_message(job, worker),
     }
+}
+
+/// The end in words; of a parameter server that did its duty, that it did.
+fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
+    if worker.succeeded() {
+        return None;
+    }
+    let words = job.exit_in_words(worker.key)?;
+    Some(match was_stopped(job, worker) && !worker.status.is_live() {
+        true => format!("stopped with the job: {words}"),
+        false => words,
+    })
 }
 
 pub fn status(phase: Phase) -> JobStatus {
