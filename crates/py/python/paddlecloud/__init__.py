@@ -1,0 +1,30 @@
+"""PaddleCloud for training programs.
+
+`import recordio` reads and writes RecordIO files, `paddlecloud.data` feeds them to a training loop, and
+`paddlecloud.Client` talks to a server. Importing this package alone loads none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_PLACES = {
+    "AsyncClient": "paddlecloud.aio",
+    "Client": "paddlecloud.client",
+    "RecordDataset": "paddlecloud.data",
+    "__version__": "paddlecloud._native",
+}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'paddlecloud' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_PLACES))

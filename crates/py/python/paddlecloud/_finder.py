@@ -1,0 +1,111 @@
+"""Makes `paddle.v2` and `paddle.job` importable, with PaddlePaddle or without it.
+
+PaddlePaddle owns the package `paddle`, so nothing of ours lies there. A finder at the end of `sys.meta_path`
+is asked only for what nobody else has: `paddle.v2` and `paddle.job` always, and `paddle` itself only while one
+of those two is being imported. A program that just looks whether `paddle` is there finds nothing of ours.
+
+The file `paddlecloud-compat.pth` imports this module at every start of Python: it must stay small.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_V2 = "paddle.v2"
+_JOB = "paddle.job"
+
+
+class PaddleFinder:
+    """Answers for the names of the documents when no one else does."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "paddle":
+            return _stand_in_spec(cls) if _is_imported_for_ours() and not _is_elsewhere(cls) else None
+        if name == _V2:
+            return _v2_spec()
+        if name == _JOB:
+            return _alias_spec(name, "paddlecloud.job")
+        return None
+
+    @classmethod
+    def invalidate_caches(cls) -> None:
+        """Nothing is cached."""
+
+
+class _Alias:
+    """Loads a module by giving another one its name, so that both are one."""
+
+    def __init__(self, real: str) -> None:
+        self._real = real
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module) -> None:
+        import importlib
+
+        sys.modules[module.__name__] = importlib.import_module(self._real)
+
+
+def install() -> None:
+    """Adds the finder, once."""
+    if not any(getattr(finder, "__name__", "") == PaddleFinder.__name__ for finder in sys.meta_path):
+        sys.meta_path.append(PaddleFinder)
+
+
+def _alias_spec(name: str, real: str):
+    from importlib.machinery import ModuleSpec
+
+    return ModuleSpec(name, _Alias(real), origin=real)
+
+
+def _stand_in_spec(finder):
+    from importlib.util import spec_from_file_location
+
+    # No search locations of its own: everything below it goes through the finder, as with the real one.
+    return spec_from_file_location("paddle", _file("_paddle", "__init__.py"), submodule_search_locations=[])
+
+
+def _v2_spec():
+    from importlib.util import spec_from_file_location
+
+    init = _file("_paddle", "v2", "__init__.py")
+    return spec_from_file_location(_V2, init, submodule_search_locations=[_file("_paddle", "v2")])
+
+
+def _file(*parts: str) -> str:
+    import os
+
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
+
+
+def _is_imported_for_ours() -> bool:
+    """Whether `paddle` is wanted as the parent of one of our names.
+
+    The import system asks for a parent without saying for whom, so its own frames are looked at.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and _belongs_to_import_system(frame):
+        wanted = frame.f_locals.get("fullname") or frame.f_locals.get("name")
+        if isinstance(wanted, str) and (wanted + ".").startswith((_V2 + ".", _JOB + ".")):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _belongs_to_import_system(frame) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module in ("_frozen_importlib", __name__) or module.startswith("importlib")
+
+
+def _is_elsewhere(own) -> bool:
+    """Whether a finder behind ours, such as that of an editable install, has `paddle`."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        if finder is not own and find is not None and find("paddle", None) is not None:
+            return True
+    return False
+
+
+install()

@@ -1,0 +1,244 @@
+"""Prepares data sets for many trainers, and gives each trainer its part.
+
+`convert` writes RecordIO files, `split` files of pickled lists; `cluster_files_reader` reads the latter. Every
+sample lands in exactly one file, and no file is seen before it is whole.
+"""
+
+import glob
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+
+from paddlecloud._marshal_check import checked_dumper
+from paddlecloud._native import writer as _record_writer
+
+__all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file", "split"]
+
+_TIMEOUT_SECONDS = 60
+
+
+def _data_home():
+    if os.environ.get("DATA_HOME"):
+        return os.environ["DATA_HOME"]
+    datacenter = os.environ.get("PADDLE_CLOUD_CURRENT_DATACENTER")
+    if datacenter:
+        return f"/pfs/{datacenter}/public/dataset"
+    return os.path.expanduser("~/.cache/paddle/dataset")
+
+
+DATA_HOME = _data_home()
+
+
+def convert(
+    output_path, reader, line_count=None, name_prefix=None, num_shards=None, *, num_prefix=None, compressor="snappy"
+):
+    """Writes the samples of `reader` to RecordIO files `<prefix>-00000-of-00009` in `output_path`.
+
+    Each record is one pickled sample. Either `line_count` samples go into each file, the last one being
+    shorter, or `num_shards` files take turns, so that their sizes differ by one at most. Files of an earlier
+    conversion with the same prefix are replaced.
+    """
+    prefix = _one_of("name_prefix", name_prefix, "num_prefix", num_prefix)
+    _check_prefix(prefix)
+    if (line_count is None) == (num_shards is None):
+        raise TypeError("convert() takes either `line_count`, samples per file, or `num_shards`, number of files")
+    os.makedirs(output_path, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=f".{prefix}-", dir=output_path)
+    try:
+        if num_shards is None:
+            count = _write_by_count(folder, _samples(reader), _positive("line_count", line_count), compressor)
+        else:
+            count = _write_in_turns(folder, _samples(reader), _positive("num_shards", num_shards), compressor)
+        _publish(folder, count, output_path, prefix)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def split(reader, line_count, suffix="%05d.pickle", dumper=pickle.dump):
+    """Writes the samples of `reader` to files of `line_count` samples, each file one list.
+
+    `suffix` names the files and has one `%05d` for their number; `dumper(list, file)` writes one. Files with
+    higher numbers from an earlier split of the same name are removed.
+    """
+    _positive("line_count", line_count)
+    _check_suffix(suffix)
+    dump = checked_dumper(dumper)
+    count = 0
+    samples = []
+    for sample in _samples(reader):
+        samples.append(sample)
+        if len(samples) == line_count:
+            _dump_whole(suffix % count, samples, dump)
+            count, samples = count + 1, []
+    if samples or count == 0:
+        _dump_whole(suffix % count, samples, dump)
+        count += 1
+    _remove_beyond(suffix, count)
+
+
+def cluster_files_reader(files_pattern, trainer_count, trainer_id=None, loader=pickle.load, *, train_id=None):
+    """A reader of this trainer's share of the files that `split` wrote.
+
+    Of the files sorted by name, number i belongs to trainer i modulo `trainer_count`. `loader(file)` reads one.
+    """
+    trainer_id = _one_of("trainer_id", trainer_id, "train_id", train_id)
+    _positive("trainer_count", trainer_count)
+    if not 0 <= trainer_id < trainer_count:
+        raise ValueError(f"trainer_id {trainer_id} is not one of {trainer_count} trainers, counted from 0")
+
+    def reader():
+        files = sorted(glob.glob(files_pattern))
+        if not files:
+            raise FileNotFoundError(f"no file matches `{files_pattern}`")
+        for name in files[trainer_id::trainer_count]:
+            with open(name, "rb") as file:
+                samples = loader(file)
+            yield from samples
+
+    return reader
+
+
+def md5file(name):
+    """The MD5 of a file, in hexadecimal."""
+    with open(name, "rb") as file:
+        digest = hashlib.md5(usedforsecurity=False)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def download(url, module_name, md5sum, save_name=None):
+    """The local name of a data set's file: what lies in DATA_HOME if it is right, else fetched there."""
+    folder = os.path.join(DATA_HOME, module_name)
+    name = os.path.join(folder, save_name or url.rsplit("/", 1)[-1])
+    found = md5file(name) if os.path.exists(name) else None
+    if found == md5sum:
+        return name
+    how = f"put the file with MD5 {md5sum} at `{name}`, or set DATA_HOME to a folder that has `{module_name}/`"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        _fetch(url, name, md5sum)
+    except (OSError, urllib.error.URLError) as error:
+        state = "is not there" if found is None else f"has MD5 {found}"
+        raise RuntimeError(f"`{name}` {state} and cannot be fetched from {url} ({error}): {how}") from error
+    return name
+
+
+def _fetch(url, name, md5sum):
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(name), prefix=".fetch-", delete=False) as file:
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply:
+                shutil.copyfileobj(reply, file, 1 << 20)
+            file.flush()
+            found = md5file(file.name)
+            if found != md5sum:
+                raise OSError(f"what came has MD5 {found}")
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, name)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _samples(reader):
+    return reader() if callable(reader) else reader
+
+
+def _write_by_count(folder, samples, line_count, compressor):
+    count = 0
+    out = None
+    for number, sample in enumerate(samples):
+        if number % line_count == 0:
+            if out is not None:
+                out.close()
+            out = _record_writer(os.path.join(folder, str(count)), compressor)
+            count += 1
+        out.write(pickle.dumps(sample))
+    if out is None:
+        out = _record_writer(os.path.join(folder, "0"), compressor)
+        count = 1
+    out.close()
+    return count
+
+
+def _write_in_turns(folder, samples, num_shards, compressor):
+    outs = [_record_writer(os.path.join(folder, str(number)), compressor) for number in range(num_shards)]
+    try:
+        for number, sample in enumerate(samples):
+            outs[number % num_shards].write(pickle.dumps(sample))
+    except BaseException:
+        for out in outs:
+            out.abandon()
+        raise
+    for out in outs:
+        out.close()
+    return num_shards
+
+
+def _publish(folder, count, output_path, prefix):
+    """Gives the files their names. What an earlier conversion left goes first, so that no sample is seen twice."""
+    ours = re.compile(re.escape(prefix) + r"-\d{5,}-of-\d{5,}")
+    for name in os.listdir(output_path):
+        if ours.fullmatch(name):
+            os.unlink(os.path.join(output_path, name))
+    for number in range(count):
+        name = f"{prefix}-{number:05d}-of-{count:05d}"
+        os.replace(os.path.join(folder, str(number)), os.path.join(output_path, name))
+
+
+def _dump_whole(name, samples, dump):
+    folder = os.path.dirname(name) or "."
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".split-", delete=False) as file:
+        try:
+            dump(samples, file)
+            file.flush()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, name)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _remove_beyond(suffix, count):
+    """Removes what an earlier, longer split left behind the files just written."""
+    folder = os.path.dirname(suffix % 0) or "."
+    for name in os.listdir(folder):
+        for number in (int(digits) for digits in re.findall(r"\d+", name)):
+            path = os.path.join(folder, name)
+            if number >= count and os.path.normpath(suffix % number) == os.path.normpath(path):
+                os.unlink(path)
+                break
+
+
+def _one_of(name, value, other_name, other):
+    if value is None and other is None:
+        raise TypeError(f"`{name}` is missing")
+    if value is not None and other is not None and value != other:
+        raise TypeError(f"`{name}` and `{other_name}` are the same thing and differ here")
+    return other if value is None else value
+
+
+def _positive(name, value):
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, not {value}")
+    return value
+
+
+def _check_prefix(prefix):
+    if not prefix or os.path.basename(prefix) != prefix:
+        raise ValueError(f"a prefix is the start of a file name, not {prefix!r}; folders go into `output_path`")
+
+
+def _check_suffix(suffix):
+    try:
+        distinct = suffix % 0 != suffix % 1
+    except (TypeError, ValueError):
+        distinct = False
+    if not distinct:
+        raise ValueError(f"`suffix` needs one `%05d` for the number of the file: {suffix!r}")

@@ -1,0 +1,232 @@
+"""RecordIO files as a data set for training: shared among trainers, shuffled, resumable at the record.
+
+`paddlecloud.torch` has the same for a torch `DataLoader`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from paddlecloud._foreign import warn_about_foreign_recordio
+from paddlecloud._native import LostRange, reader
+from paddlecloud._order import Consumer, EpochOrder, Mixer
+
+__all__ = ["RecordDataset"]
+
+_STATE_VERSION = 1
+# Below this a chunk is not worth a read of its own.
+_PIECE_BYTES = 256 << 10
+_LOST = object()
+
+# Where a trainer learns its number and how many there are, the most particular first.
+_ENVIRONMENT = (
+    ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
+    ("RANK", "WORLD_SIZE"),
+    ("PADDLE_INIT_TRAINER_ID", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
+    ("TRAINER_ID", "TRAINERS"),
+)
+
+warn_about_foreign_recordio()
+
+
+class RecordDataset:
+    """The records of some files; every record goes to exactly one trainer and one of its workers.
+
+    files: what `recordio.reader` takes: a name, a pattern, several with commas, or a list.
+    decode: makes a sample of a record; without it a sample is `bytes`.
+    shuffle: reads chunks in random order, another one in each epoch, and mixes the records of `buffer_size`.
+    rank, world_size: this trainer and how many there are; from the environment unless given.
+    equal_shares: all trainers get equally many; the few records that are left over are not read.
+    policy: "strict" stops at damage; "skip" passes over it, and `damage` tells what was lost.
+
+    After a whole pass the next one is the next epoch. Workers of a torch DataLoader are copies: call
+    `set_epoch` before each epoch there.
+    """
+
+    def __init__(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        decode: Callable[[bytes], Any] | None = None,
+        shuffle: bool = False,
+        buffer_size: int = 4096,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_shares: bool = False,
+        policy: str = "strict",
+    ) -> None:
+        if buffer_size < 1:
+            raise ValueError(f"buffer_size must be at least 1, not {buffer_size}")
+        self._reader = reader(files, policy=policy)  # type: ignore[arg-type]
+        self._decode = decode
+        self._shuffle = shuffle
+        self._buffer_size = buffer_size
+        self._seed = seed
+        self._rank, self._world_size = _rank_and_world(rank, world_size)
+        self._equal_shares = equal_shares
+        self._epoch = 0
+        self._position = 0
+        self._resume = False
+
+    def __len__(self) -> int:
+        """How many records this trainer gets, in all its workers."""
+        whole = Consumer(self._rank, self._world_size)
+        return len(whole.share(len(self._reader), self._equal_shares))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the next pass. A place to resume at within that epoch is kept."""
+        if epoch != self._epoch:
+            self._epoch, self._position, self._resume = epoch, 0, False
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def damage(self) -> list[LostRange]:
+        """What was passed over so far under policy="skip"."""
+        return self._reader.damage
+
+    def __iter__(self) -> Iterator[Any]:
+        consumer = self._consumer()
+        if not self._resume:
+            self._position = 0
+        self._resume = False
+        records = self._mixed(consumer) if self._shuffle else self._plain(consumer)
+        for record in records:
+            self._position += 1
+            if record is not _LOST:
+                yield record if self._decode is None else self._decode(record)
+        self._epoch, self._position = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where reading stands: after `load_state_dict` the next record is the one that would have come next."""
+        return {"epoch": self._epoch, "position": self._position, "made_for": self._made_for(self._consumer())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        made_for, here = state["made_for"], self._made_for(self._consumer())
+        differing = [f"{key} was {made_for.get(key)!r}, now {here[key]!r}" for key in here if made_for.get(key) != here[key]]
+        if differing:
+            raise ValueError(f"cannot resume, the order would be another one: {'; '.join(differing)}")
+        self._epoch, self._position, self._resume = state["epoch"], state["position"], True
+
+    def _made_for(self, consumer: Consumer) -> dict[str, Any]:
+        """What the order depends on."""
+        return {
+            "version": _STATE_VERSION,
+            "records": len(self._reader),
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "buffer_size": self._buffer_size if self._shuffle else None,
+            "equal_shares": self._equal_shares,
+            "rank": consumer.rank,
+            "world_size": consumer.world_size,
+            "worker": consumer.worker,
+            "workers": consumer.workers,
+        }
+
+    def _consumer(self) -> Consumer:
+        worker, workers = _worker()
+        return Consumer(self._rank, self._world_size, worker, workers)
+
+    def _order(self, consumer: Consumer) -> tuple[EpochOrder, range]:
+        starts = self._reader.piece_starts(_PIECE_BYTES)
+        share = consumer.share(int(starts[-1]), self._equal_shares)
+        return EpochOrder(starts, self._seed, self._epoch, self._shuffle), share
+
+    def _plain(self, consumer: Consumer) -> Iterator[Any]:
+        order, share = self._order(consumer)
+        return self._read(order, share, self._position)
+
+    def _mixed(self, consumer: Consumer) -> Iterator[Any]:
+        order, share = self._order(consumer)
+        mixer = self._new_mixer(consumer)
+        next_place = _replay(mixer, len(share), self._position)
+        if self._position:
+            mixer.held = self._look_up(order, share, mixer.held)
+        for record in self._read(order, share, next_place):
+            if mixer.is_filling():
+                mixer.fill(record)
+            else:
+                yield mixer.exchange(record)
+        while mixer.held:
+            yield mixer.drain()
+
+    def _new_mixer(self, consumer: Consumer) -> Mixer:
+        number = consumer.rank * consumer.workers + consumer.worker
+        return Mixer(self._buffer_size, self._seed, self._epoch, number)
+
+    def _read(self, order: EpochOrder, share: range, skip: int) -> Iterator[Any]:
+        """The records of a share in order, without the first `skip`; what is lost keeps its place."""
+        passed = 0
+        for start, stop in order.spans(share):
+            if passed + stop - start > skip:
+                yield from self._span(start, stop)[max(skip - passed, 0) :]
+            passed += stop - start
+
+    def _look_up(self, order: EpochOrder, share: range, places: list[int]) -> list[Any]:
+        """The records at these places of the share."""
+        wanted = sorted(range(len(places)), key=places.__getitem__)
+        found: list[Any] = [None] * len(places)
+        passed = taken = 0
+        for start, stop in order.spans(share):
+            end = passed + stop - start
+            if taken < len(wanted) and places[wanted[taken]] < end:
+                records = self._span(start, stop)
+                while taken < len(wanted) and places[wanted[taken]] < end:
+                    found[wanted[taken]] = records[places[wanted[taken]] - passed]
+                    taken += 1
+            passed = end
+        return found
+
+    def _span(self, start: int, stop: int) -> list[Any]:
+        records: list[Any] = self._reader.read_range(start, stop)
+        return records + [_LOST] * (stop - start - len(records))
+
+
+def _replay(mixer: Mixer, size: int, steps: int) -> int:
+    """Runs the mixer on places for `steps` steps and returns the place that comes in next."""
+    place = 0
+    if steps == 0:
+        return place
+    while place < size and mixer.is_filling():
+        mixer.fill(place)
+        place += 1
+    for _ in range(steps):
+        if place < size:
+            mixer.exchange(place)
+            place += 1
+        else:
+            mixer.drain()
+    return place
+
+
+def _rank_and_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise TypeError("`rank` and `world_size` go together")
+    if rank is None or world_size is None:
+        rank, world_size = _surroundings()
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is not one of {world_size}, counted from 0")
+    return rank, world_size
+
+
+def _surroundings() -> tuple[int, int]:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    for rank, world_size in _ENVIRONMENT:
+        if os.environ.get(rank) and os.environ.get(world_size):
+            return int(os.environ[rank]), int(os.environ[world_size])
+    return 0, 1
+
+
+def _worker() -> tuple[int, int]:
+    """Which of how many DataLoader workers this process is."""
+    torch_data = sys.modules.get("torch.utils.data")
+    info = torch_data.get_worker_info() if torch_data is not None else None
+    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -1,0 +1,89 @@
+//! From what a program passes as "the files" to a list of names.
+//!
+//! A name that exists is that file, whatever characters it has. Else commas separate names, and those with
+//! `*`, `?` or `[` are patterns; a pattern's files come sorted, as the shell lists them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyString};
+
+/// The files meant by a name, a pattern, several of them with commas, or a sequence of all these.
+pub fn resolve(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if is_one_name(given)? {
+        add(&name_of(given)?, given.py(), &mut files)?;
+    } else {
+        for item in given.try_iter()? {
+            add(&name_of(&item?)?, given.py(), &mut files)?;
+        }
+    }
+    match files.is_empty() {
+        true => Err(PyFileNotFoundError::new_err(
+            "no files to read: the list of names is empty",
+        )),
+        false => Ok(files),
+    }
+}
+
+fn is_one_name(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+        || given.hasattr("__fspath__")?)
+}
+
+pub fn name_of(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    if given.is_instance_of::<PyByteArray>() {
+        return Err(PyTypeError::new_err(
+            "a file name is a str, bytes or path, not a bytearray",
+        ));
+    }
+    let name = given.py().import("os")?.call_method1("fsdecode", (given,))?;
+    Ok(PathBuf::from(name.extract::<OsString>()?))
+}
+
+fn add(name: &Path, py: Python<'_>, files: &mut Vec<PathBuf>) -> PyResult<()> {
+    if name.exists() {
+        files.push(name.to_owned());
+        return Ok(());
+    }
+    match name.to_str() {
+        Some(text) if text.contains(',') => {
+            for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+                add_part(Path::new(part), py, files)?;
+            }
+            Ok(())
+        }
+        _ => add_part(name, py, files),
+    }
+}
+
+fn add_part(name: &Path, py: Python<'_>, files: &mut Vec<PathBuf>) -> PyResult<()> {
+    if name.exists() {
+        files.push(name.to_owned());
+        return Ok(());
+    }
+    let mut found: Vec<PathBuf> = py
+        .import("glob")?
+        .call_method1("glob", (name.as_os_str(),))?
+        .extract()?;
+    if found.is_empty() {
+        let what = match is_pattern(name) {
+            true => "no file matches",
+            false => "no such file:",
+        };
+        return Err(PyFileNotFoundError::new_err(format!(
+            "{what} `{}`",
+            name.display()
+        )));
+    }
+    found.sort();
+    files.append(&mut found);
+    Ok(())
+}
+
+fn is_pattern(name: &Path) -> bool {
+    name.to_string_lossy().contains(['*', '?', '['])
+}

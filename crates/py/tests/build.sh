@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds the wheel once with the compiler's own settings (`build.sh --release` for measuring) and prints its name.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+tools=target/py/tools
+if ! [ -x "$tools/bin/maturin" ]; then
+    python3 -m venv "$tools" >&2
+    "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' >&2
+fi
+rm -rf target/py/wheels
+"$tools/bin/maturin" build --quiet --manifest-path crates/py/Cargo.toml --out target/py/wheels "$@" >&2
+ls target/py/wheels/paddlecloud-*.whl
