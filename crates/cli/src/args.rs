@@ -65,7 +65,7 @@ pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
     let command = definition(program);
     let args = compat::rewrite(&command, args);
     let path = command_path(&command, &args);
-    if wants_help(&args) {
+    if wants_help(&command, &path, &args) {
         return Ok(help_cli(path));
     }
     let line = std::iter::once(OsString::from(program)).chain(args);
@@ -75,10 +75,17 @@ pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
         .map_err(|error| usage_error(program, &path, &error))
 }
 
-/// `--help` anywhere before `--` beats every missing argument.
-fn wants_help(args: &[OsString]) -> bool {
+/// `--help` anywhere before `--` beats every missing argument; `-h` too, unless the command has its own (`ls -h`).
+fn wants_help(root: &clap::Command, path: &[String], args: &[OsString]) -> bool {
+    let named = path
+        .iter()
+        .try_fold(root, |command, name| command.find_subcommand(name));
+    let has_own = named.is_some_and(|command| {
+        let mut args = command.get_arguments();
+        args.any(|arg| arg.get_short() == Some('h') && arg.get_long() != Some("help"))
+    });
     let mut before_stop = args.iter().take_while(|arg| *arg != "--");
-    before_stop.any(|arg| arg == "--help" || arg == "-h")
+    before_stop.any(|arg| arg == "--help" || (arg == "-h" && !has_own))
 }
 
 /// The command's names among the words, from the first to the innermost.

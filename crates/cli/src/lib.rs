@@ -21,6 +21,7 @@ mod session;
 mod submission;
 mod time_text;
 mod tokens;
+mod transfer;
 mod world;
 
 use std::ffi::OsString;

@@ -50,9 +50,9 @@ fn stopping_the_server_leaves_jobs_running_and_the_next_one_adopts_them() {
 fn what_comes_later_says_so() {
     let env = TestEnvironment::new();
     for args in [
-        &["ls", "/pfs/local/home"][..],
-        &["cp", "a", "/pfs/local/home/x/a"],
-        &["mkdir", "/pfs/local/home/x"],
+        &["get", "registry"][..],
+        &["delete", "registry"],
+        &["top"],
     ] {
         env.paddlectl(args).refused(1).says("not there yet");
     }

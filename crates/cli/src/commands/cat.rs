@@ -1,16 +1,37 @@
 //! `cat <path>...`: prints files of the cluster.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use super::{Context, done};
 use crate::error::CliError;
+use crate::transfer::location::Remote;
+use crate::transfer::print_files;
 
 /// Print files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`
+    /// Paths `/pfs/…`; `*` and `?` stand for names
     #[arg(required = true)]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
+
+    /// Begin after so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    offset: u64,
+
+    /// Print at most so many bytes of each file
+    #[arg(long, value_name = "BYTES")]
+    length: Option<u64>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("cat")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let end = args
+        .length
+        .map_or(u64::MAX, |length| args.offset.saturating_add(length));
+    let is_whole = args.offset == 0 && args.length.is_none();
+    let range = (!is_whole).then_some(args.offset..end);
+    let session = context.session().await?;
+    let paths: Vec<&Remote> = paths.iter().collect();
+    print_files(&session, &paths, range, context.world).await?;
+    done()
 }

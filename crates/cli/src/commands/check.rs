@@ -1,18 +1,106 @@
-//! `check <local> <remote>`: compares, changes nothing.
+//! `check <left> <right>`: compares, changes nothing.
 
-use super::not_there_yet;
-use crate::error::CliError;
+use std::ffi::{OsStr, OsString};
+
+use paddlecloud_api::client::files::{Side, TransferError, TreeDifference};
+use paddlecloud_pfs::RelPath;
+use serde::Serialize;
+
+use super::Context;
+use crate::error::{CliError, DONE, FAILED, chain};
+use crate::printer::{Format, Table};
+use crate::transfer::location::Location;
+use crate::transfer::report::counted;
 
 /// Compare a local folder with a remote one
+///
+/// Compares names, kinds, executable bits and the digests of all contents, not times. Both sides are read where they
+/// are. Also two folders of the cluster, or two files. Ends with 1 when anything differs.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder here
-    local: String,
+    /// A path here or `/pfs/…`
+    left: OsString,
 
-    /// A path `/pfs/…`
-    remote: String,
+    /// A path `/pfs/…` or here
+    right: OsString,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("check")
+#[derive(Debug, Serialize)]
+struct Row {
+    difference: &'static str,
+    path: String,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let (left, right) = (side(&args.left)?, side(&args.right)?);
+    if matches!((&left, &right), (Side::Local(_), Side::Local(_))) {
+        return Err(CliError::usage("neither of the two lies on the cluster")
+            .with_hint("for the rest there is `diff -r`"));
+    }
+    let session = context.session().await?;
+    let difference = session
+        .client
+        .files()
+        .check(&left, &right)
+        .await
+        .map_err(failed)?;
+    let rows = rows(&difference);
+    print(&rows, args.output, context)?;
+    context.world.err.line(match rows.len() {
+        0 => format!("no difference: {} the same", counted(difference.same)),
+        1 => format!("1 difference; {} the same", counted(difference.same)),
+        count => format!("{count} differences; {} the same", counted(difference.same)),
+    });
+    Ok(if rows.is_empty() { DONE } else { FAILED })
+}
+
+fn side(text: &OsStr) -> Result<Side, CliError> {
+    match Location::parse(text)? {
+        Location::Local(path) => Ok(Side::Local(path)),
+        Location::Remote(remote) => Ok(Side::Remote(remote.path)),
+        Location::Pipe => Err(CliError::usage("a pipe cannot be compared")),
+    }
+}
+
+fn failed(error: TransferError) -> CliError {
+    match error {
+        TransferError::Server(error) => error.into(),
+        other => CliError::refused(format!("cannot compare: {}", chain(&other))),
+    }
+}
+
+fn rows(difference: &TreeDifference) -> Vec<Row> {
+    let mut rows: Vec<(&RelPath, &'static str)> = Vec::new();
+    for (paths, what) in [
+        (&difference.only_left, "only left"),
+        (&difference.only_right, "only right"),
+        (&difference.different, "different"),
+    ] {
+        rows.extend(paths.iter().map(|path| (path, what)));
+    }
+    rows.sort();
+    let row = |(path, difference): (&RelPath, _)| Row {
+        difference,
+        path: path.to_string(),
+    };
+    rows.into_iter().map(row).collect()
+}
+
+fn print(rows: &[Row], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if format == Some(Format::Name) {
+        return rows.iter().try_for_each(|row| out.line(&row.path));
+    }
+    if out.structured(format, &rows)? || rows.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["DIFFERENCE", "PATH"]);
+    for row in rows {
+        table.push(vec![row.difference.to_owned(), row.path.clone()]);
+    }
+    out.table(&table)
 }

@@ -1,15 +1,115 @@
 //! `du <path>...`: how much space files take.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use paddlecloud_api::files::{StorageView, UsageView};
+use serde::Serialize;
+
+use super::{Context, done, home};
 use crate::error::CliError;
+use crate::printer::{Format, Table};
+use crate::time_text::size;
+use crate::transfer::location::Remote;
+use crate::transfer::remote;
 
 /// Show how much space files take
+///
+/// Without a path: your home, and what of your quota it uses.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; your home when left out
-    paths: Vec<String>,
+    /// Paths `/pfs/…`; your home when left out; `*` and `?` stand for names
+    paths: Vec<OsString>,
+
+    /// Sizes as people read them: `3.4 MB`
+    #[arg(id = "help", long = "human-readable", short = 'h')]
+    human: bool,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("du")
+#[derive(Debug, Serialize)]
+struct Row {
+    path: String,
+    #[serde(flatten)]
+    usage: UsageView,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let session = context.session().await?;
+    let files = session.client.files();
+    let quota = match paths.is_empty() {
+        true => {
+            paths.push(home(&session).await?);
+            Some(files.quota().await?)
+        }
+        false => None,
+    };
+    let mut rows = Vec::new();
+    for path in &paths {
+        for view in remote::find(&files, path).await? {
+            let usage = files.du(&view.path.0).await?;
+            let path = view.path.to_string();
+            rows.push(Row { path, usage });
+        }
+    }
+    print(&rows, args, context)?;
+    if let Some(quota) = quota.as_ref().and_then(quota_words) {
+        context.world.err.line(quota);
+    }
+    done()
+}
+
+fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if args.output == Some(Format::Name) {
+        return rows.iter().try_for_each(|row| out.line(&row.path));
+    }
+    if out.structured(args.output, &rows)? {
+        return Ok(());
+    }
+    let mut table = Table::new(&["SIZE", "FILES", "FOLDERS", "PATH"]);
+    for row in rows {
+        let bytes = match args.human {
+            true => size(row.usage.bytes),
+            false => row.usage.bytes.to_string(),
+        };
+        let (files, folders) = (row.usage.files.to_string(), row.usage.folders.to_string());
+        table.push(vec![bytes, files, folders, row.path.clone()]);
+    }
+    out.table(&table)
+}
+
+/// `quota: 1.2 GB of 10.0 GB, 300 of 1000 files`; nothing where nothing is limited.
+fn quota_words(quota: &StorageView) -> Option<String> {
+    let bytes = quota
+        .bytes_limit
+        .map(|limit| format!("{} of {}", size(quota.bytes_used), size(limit)));
+    let files = quota
+        .files_limit
+        .map(|limit| format!("{} of {limit} files", quota.files_used));
+    let parts: Vec<String> = bytes.into_iter().chain(files).collect();
+    (!parts.is_empty()).then(|| format!("quota: {}", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_limits_that_exist_are_told() {
+        let quota = |bytes_limit, files_limit| StorageView {
+            bytes_used: 1_200_000,
+            files_used: 3,
+            bytes_limit,
+            files_limit,
+        };
+        assert_eq!(quota_words(&quota(None, None)), None);
+        assert_eq!(
+            quota_words(&quota(Some(5_000_000), Some(10))).as_deref(),
+            Some("quota: 1.2 MB of 5.0 MB, 3 of 10 files")
+        );
+    }
 }

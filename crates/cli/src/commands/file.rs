@@ -1,7 +1,15 @@
 //! `file [put|get|ls] src dest`: the simple file operations of S0.
 
-use super::not_there_yet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path};
+
+use paddlecloud_pfs::Space;
+
+use super::{Context, ls};
 use crate::error::CliError;
+use crate::transfer::location::{Location, shown};
+use crate::transfer::rules::Style;
+use crate::transfer::{self, Copy, TransferArgs};
 
 /// Simple file operations.
 ///
@@ -11,9 +19,127 @@ use crate::error::CliError;
 pub struct Args {
     /// `src dest`, or `put`, `get`, `ls` and their paths
     #[arg(required = true, num_args = 1..=3)]
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
+
+    #[command(flatten)]
+    transfer: TransferArgs,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("file")
+/// What the words mean.
+#[derive(Debug, PartialEq, Eq)]
+enum Verb<'a> {
+    Put(&'a OsStr, &'a OsStr),
+    Get(&'a OsStr, &'a OsStr),
+    List(&'a [OsString]),
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let (src, dest) = match verb(&args.arguments)? {
+        Verb::List(paths) => return ls::run(&ls::Args::plain(paths.to_vec()), context).await,
+        Verb::Put(src, dest) | Verb::Get(src, dest) => (src, dest),
+    };
+    let copy = Copy {
+        sources: vec![Location::parse(src)?],
+        dest: Location::parse(dest)?,
+        recursive: true,
+        style: Style::Slash,
+    };
+    match (&copy.sources[0], &copy.dest, verb(&args.arguments)?) {
+        (Location::Local(src), Location::Remote(dest), Verb::Put(..)) => {
+            must_be_home(&dest.path.place().space)?;
+            must_lie_below(src, &current_folder()?)?;
+        }
+        (Location::Remote(src), Location::Local(_), Verb::Get(..)) => must_be_home(&src.path.place().space)?,
+        (_, _, Verb::Get(..)) => {
+            return Err(CliError::usage(
+                "`file get` takes a path `/pfs/…` and a path here",
+            ));
+        }
+        _ => return Err(CliError::usage("`file` takes a path here and a path `/pfs/…`")),
+    }
+    transfer::copy(&copy, &args.transfer, context).await
+}
+
+/// Two words are source and destination even if the first is `put` or `get`; those take two more.
+fn verb(words: &[OsString]) -> Result<Verb<'_>, CliError> {
+    match words {
+        [ls, paths @ ..] if ls == "ls" && paths.len() < 2 => Ok(Verb::List(paths)),
+        [src, dest] => Ok(Verb::Put(src, dest)),
+        [put, src, dest] if put == "put" => Ok(Verb::Put(src, dest)),
+        [get, src, dest] if get == "get" => Ok(Verb::Get(src, dest)),
+        _ => Err(CliError::usage(
+            "write `file src dest`, `file put src dest`, `file get src dest` or `file ls path`",
+        )),
+    }
+}
+
+fn must_be_home(space: &Space) -> Result<(), CliError> {
+    match space {
+        Space::Home(_) => Ok(()),
+        Space::Public => Err(CliError::refused(
+            "`file` works in your home only (`/pfs/<datacenter>/home/<user>`)",
+        )
+        .with_hint("`cp` reads the public space too")),
+    }
+}
+
+fn current_folder() -> Result<std::path::PathBuf, CliError> {
+    std::env::current_dir()
+        .and_then(|folder| folder.canonicalize())
+        .map_err(|error| CliError::refused(format!("the current folder cannot be read: {error}")))
+}
+
+/// Neither the text nor a link may lead out of the current folder.
+fn must_lie_below(src: &Path, folder: &Path) -> Result<(), CliError> {
+    let refused = |why: &str| {
+        CliError::refused(format!("cannot upload `{}`: {why}", shown(src)))
+            .with_hint("`src` must lie below the current folder; `cp` takes any path")
+    };
+    if src.components().any(|part| part == Component::ParentDir) {
+        return Err(refused("`../` is not allowed"));
+    }
+    match folder.join(src).canonicalize() {
+        Ok(real) if !real.starts_with(folder) => Err(refused("it lies outside the current folder")),
+        // What is not there is told by the copy itself.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_words_are_read_as_the_documents_write_them() {
+        let (src, dest) = (OsStr::new("src"), OsStr::new("dest"));
+        assert_eq!(verb(&words("src dest")).unwrap(), Verb::Put(src, dest));
+        assert_eq!(verb(&words("put src dest")).unwrap(), Verb::Put(src, dest));
+        assert_eq!(verb(&words("get src dest")).unwrap(), Verb::Get(src, dest));
+        assert_eq!(verb(&words("ls")).unwrap(), Verb::List(&[]));
+        assert_eq!(
+            verb(&words("put dest")).unwrap(),
+            Verb::Put(OsStr::new("put"), dest)
+        );
+        assert!(verb(&words("src")).is_err());
+        assert!(verb(&words("move src dest")).is_err());
+    }
+
+    #[test]
+    fn a_source_outside_the_current_folder_is_refused_even_behind_a_link() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let folder = outer.join("current");
+        std::fs::create_dir_all(folder.join("d")).unwrap();
+        std::os::unix::fs::symlink("..", folder.join("link")).unwrap();
+        assert!(must_lie_below(Path::new("d"), &folder).is_ok());
+        assert!(must_lie_below(Path::new("."), &folder).is_ok());
+        assert!(must_lie_below(&folder.join("d"), &folder).is_ok());
+        for bad in ["..", "d/../..", "../current/d", "link", "/etc"] {
+            assert!(must_lie_below(Path::new(bad), &folder).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,23 +1,247 @@
 //! `ls [-r] <dir>`: lists files of the cluster.
 
-use super::not_there_yet;
-use crate::error::CliError;
+use std::ffi::OsString;
+
+use paddlecloud_api::client::files::{FileClient, ListOptions};
+use paddlecloud_api::files::{FileKind, FileMeta, FileView, below};
+use paddlecloud_pfs::{PfsPath, RelPath};
+use serde::Serialize;
+
+use super::{Context, home, modified};
+use crate::error::{CliError, DONE};
+use crate::printer::{Format, Paint, Printer};
+use crate::time_text::size;
+use crate::transfer::location::Remote;
+use crate::transfer::remote::{self, is_about_one_path};
+use crate::transfer::report::Tally;
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; your home when left out
-    paths: Vec<String>,
+    /// Paths `/pfs/…`; your home when left out; `*` and `?` stand for names
+    paths: Vec<OsString>,
 
     /// Also what is inside of folders
     #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
 
-    /// Sizes and times too
+    /// Kinds, sizes and times too
     #[arg(long, short)]
     long: bool,
+
+    /// Sizes as people read them: `3.4 MB`
+    // The id takes the place of the top-level `-h` here; `--help` still shows help.
+    #[arg(id = "help", long = "human-readable", short = 'h')]
+    human: bool,
+
+    /// Also names that begin with a dot
+    #[arg(long, short)]
+    all: bool,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("ls")
+impl Args {
+    /// A listing without any flag.
+    pub fn plain(paths: Vec<OsString>) -> Args {
+        Args {
+            paths,
+            recursive: false,
+            long: false,
+            human: false,
+            all: false,
+            output: None,
+        }
+    }
+
+    fn shows(&self, path: &RelPath) -> bool {
+        self.all || !path.parts().any(|part| part.starts_with(b"."))
+    }
+}
+
+/// One node, for programs.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub path: String,
+    pub kind: FileKind,
+    pub size: u64,
+    pub modified: String,
+    pub executable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+impl Row {
+    pub fn new(path: &PfsPath, meta: &FileMeta) -> Row {
+        Row {
+            path: path.to_string(),
+            kind: meta.kind,
+            size: meta.size,
+            modified: modified(meta.mtime),
+            executable: meta.executable,
+            target: meta.target.as_ref().map(ToString::to_string),
+            digest: meta.digest.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let session = context.session().await?;
+    if paths.is_empty() {
+        paths.push(home(&session).await?);
+    }
+    let files = session.client.files();
+    let mut lister = Lister {
+        args,
+        out: &mut context.world.out,
+        rows: Vec::new(),
+        headed: paths.len() > 1,
+        blocks: 0,
+    };
+    let mut tally = Tally::default();
+    for path in &paths {
+        match lister.argument(&files, path).await {
+            Ok(()) => {}
+            Err(CliError::Client(error)) if is_about_one_path(&error) => {
+                tally.refuse(path.path.to_string(), &error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    lister.end()?;
+    match tally.failures() {
+        0 => Ok(DONE),
+        _ => tally.end("list", context.world),
+    }
+}
+
+struct Lister<'a> {
+    args: &'a Args,
+    out: &'a mut Printer,
+    /// Gathered for JSON and YAML.
+    rows: Vec<Row>,
+    /// Whether every folder gets a line with its name, as ls(1) does for several.
+    headed: bool,
+    blocks: usize,
+}
+
+impl Lister<'_> {
+    async fn argument(&mut self, files: &FileClient<'_>, remote: &Remote) -> Result<(), CliError> {
+        if remote.is_pattern() {
+            let found = remote::find(files, remote).await?;
+            return found.iter().try_for_each(|view| self.node(view));
+        }
+        let meta = files.stat(&remote.path).await?;
+        if meta.is_folder() {
+            return self.folder(files, &remote.path).await;
+        }
+        self.node(&FileView {
+            path: (&remote.path).into(),
+            meta,
+        })
+    }
+
+    /// A node that was named itself is shown with its whole path.
+    fn node(&mut self, view: &FileView) -> Result<(), CliError> {
+        let path = &view.path.0;
+        self.show(path, path.to_string().as_bytes(), &path.to_string(), &view.meta)
+    }
+
+    async fn folder(&mut self, files: &FileClient<'_>, folder: &PfsPath) -> Result<(), CliError> {
+        let options = ListOptions {
+            recursive: self.args.recursive,
+            digests: false,
+        };
+        let mut listing = files.list(folder, options).await?;
+        self.head(folder)?;
+        while let Some(entry) = listing.next().await? {
+            if !self.args.shows(&entry.path) {
+                continue;
+            }
+            let Ok(path) = below(folder, &entry.path) else {
+                continue;
+            };
+            self.show(&path, entry.path.as_bytes(), &entry.path.to_string(), &entry.meta)?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, folder: &PfsPath) -> Result<(), CliError> {
+        if !self.headed || self.args.output.is_some() {
+            return Ok(());
+        }
+        if self.blocks > 0 {
+            self.out.line("")?;
+        }
+        self.blocks += 1;
+        self.out.line(format!("{folder}:"))
+    }
+
+    fn show(&mut self, path: &PfsPath, raw: &[u8], text: &str, meta: &FileMeta) -> Result<(), CliError> {
+        match self.args.output {
+            Some(Format::Json | Format::Yaml) => self.rows.push(Row::new(path, meta)),
+            Some(Format::Wide) => self.long(raw, text, meta)?,
+            None if self.args.long => self.long(raw, text, meta)?,
+            Some(Format::Name) | None => self.name(raw, text, meta)?,
+        }
+        Ok(())
+    }
+
+    /// Programs get the name byte by byte, people get what they can read.
+    fn name(&mut self, raw: &[u8], text: &str, meta: &FileMeta) -> Result<(), CliError> {
+        if !self.out.is_terminal {
+            self.out.bytes(raw)?;
+            return self.out.bytes(b"\n");
+        }
+        match colour(meta).filter(|_| self.out.colour) {
+            Some(paint) => self.out.line(paint.around(text)),
+            None => self.out.line(text),
+        }
+    }
+
+    fn long(&mut self, raw: &[u8], text: &str, meta: &FileMeta) -> Result<(), CliError> {
+        let size = match self.args.human {
+            true => size(meta.size),
+            false => meta.size.to_string(),
+        };
+        let (kind, time) = (kind_word(meta), modified(meta.mtime));
+        let cells = if self.out.is_terminal {
+            format!("{kind:<7} {size:>12}  {time}  ")
+        } else {
+            format!("{kind}\t{size}\t{time}\t")
+        };
+        self.out.bytes(cells.as_bytes())?;
+        match &meta.target {
+            None => self.name(raw, text, meta),
+            Some(target) => self.out.line(format!("{text} -> {target}")),
+        }
+    }
+
+    fn end(self) -> Result<(), CliError> {
+        self.out.structured(self.args.output, &self.rows).map(drop)
+    }
+}
+
+fn kind_word(meta: &FileMeta) -> &'static str {
+    match meta.kind {
+        FileKind::File if meta.executable => "program",
+        FileKind::File => "file",
+        FileKind::Folder => "folder",
+        FileKind::Link => "link",
+        FileKind::Special => "special",
+    }
+}
+
+fn colour(meta: &FileMeta) -> Option<Paint> {
+    match meta.kind {
+        FileKind::Folder => Some(Paint::Blue),
+        FileKind::Link => Some(Paint::Cyan),
+        FileKind::File if meta.executable => Some(Paint::Green),
+        FileKind::File | FileKind::Special => None,
+    }
 }

@@ -1,20 +1,35 @@
 //! `mkdir <dir>...`: makes folders on the cluster.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use super::Context;
 use crate::error::CliError;
+use crate::transfer::location::Remote;
+use crate::transfer::remote::is_about_one_path;
+use crate::transfer::report::Tally;
 
 /// Make directories on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Paths `/pfs/…`
     #[arg(required = true)]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
 
     /// Also those above, and no error when they exist
     #[arg(long, short)]
     parents: bool,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("mkdir")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let session = context.session().await?;
+    let mut tally = Tally::default();
+    for Remote { path, .. } in &paths {
+        match session.client.files().mkdir(path, args.parents).await {
+            Ok(()) => {}
+            Err(error) if is_about_one_path(&error) => tally.refuse(path.to_string(), &error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tally.end("make", context.world)
 }

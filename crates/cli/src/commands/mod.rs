@@ -37,11 +37,15 @@ mod wait;
 mod whoami;
 mod why;
 
+use jiff::Timestamp;
 use paddlecloud_core::names::JobRef;
+use paddlecloud_pfs::Mtime;
 
 use crate::args::{Cli, GlobalFlags};
 use crate::error::{CliError, DONE};
 use crate::session::Session;
+use crate::time_text::rfc3339;
+use crate::transfer::location::Remote;
 use crate::world::World;
 
 /// Everything that can stand after the program's name.
@@ -114,17 +118,17 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         return help::run(&help::Args::default(), context);
     };
     match command {
-        Command::Cat(args) => cat::run(&args),
-        Command::Check(args) => check::run(&args),
+        Command::Cat(args) => on_runtime(cat::run(&args, context)),
+        Command::Check(args) => on_runtime(check::run(&args, context)),
         Command::Commands(args) => names::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
         Command::Config(args) => config::run(&args, context),
-        Command::Cp(args) => cp::run(&args),
+        Command::Cp(args) => on_runtime(cp::run(&args, context)),
         Command::Data(args) => data::run(&args),
         Command::Delete(args) => delete::run(&args),
         Command::Describe(args) => on_runtime(describe::run(&args, context)),
-        Command::Du(args) => du::run(&args),
-        Command::File(args) => file::run(&args),
+        Command::Du(args) => on_runtime(du::run(&args, context)),
+        Command::File(args) => on_runtime(file::run(&args, context)),
         Command::Flags(args) => flags::run(&args, context),
         Command::Get(args) => on_runtime(get::run(&args, context)),
         Command::Help(args) => help::run(&args, context),
@@ -132,19 +136,19 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Kill(args) => on_runtime(kill::run(&args, context)),
         Command::Login(args) => on_runtime(login::run(&args, context)),
         Command::Logs(args) => on_runtime(logs::run(&args, context)),
-        Command::Ls(args) => ls::run(&args),
-        Command::Mkdir(args) => mkdir::run(&args),
-        Command::Mv(args) => mv::run(&args),
-        Command::Pfs(args) => pfs::run(&args),
+        Command::Ls(args) => on_runtime(ls::run(&args, context)),
+        Command::Mkdir(args) => on_runtime(mkdir::run(&args, context)),
+        Command::Mv(args) => on_runtime(mv::run(&args, context)),
+        Command::Pfs(args) => on_runtime(pfs::run(&args, context)),
         Command::Prune(args) => on_runtime(prune::run(&args, context)),
-        Command::Publish(args) => publish::run(&args),
+        Command::Publish(args) => on_runtime(publish::run(&args, context)),
         Command::Registry(args) => registry::run(&args),
         Command::Rerun(args) => on_runtime(rerun::run(&args, context)),
-        Command::Rm(args) => rm::run(&args),
+        Command::Rm(args) => on_runtime(rm::run(&args, context)),
         Command::Server(args) => on_runtime(server::run(&args, context)),
-        Command::Stat(args) => stat::run(&args),
+        Command::Stat(args) => on_runtime(stat::run(&args, context)),
         Command::Submit(args) => on_runtime(submit::run(&args, context)),
-        Command::Sync(args) => sync::run(&args),
+        Command::Sync(args) => on_runtime(sync::run(&args, context)),
         Command::Top(args) => top::run(&args),
         Command::Version(args) => version::run(&args, context),
         Command::Wait(args) => on_runtime(wait::run(&args, context)),
@@ -159,7 +163,10 @@ fn on_runtime(work: impl Future<Output = Result<u8, CliError>>) -> Result<u8, Cl
         .enable_all()
         .build()
         .map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
-    runtime.block_on(work)
+    let result = runtime.block_on(work);
+    // A transfer that was interrupted may still hash a large file; nobody waits for that.
+    runtime.shutdown_background();
+    result
 }
 
 /// Checks how a job is pointed at: a name, an id, `last` or `-`.
@@ -171,6 +178,18 @@ fn job_ref(text: &str) -> Result<String, CliError> {
                 .with_hint("name a job, an id (`j_…`), or `last` for the latest one"),
         ),
     }
+}
+
+/// The caller's own folder on the cluster, for commands that were given no path.
+async fn home(session: &Session) -> Result<Remote, CliError> {
+    let who = session.client.whoami_get().await?;
+    Remote::parse(who.home.as_ref())
+}
+
+/// A file's time as tables show it.
+fn modified(mtime: Mtime) -> String {
+    let (seconds, _) = mtime.parts();
+    Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), rfc3339)
 }
 
 /// Commands that belong to a later version.

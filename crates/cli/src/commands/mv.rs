@@ -1,16 +1,142 @@
 //! `mv <src>... <dest>`: moves files within the cluster.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use paddlecloud_api::client::files::FileClient;
+use paddlecloud_api::files::{below, split_last};
+use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
+
+use super::Context;
 use crate::error::CliError;
+use crate::transfer::location::{Location, Remote};
+use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
+use crate::transfer::report::{Lost, Tally};
+use crate::transfer::rules::{self, Landing, Request, Style, Target};
 
 /// Move or rename files
+///
+/// As mv(1): into a folder that exists, or to another name. Each move is one step: nobody sees half of it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to move, then where to
+    /// What to move, then where to; `*` and `?` stand for names
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
+
+    /// Never overwrite what is there
+    #[arg(long, short = 'n')]
+    no_clobber: bool,
+
+    /// Say what would be moved, and move nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("mv")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let paths = Location::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let paths: Vec<Remote> = paths.into_iter().map(on_the_cluster).collect::<Result<_, _>>()?;
+    let (dest, arguments) = paths.split_last().expect("clap asks for two");
+    let session = context.session().await?;
+    let files = session.client.files();
+    let mut tally = Tally::default();
+    let sources = find(&files, arguments, &mut tally).await?;
+    for (source, place) in places(&files, sources, dest, args, &mut tally).await? {
+        if args.dry_run {
+            context.world.out.line(format!("move {source} {place}"))?;
+            continue;
+        }
+        let existing = if args.no_clobber {
+            Existing::Keep
+        } else {
+            Existing::Replace
+        };
+        match files.rename(&source, &place, existing).await {
+            Ok(()) => {}
+            Err(error) if is_about_one_path(&error) => tally.refuse(source.to_string(), &error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tally.end("move", context.world)
+}
+
+fn on_the_cluster(location: Location) -> Result<Remote, CliError> {
+    match location {
+        Location::Remote(remote) => Ok(remote),
+        other => Err(CliError::usage(format!("`{other}` does not lie on the cluster"))
+            .with_hint("`mv` moves within the cluster; `cp`, then `rm`, moves from or to it")),
+    }
+}
+
+async fn find(
+    files: &FileClient<'_>,
+    arguments: &[Remote],
+    tally: &mut Tally,
+) -> Result<Vec<RemoteSource>, CliError> {
+    let mut found = Vec::new();
+    for argument in arguments {
+        match remote::nodes(files, argument).await {
+            Ok(some) => found.extend(some),
+            Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Where each source goes; folders on the way are made.
+async fn places(
+    files: &FileClient<'_>,
+    sources: Vec<RemoteSource>,
+    dest: &Remote,
+    args: &Args,
+    tally: &mut Tally,
+) -> Result<Vec<(PfsPath, PfsPath)>, CliError> {
+    let request = Request {
+        target: remote::target(files, &dest.path).await?,
+        slash: dest.path.has_trailing_slash(),
+        recursive: true,
+        style: Style::Cp,
+    };
+    let plain: Vec<rules::Source> = sources.iter().map(|source| source.source.clone()).collect();
+    let landings = match rules::landings(&plain, request) {
+        Ok(landings) => landings,
+        Err(error) => {
+            tally.lose(Lost::new(dest.path.to_string(), error.to_string()));
+            return Ok(Vec::new());
+        }
+    };
+    if request.target == Target::Missing && !sources.is_empty() && !args.dry_run {
+        make_way(files, &dest.path, request.slash).await?;
+    }
+    let mut places = Vec::new();
+    for (source, landing) in sources.into_iter().zip(landings) {
+        match landing
+            .map_err(|error| error.to_string())
+            .and_then(|landing| place(dest, &landing))
+        {
+            Ok(place) => places.push((source.path, place)),
+            Err(reason) => tally.lose(Lost::new(source.source.shown, reason)),
+        }
+    }
+    Ok(places)
+}
+
+fn place(dest: &Remote, landing: &Landing) -> Result<PfsPath, String> {
+    match landing {
+        Landing::Exactly => Ok(dest.path.clone()),
+        Landing::Inside(name) => RelPath::from_bytes(name)
+            .map_err(PfsPathError::from)
+            .and_then(|name| below(&dest.path, &name))
+            .map_err(|error| error.to_string()),
+    }
+}
+
+async fn make_way(files: &FileClient<'_>, dest: &PfsPath, is_folder: bool) -> Result<(), CliError> {
+    let folder = match is_folder {
+        true => Some(dest.clone()),
+        false => split_last(dest).map(|(parent, _)| parent),
+    };
+    if let Some(folder) = folder {
+        files.mkdir(&folder, true).await?;
+    }
+    Ok(())
 }

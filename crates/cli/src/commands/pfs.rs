@@ -1,6 +1,6 @@
 //! `pfs cp|ls|…`: the file commands under the name S4 gives them.
 
-use super::{cat, check, cp, du, ls, mkdir, mv, rm, stat, sync};
+use super::{Context, cat, check, cp, du, ls, mkdir, mv, publish, rm, stat, sync};
 use crate::error::CliError;
 
 /// The file commands, as `pfs cp` and so on
@@ -19,22 +19,24 @@ enum Command {
     Ls(ls::Args),
     Mkdir(mkdir::Args),
     Mv(mv::Args),
+    Publish(publish::Args),
     Rm(rm::Args),
     Stat(stat::Args),
     Sync(sync::Args),
 }
 
-pub fn run(args: &Args) -> Result<u8, CliError> {
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     match &args.command {
-        Command::Cat(args) => cat::run(args),
-        Command::Check(args) => check::run(args),
-        Command::Cp(args) => cp::run(args),
-        Command::Du(args) => du::run(args),
-        Command::Ls(args) => ls::run(args),
-        Command::Mkdir(args) => mkdir::run(args),
-        Command::Mv(args) => mv::run(args),
-        Command::Rm(args) => rm::run(args),
-        Command::Stat(args) => stat::run(args),
-        Command::Sync(args) => sync::run(args),
+        Command::Cat(args) => cat::run(args, context).await,
+        Command::Check(args) => check::run(args, context).await,
+        Command::Cp(args) => cp::run(args, context).await,
+        Command::Du(args) => du::run(args, context).await,
+        Command::Ls(args) => ls::run(args, context).await,
+        Command::Mkdir(args) => mkdir::run(args, context).await,
+        Command::Mv(args) => mv::run(args, context).await,
+        Command::Publish(args) => publish::run(args, context).await,
+        Command::Rm(args) => rm::run(args, context).await,
+        Command::Stat(args) => stat::run(args, context).await,
+        Command::Sync(args) => sync::run(args, context).await,
     }
 }

@@ -1,19 +1,94 @@
 //! `publish <path>`: shares files by a link.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::{Context, done};
 use crate::error::CliError;
+use crate::printer::{Format, Table};
+use crate::time_text::rfc3339;
+use crate::transfer::location::Remote;
+
+/// How long a link works unless it is said.
+const USUAL: Duration = Duration::from_secs(7 * 86_400);
 
 /// Share files by a link
+///
+/// Whoever has the link can read the file until it expires (after 7 days unless `--expires` says otherwise) or is taken
+/// back. Only for files in your home.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A path `/pfs/…`
-    path: String,
+    /// A path `/pfs/…`; without one, the links that still work are listed
+    path: Option<OsString>,
 
     /// How long the link works: `12h`, `7d`
     #[arg(long, value_name = "TIME", value_parser = crate::time_text::parse_span)]
-    expires: Option<std::time::Duration>,
+    expires: Option<Duration>,
+
+    /// Take the link of this id back
+    #[arg(long, value_name = "ID", conflicts_with_all = ["path", "expires"])]
+    revoke: Option<String>,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("publish")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let path = args.path.as_deref().map(Remote::parse).transpose()?;
+    if path.is_none() && args.expires.is_some() {
+        return Err(CliError::usage("`--expires` is about one path: name it"));
+    }
+    let session = context.session().await?;
+    let files = session.client.files();
+    if let Some(id) = &args.revoke {
+        files.unpublish(id).await?;
+        context.world.err.line(format!("the link {id} works no more"));
+        return done();
+    }
+    match path {
+        Some(remote) => {
+            let share = files.publish(&remote.path, args.expires.unwrap_or(USUAL)).await?;
+            if !context.world.out.structured(args.output, &share)? {
+                context
+                    .world
+                    .out
+                    .line(share.link.as_deref().unwrap_or_default())?;
+            }
+            let program = context.program;
+            context
+                .world
+                .err
+                .line(format!("works until {}", rfc3339(share.expires)));
+            context.world.err.hint(&format!(
+                "`{program} publish --revoke {}` takes it back",
+                share.id
+            ));
+        }
+        None => list(&files.published().await?, args.output, context)?,
+    }
+    done()
+}
+
+fn list(
+    shares: &[paddlecloud_api::files::ShareView],
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if format == Some(Format::Name) {
+        return shares.iter().try_for_each(|share| out.line(&share.id));
+    }
+    if out.structured(format, &shares)? {
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "EXPIRES", "PATH"]);
+    for share in shares {
+        table.push(vec![
+            share.id.clone(),
+            rfc3339(share.expires),
+            share.path.to_string(),
+        ]);
+    }
+    out.table(&table)
 }

@@ -1,14 +1,25 @@
 //! `rm [-r] <path>...`: removes files of the cluster.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use paddlecloud_api::client::files::{FileClient, RemoveOptions};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::UsageView;
+use paddlecloud_pfs::PfsPath;
+
+use super::Context;
 use crate::error::CliError;
+use crate::time_text::size;
+use crate::transfer::location::Remote;
+use crate::transfer::remote::{self, is_about_one_path};
+use crate::transfer::report::{Lost, Tally, counted};
 
 /// Remove files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Paths `/pfs/…`; `*` and `?` stand for names
     #[arg(required = true)]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
 
     /// Also folders and what is inside
     #[arg(long, short, visible_short_alias = 'R')]
@@ -17,8 +28,78 @@ pub struct Args {
     /// No error when there is nothing to remove
     #[arg(long, short)]
     force: bool,
+
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("rm")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let arguments = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let session = context.session().await?;
+    let files = session.client.files();
+    let mut tally = Tally::default();
+    let found = find(&files, &arguments, args.force, &mut tally).await?;
+    let options = RemoveOptions {
+        recursive: args.recursive,
+        dry_run: args.dry_run,
+    };
+    let mut gone = UsageView::default();
+    for removed in files.remove(&found, options).await? {
+        let is_gone = |name| args.force && name == ErrorName::NotFound;
+        match removed.error {
+            Some(error) if is_gone(error.error) => {}
+            Some(error) => {
+                error.hints.iter().for_each(|hint| tally.hint(hint));
+                tally.lose(Lost::new(removed.path.to_string(), error.msg));
+            }
+            None => {
+                gone.bytes += removed.usage.bytes;
+                gone.files += removed.usage.files;
+                gone.folders += removed.usage.folders;
+                if args.dry_run {
+                    context.world.out.line(format!("remove {}", removed.path))?;
+                }
+            }
+        }
+    }
+    tell(gone, args, context);
+    tally.end("remove", context.world)
+}
+
+/// Everything the arguments stand for, each once.
+async fn find(
+    files: &FileClient<'_>,
+    arguments: &[Remote],
+    force: bool,
+    tally: &mut Tally,
+) -> Result<Vec<PfsPath>, CliError> {
+    let mut found: Vec<PfsPath> = Vec::new();
+    for argument in arguments {
+        match remote::find(files, argument).await {
+            Ok(views) => found.extend(views.into_iter().map(|view| view.path.0)),
+            Err(error) if force && error.refusal() == Some(ErrorName::NotFound) => {}
+            Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|path| seen.insert(path.place().clone()));
+    Ok(found)
+}
+
+fn tell(gone: UsageView, args: &Args, context: &mut Context<'_>) {
+    if gone == UsageView::default() {
+        return;
+    }
+    let folders = match gone.folders {
+        0 => String::new(),
+        1 => " and 1 folder".to_owned(),
+        count => format!(" and {count} folders"),
+    };
+    let what = format!("{}{folders}, {}", counted(gone.files), size(gone.bytes));
+    context.world.err.line(match args.dry_run {
+        true => format!("Dry run, nothing was removed: {what}"),
+        false => format!("removed {what}"),
+    });
 }

@@ -1,16 +1,77 @@
 //! `stat <path>...`: what is known of a file.
 
-use super::not_there_yet;
+use std::ffi::OsString;
+
+use super::ls::Row;
+use super::{Context, done};
 use crate::error::CliError;
+use crate::printer::Format;
+use crate::time_text::size;
+use crate::transfer::location::Remote;
+use crate::transfer::remote;
 
 /// Show what is known of a file
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`
+    /// Paths `/pfs/…`; `*` and `?` stand for names
     #[arg(required = true)]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
+
+    /// Also the BLAKE3 of the content, as `b3sum` prints it; the server reads the file for it
+    #[arg(long)]
+    digest: bool,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("stat")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let session = context.session().await?;
+    let files = session.client.files();
+    let mut rows = Vec::new();
+    for path in &paths {
+        for view in remote::find(&files, path).await? {
+            let meta = match args.digest && view.meta.is_file() {
+                true => files.stat_digest(&view.path.0).await?,
+                false => view.meta,
+            };
+            rows.push(Row::new(&view.path.0, &meta));
+        }
+    }
+    let out = &mut context.world.out;
+    if args.output == Some(Format::Name) {
+        rows.iter().try_for_each(|row| out.line(&row.path))?;
+    } else if !out.structured(args.output, &rows)? {
+        for (at, row) in rows.iter().enumerate() {
+            if at > 0 {
+                out.line("")?;
+            }
+            lines(row)
+                .iter()
+                .try_for_each(|(name, value)| out.line(format!("{name:<12}{value}")))?;
+        }
+    }
+    done()
+}
+
+fn lines(row: &Row) -> Vec<(&'static str, String)> {
+    let kind = serde_json::to_value(row.kind).expect("a kind is a word");
+    let mut lines = vec![
+        ("path", row.path.clone()),
+        ("kind", kind.as_str().unwrap_or_default().to_owned()),
+        ("size", format!("{} ({})", row.size, size(row.size))),
+        ("modified", row.modified.clone()),
+    ];
+    if row.executable {
+        lines.push(("executable", "yes".to_owned()));
+    }
+    if let Some(target) = &row.target {
+        lines.push(("target", target.clone()));
+    }
+    if let Some(digest) = &row.digest {
+        lines.push(("blake3", digest.clone()));
+    }
+    lines
 }

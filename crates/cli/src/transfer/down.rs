@@ -1,0 +1,142 @@
+//! From the cluster to this machine.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_api::client::files::Download;
+use paddlecloud_pfs::{Entry, PfsPath};
+
+use super::location::{Remote, shown};
+use super::remote::{self, RemoteSource};
+use super::report::Lost;
+use super::rules::{Kind, Landing, Request};
+use super::{Copy, Transfer, in_lines, local};
+use crate::error::CliError;
+
+impl Transfer<'_> {
+    pub(super) async fn down(
+        &mut self,
+        sources: &[&Remote],
+        dest: &Path,
+        copy: &Copy,
+    ) -> Result<(), CliError> {
+        self.moved = "received";
+        let target = local::target(dest).map_err(|error| cannot_write(dest, &error))?;
+        let request = Request {
+            target,
+            slash: local::has_slash(dest),
+            // A folder that is downloaded needs no `-r` (S4).
+            recursive: true,
+            style: copy.style,
+        };
+        let found = self.remote_sources(sources).await?;
+        let landed = self.land(found, |found| &found.source, request, &shown(dest));
+        let mut work = Vec::new();
+        for (source, landing) in landed {
+            let place = match &landing {
+                Landing::Exactly => dest.to_owned(),
+                Landing::Inside(name) => dest.join(OsStr::from_bytes(name)),
+            };
+            if let Some(download) = self.download_of(&source, place).await? {
+                work.push((source.source.shown, download));
+            }
+        }
+        for (what, downloads) in in_lines(work) {
+            self.fetch(&what, downloads).await?;
+        }
+        Ok(())
+    }
+
+    /// All that the arguments name; what is not there is told.
+    pub(super) async fn remote_sources(
+        &mut self,
+        sources: &[&Remote],
+    ) -> Result<Vec<RemoteSource>, CliError> {
+        let mut found = Vec::new();
+        for source in sources {
+            match remote::sources(&self.files, source).await {
+                Ok(some) => found.extend(some),
+                Err(error) => self.refused(&source.path, error)?,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn download_of(
+        &mut self,
+        source: &RemoteSource,
+        local: PathBuf,
+    ) -> Result<Option<Download>, CliError> {
+        let remote = source.path.clone();
+        if source.source.kind == Kind::Folder {
+            let Some(mut entries) = self.look_through_there(&remote).await? else {
+                return Ok(None);
+            };
+            self.select(&mut entries);
+            return Ok(self.tree_down(remote, local, entries));
+        }
+        let name = source.source.name.as_deref().unwrap_or_default();
+        if !self.selection.takes_file(name) || !self.make_local_parent(&local) {
+            return Ok(None);
+        }
+        Ok(Some(Download::File { remote, local }))
+    }
+
+    /// What a folder holds; nothing, and told, when it cannot be listed.
+    pub(super) async fn look_through_there(
+        &mut self,
+        folder: &PfsPath,
+    ) -> Result<Option<Vec<Entry>>, CliError> {
+        let listed = match remote::entries(&self.files, folder).await {
+            Ok(listed) => listed,
+            Err(error) => return self.refused(folder, error).map(|()| None),
+        };
+        for special in &listed.special {
+            let note = format!("`{special}` is a socket, pipe or device and stays there");
+            self.world.err.note(&note);
+        }
+        Ok(Some(listed.entries))
+    }
+
+    /// Entries of a folder, which becomes `local`; made even when it is empty.
+    pub(super) fn tree_down(
+        &mut self,
+        remote: PfsPath,
+        local: PathBuf,
+        entries: Vec<Entry>,
+    ) -> Option<Download> {
+        self.make_local(&local).then_some(Download::Tree {
+            remote,
+            local,
+            entries,
+        })
+    }
+
+    fn make_local_parent(&mut self, path: &Path) -> bool {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => self.make_local(parent),
+            _ => true,
+        }
+    }
+
+    fn make_local(&mut self, folder: &Path) -> bool {
+        if self.options.dry_run {
+            return true;
+        }
+        match std::fs::create_dir_all(folder) {
+            Ok(()) => true,
+            Err(error) => {
+                self.tally.lose(Lost::new(
+                    shown(folder),
+                    format!("the folder cannot be made: {error}"),
+                ));
+                false
+            }
+        }
+    }
+}
+
+fn cannot_write(dest: &Path, error: &std::io::Error) -> CliError {
+    CliError::refused(format!("cannot write to `{}`: {error}", shown(dest)))
+}

@@ -1,0 +1,225 @@
+//! The side of a transfer that lies on this machine: what an argument names, and what a folder holds.
+//!
+//! A link that was named itself is followed; links inside a folder travel as links.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_pfs::root::{DirEntry, GlobPattern, Kind as NodeKind};
+use paddlecloud_pfs::{Entry, Node, Root, RootError};
+
+use super::location::{is_pattern, shown};
+use super::report::Lost;
+use super::rules::{Kind, Source, Target};
+use crate::error::chain;
+
+/// A source on this machine.
+#[derive(Debug)]
+pub struct LocalSource {
+    pub path: PathBuf,
+    pub source: Source,
+}
+
+/// What a folder holds, and what of it cannot travel.
+#[derive(Debug, Default)]
+pub struct Walked {
+    pub entries: Vec<Entry>,
+    pub lost: Vec<Lost>,
+    /// Sockets, pipes and devices; nobody expects them to travel.
+    pub special: Vec<String>,
+}
+
+/// What an argument names: itself, or, when nothing is called so, what matches it as a pattern.
+pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
+    let lost = |reason: String| Lost::new(shown(path), reason);
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(vec![source(path, meta.is_dir())]),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let found = expand(path).map_err(lost)?;
+            match found.is_empty() {
+                true => Err(lost("there is no such file or folder".to_owned())),
+                false => Ok(found),
+            }
+        }
+        Err(error) => Err(lost(error.to_string())),
+    }
+}
+
+/// What is at a destination.
+pub fn target(path: &Path) -> Result<Target, std::io::Error> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok(Target::Folder),
+        Ok(_) => Ok(Target::File),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Target::Missing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a path was typed as a folder.
+pub fn has_slash(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || matches!(last_name(bytes), b"." | b"..")
+}
+
+fn source(path: &Path, is_folder: bool) -> LocalSource {
+    let bytes = path.as_os_str().as_bytes();
+    let name = last_name(bytes);
+    LocalSource {
+        path: path.to_owned(),
+        source: Source {
+            shown: shown(path),
+            name: (!matches!(name, b"" | b"." | b"..")).then(|| name.to_vec()),
+            kind: if is_folder { Kind::Folder } else { Kind::File },
+            slash: bytes.ends_with(b"/"),
+        },
+    }
+}
+
+/// Unlike `Path::file_name` this sees `.`, which stands for what a folder holds.
+fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let trimmed = &path[..end];
+    let start = trimmed
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |at| at + 1);
+    &trimmed[start..]
+}
+
+fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
+    if !is_pattern(pattern.as_os_str().as_bytes()) {
+        return Ok(Vec::new());
+    }
+    let (folder, rest) = split(pattern);
+    let rest = rest
+        .to_str()
+        .ok_or("a pattern must be UTF-8")?
+        .trim_end_matches('/');
+    let parsed = GlobPattern::parse(rest).map_err(|error| chain(&error))?;
+    let opened = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        &folder
+    };
+    let root = match Root::open(opened) {
+        Ok(root) => root,
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        Err(error) => return Err(chain(&error)),
+    };
+    let found = root.glob(&parsed).map_err(|error| chain(&error))?;
+    let is_folder = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+    Ok(found
+        .iter()
+        .map(|entry| {
+            let path = folder.join(entry.path.as_path());
+            source(&path, is_folder(&path))
+        })
+        .collect())
+}
+
+/// The folder before the first wildcard, and the rest.
+fn split(pattern: &Path) -> (PathBuf, PathBuf) {
+    let is_plain = |part: &&OsStr| !is_pattern(part.as_bytes());
+    let fixed: Vec<&OsStr> = pattern.iter().take_while(is_plain).collect();
+    let rest = pattern.iter().skip(fixed.len()).collect();
+    (fixed.into_iter().collect(), rest)
+}
+
+/// Looks through a folder. What cannot be read is told and does not stop the rest.
+pub fn walk(folder: &Path) -> Result<Walked, RootError> {
+    let root = Root::open(folder)?;
+    let mut walked = Walked::default();
+    for found in root.walk(&paddlecloud_pfs::RelPath::root()) {
+        match found {
+            Ok(entry) => walked.take(folder, entry),
+            Err(error) => walked.lost.push(Lost::new(shown(folder), chain(&error))),
+        }
+    }
+    Ok(walked)
+}
+
+impl Walked {
+    fn take(&mut self, folder: &Path, entry: DirEntry) {
+        let DirEntry { path, meta } = entry;
+        let node = match meta.kind {
+            NodeKind::Dir => Node::Dir,
+            NodeKind::File => Node::File {
+                size: meta.size,
+                executable: meta.executable,
+                digest: None,
+            },
+            NodeKind::Symlink(target) => Node::Symlink { target },
+            NodeKind::Special => return self.special.push(shown(&folder.join(path.as_path()))),
+        };
+        self.entries.push(Entry {
+            path,
+            node,
+            mtime: meta.mtime,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(sources: &[LocalSource], below: &Path) -> Vec<String> {
+        let name = |source: &LocalSource| shown(source.path.strip_prefix(below).unwrap());
+        sources.iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_pattern_stands_for_what_matches_unless_a_file_is_called_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        for name in ["d/a.txt", "d/b.txt", "d/c.log", "d/[x].txt"] {
+            fs::write(at(name), "").unwrap();
+        }
+        let found = sources(&at("d/*.txt")).unwrap();
+        assert_eq!(names(&found, folder.path()), ["d/[x].txt", "d/a.txt", "d/b.txt"]);
+        let literal = sources(&at("d/[x].txt")).unwrap();
+        assert_eq!(names(&literal, folder.path()), ["d/[x].txt"]);
+        let lost = sources(&at("none/*.txt")).unwrap_err();
+        assert_eq!(lost.reason, "there is no such file or folder");
+    }
+
+    #[test]
+    fn the_last_name_is_what_was_typed() {
+        for (text, name) in [
+            ("d/a", Some("a")),
+            ("d/a///", Some("a")),
+            ("d/.", None),
+            ("./", None),
+            ("..", None),
+            ("/", None),
+        ] {
+            let found = source(Path::new(text), true).source;
+            assert_eq!(found.name.as_deref(), name.map(str::as_bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_told_in_order_and_what_cannot_travel_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("d/a"), "1").unwrap();
+        fs::write(at("d.x"), "1").unwrap();
+        symlink("nowhere", at("broken")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let walked = walk(folder.path()).unwrap();
+        let paths: Vec<String> = walked
+            .entries
+            .iter()
+            .map(|entry| entry.path.to_string())
+            .collect();
+        assert_eq!(paths, ["broken", "d", "d/a", "d.x"]);
+        assert_eq!(walked.special, [shown(&at("socket"))]);
+        assert!(walked.lost.is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! Where an argument points: a path here, a path `/pfs/…` on the cluster, or a pipe (`-`).
+//!
+//! Reads text; whether anything is there is asked elsewhere.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_pfs::{PfsPath, PfsPathError};
+
+use crate::error::CliError;
+
+/// One argument of a file command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    Local(PathBuf),
+    Remote(Remote),
+    /// `-`: stdin as a source, stdout as a destination.
+    Pipe,
+}
+
+/// A path of the cluster as it was typed; it may hold wildcards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    pub path: PfsPath,
+    /// As it was typed; only UTF-8 can be a pattern.
+    pub text: Option<String>,
+}
+
+impl Location {
+    pub fn parse(text: &OsStr) -> Result<Location, CliError> {
+        if text == "-" {
+            return Ok(Location::Pipe);
+        }
+        if text.is_empty() {
+            return Err(CliError::usage("an empty path names nothing"));
+        }
+        if is_remote(text) {
+            return Remote::parse(text).map(Location::Remote);
+        }
+        Ok(Location::Local(PathBuf::from(text)))
+    }
+
+    pub fn parse_all<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Result<Vec<Location>, CliError> {
+        texts.into_iter().map(Location::parse).collect()
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Local(path) => f.write_str(&shown(path)),
+            Location::Remote(remote) => remote.path.fmt(f),
+            Location::Pipe => f.write_str("-"),
+        }
+    }
+}
+
+/// A local path as people read it: what is not UTF-8 and what would move the cursor is spelled out.
+pub fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+fn is_remote(text: &OsStr) -> bool {
+    let mut parts = text
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."));
+    text.as_bytes().starts_with(b"/") && parts.next() == Some(b"pfs")
+}
+
+impl Remote {
+    /// A path that must lie on the cluster.
+    pub fn parse(text: &OsStr) -> Result<Remote, CliError> {
+        let path = PfsPath::from_bytes(text.as_bytes()).map_err(|error| refused_path(&error))?;
+        Ok(Remote {
+            path,
+            text: text.to_str().map(str::to_owned),
+        })
+    }
+
+    pub fn parse_all<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Result<Vec<Remote>, CliError> {
+        texts.into_iter().map(Remote::parse).collect()
+    }
+
+    /// Whether it stands for what matches it.
+    pub fn is_pattern(&self) -> bool {
+        is_pattern(self.path.place().path.as_bytes())
+    }
+}
+
+/// Whether a path holds any wildcard.
+pub fn is_pattern(path: &[u8]) -> bool {
+    path.iter().any(|byte| b"*?[{".contains(byte))
+}
+
+fn refused_path(error: &PfsPathError) -> CliError {
+    match error {
+        PfsPathError::NotPfs(_) => CliError::usage(error.to_string())
+            .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`"),
+        PfsPathError::NoSpace(_) => {
+            CliError::refused(error.to_string()).with_hint("`whoami` shows where your home is")
+        }
+        PfsPathError::Path(_) => CliError::refused(error.to_string()),
+    }
+}
+
+/// The last name of a path; `None` for the top of a home.
+pub fn name_of(path: &PfsPath) -> Option<&[u8]> {
+    path.place().path.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Location {
+        Location::parse(OsStr::new(text)).unwrap()
+    }
+
+    #[test]
+    fn only_what_begins_with_pfs_lies_on_the_cluster() {
+        assert!(matches!(parse("/pfs/dc/home/me/a"), Location::Remote(_)));
+        assert!(matches!(parse("//pfs/./public/a"), Location::Remote(_)));
+        assert_eq!(parse("pfs/dc"), Location::Local("pfs/dc".into()));
+        assert_eq!(parse("/pfsx/dc"), Location::Local("/pfsx/dc".into()));
+        assert_eq!(parse("./-"), Location::Local("./-".into()));
+        assert_eq!(parse("-"), Location::Pipe);
+    }
+
+    #[test]
+    fn a_path_that_climbs_is_refused_before_anybody_is_asked() {
+        let error = Location::parse(OsStr::new("/pfs/dc/home/me/../you")).unwrap_err();
+        assert_eq!(error.to_string(), "`../you` contains `..`");
+        assert!(Location::parse(OsStr::new("/pfs/dc/etc")).is_err());
+        assert!(Location::parse(OsStr::new("")).is_err());
+    }
+
+    #[test]
+    fn local_names_never_move_the_cursor() {
+        let path = Path::new(OsStr::from_bytes(b"a\x1b[2J\xff"));
+        assert_eq!(shown(path), r"a\u{1b}[2J\xff");
+    }
+}

@@ -1,0 +1,319 @@
+//! Copies between this machine and the cluster, and inside the cluster: what `cp`, `file` and `sync` share.
+//!
+//! Decides what goes where and tells how it went; how bytes travel is the client library's business.
+
+mod across;
+mod down;
+pub mod filter;
+pub mod local;
+pub mod location;
+mod mirror;
+mod options;
+mod pipe;
+mod progress;
+pub mod remote;
+pub mod report;
+pub mod rules;
+mod up;
+
+use std::future::Future;
+
+use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, TransferOptions, Upload};
+use paddlecloud_pfs::Existing;
+
+use self::filter::Selection;
+use self::location::Location;
+pub use self::mirror::{Mirror, mirror};
+pub use self::options::TransferArgs;
+pub use self::pipe::print_files;
+use self::progress::{Line, REFRESH, Watch};
+use self::report::{Lost, Tally, counted};
+use self::rules::{Landing, RuleError, Source, Style};
+use crate::commands::Context;
+use crate::error::{CliError, DONE};
+use crate::session::Session;
+use crate::world::World;
+
+/// A copy as it was asked for.
+#[derive(Debug)]
+pub struct Copy {
+    pub sources: Vec<Location>,
+    pub dest: Location,
+    pub recursive: bool,
+    pub style: Style,
+}
+
+/// More sources than this share one line: a shell makes thousands of `*.jpg`.
+const OWN_LINES: usize = 8;
+
+/// Copies, tells how it went and gives the exit code.
+pub async fn copy(copy: &Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let way = Way::of(copy)?;
+    let selection = args.filter.selection()?;
+    let session = context.session().await?;
+    if let Way::PipeDown(sources) = &way {
+        print_files(&session, sources, None, context.world).await?;
+        return Ok(DONE);
+    }
+    let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
+    match &way {
+        Way::Up(sources, dest) => transfer.up(sources, dest, copy).await?,
+        Way::Down(sources, dest) => transfer.down(sources, dest, copy).await?,
+        Way::Across(sources, dest) => transfer.across(sources, dest, copy).await?,
+        Way::PipeUp(dest) => transfer.pipe_up(dest).await?,
+        Way::PipeDown(_) => {}
+    }
+    transfer.end()
+}
+
+/// Which way bytes go.
+#[derive(Debug)]
+enum Way<'a> {
+    Up(Vec<&'a std::path::Path>, &'a location::Remote),
+    Down(Vec<&'a location::Remote>, &'a std::path::Path),
+    Across(Vec<&'a location::Remote>, &'a location::Remote),
+    PipeUp(&'a location::Remote),
+    PipeDown(Vec<&'a location::Remote>),
+}
+
+impl<'a> Way<'a> {
+    fn of(copy: &'a Copy) -> Result<Way<'a>, CliError> {
+        let (mut here, mut there, mut pipes) = (Vec::new(), Vec::new(), 0);
+        for source in &copy.sources {
+            match source {
+                Location::Local(path) => here.push(path.as_path()),
+                Location::Remote(remote) => there.push(remote),
+                Location::Pipe => pipes += 1,
+            }
+        }
+        match (&copy.dest, here.is_empty(), there.is_empty(), pipes) {
+            (Location::Remote(dest), false, true, 0) => Ok(Way::Up(here, dest)),
+            (Location::Remote(dest), true, false, 0) => Ok(Way::Across(there, dest)),
+            (Location::Remote(dest), true, true, 1) => Ok(Way::PipeUp(dest)),
+            (Location::Local(dest), true, false, 0) => Ok(Way::Down(there, dest)),
+            (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there)),
+            (Location::Local(_) | Location::Pipe, _, true, _) => {
+                Err(CliError::usage("neither the source nor the destination lies on the cluster")
+                    .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; for the rest there is `cp`"))
+            }
+            _ => Err(CliError::usage(
+                "sources must all lie here, or all on the cluster, or be one `-`",
+            )),
+        }
+    }
+}
+
+/// A transfer under way.
+pub struct Transfer<'a> {
+    files: FileClient<'a>,
+    options: TransferOptions,
+    selection: Selection,
+    world: &'a mut World,
+    tally: Tally,
+    /// `sent`, `received` or `copied`: what the bytes in the last line did.
+    moved: &'static str,
+}
+
+impl<'a> Transfer<'a> {
+    pub fn new(
+        session: &'a Session,
+        options: TransferOptions,
+        selection: Selection,
+        world: &'a mut World,
+    ) -> Transfer<'a> {
+        Transfer {
+            files: session.client.files(),
+            options,
+            selection,
+            world,
+            tally: Tally::default(),
+            moved: "sent",
+        }
+    }
+
+    /// What was done, what was not, and the exit code.
+    pub fn end(self) -> Result<u8, CliError> {
+        let words = self.tally.words(self.moved);
+        if self.options.dry_run {
+            self.world
+                .err
+                .line(format!("Dry run, nothing was changed: {words}"));
+        } else if self.tally.failures() == 0 || self.tally.transferred > 0 {
+            self.world.err.line(words);
+        }
+        self.tally.end("copy", self.world)
+    }
+
+    fn existing(&self) -> Existing {
+        if self.options.no_overwrite {
+            Existing::Keep
+        } else {
+            Existing::Replace
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        if self.options.dry_run {
+            Watch::remembering()
+        } else {
+            Watch::default()
+        }
+    }
+
+    async fn send(&mut self, what: &str, uploads: Vec<Upload>) -> Result<(), CliError> {
+        let (files, options, watch) = (self.files, self.options.clone(), self.watch());
+        let work = files.upload(uploads, &options, &watch);
+        let summary = self.show(&format!("Uploading {what}"), &watch, work).await?;
+        self.settle(summary, &watch)
+    }
+
+    async fn fetch(&mut self, what: &str, downloads: Vec<Download>) -> Result<(), CliError> {
+        self.moved = "received";
+        let (files, options, watch) = (self.files, self.options.clone(), self.watch());
+        let work = files.download(downloads, &options, &watch);
+        let summary = self.show(&format!("Downloading {what}"), &watch, work).await?;
+        self.settle(summary, &watch)
+    }
+
+    /// Shows the work until it is done; Ctrl-C leaves it where it can go on.
+    async fn show(
+        &mut self,
+        title: &str,
+        watch: &Watch,
+        work: impl Future<Output = Summary>,
+    ) -> Result<Summary, CliError> {
+        if self.options.dry_run {
+            return Ok(work.await);
+        }
+        let line = Line::begin(title.to_owned(), &mut self.world.err);
+        let mut work = std::pin::pin!(work);
+        let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut tick = tokio::time::interval(REFRESH);
+        loop {
+            tokio::select! {
+                summary = &mut work => {
+                    match summary.failures.is_empty() {
+                        true => line.done(&mut self.world.err),
+                        false => line.failed(&mut self.world.err),
+                    }
+                    return Ok(summary);
+                }
+                _ = tick.tick() => line.refresh(watch),
+                _ = &mut interrupt => {
+                    line.failed(&mut self.world.err);
+                    return Err(CliError::refused("interrupted")
+                        .with_hint("the same command goes on where this one stopped"));
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, summary: Summary, watch: &Watch) -> Result<(), CliError> {
+        self.tally.add(summary);
+        for (path, outcome) in watch.take_outcomes() {
+            match outcome {
+                Outcome::Transferred => self.world.out.line(format!("copy {path}"))?,
+                Outcome::Kept => self.world.out.line(format!("keep {path}"))?,
+                Outcome::Unchanged => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Pairs every source with its place; what has none is told.
+    fn land<T>(
+        &mut self,
+        sources: Vec<T>,
+        of: impl Fn(&T) -> &Source,
+        request: rules::Request,
+        dest: &str,
+    ) -> Vec<(T, Landing)> {
+        let plain: Vec<Source> = sources.iter().map(|source| of(source).clone()).collect();
+        let landings = match rules::landings(&plain, request) {
+            Ok(landings) => landings,
+            Err(error) => {
+                self.tally.lose(Lost::new(dest, error.to_string()));
+                if error == RuleError::NotAFolder {
+                    self.tally
+                        .hint("end the destination with `/` to make a folder of that name");
+                }
+                return Vec::new();
+            }
+        };
+        let mut landed = Vec::new();
+        for (source, landing) in sources.into_iter().zip(landings) {
+            match landing {
+                Ok(landing) => landed.push((source, landing)),
+                Err(error) => {
+                    if error == RuleError::NeedsRecursive {
+                        self.tally.hint("`-r` copies folders with all they hold");
+                    }
+                    self.tally
+                        .lose(Lost::new(of(&source).shown.clone(), error.to_string()));
+                }
+            }
+        }
+        landed
+    }
+}
+
+/// One line per source, or one for all when there are many.
+fn in_lines<T>(work: Vec<(String, T)>) -> Vec<(String, Vec<T>)> {
+    if work.len() <= OWN_LINES {
+        return work.into_iter().map(|(what, one)| (what, vec![one])).collect();
+    }
+    let what = counted(work.len() as u64);
+    vec![(what, work.into_iter().map(|(_, one)| one).collect())]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn way(sources: &[&str], dest: &str) -> Result<&'static str, CliError> {
+        let parse = |text: &&str| Location::parse(OsStr::new(text)).unwrap();
+        let copy = Copy {
+            sources: sources.iter().map(parse).collect(),
+            dest: parse(&dest),
+            recursive: false,
+            style: Style::Cp,
+        };
+        Way::of(&copy).map(|way| match way {
+            Way::Up(..) => "up",
+            Way::Down(..) => "down",
+            Way::Across(..) => "across",
+            Way::PipeUp(_) => "pipe up",
+            Way::PipeDown(_) => "pipe down",
+        })
+    }
+
+    #[test]
+    fn the_way_follows_from_where_the_ends_lie() {
+        const THERE: &str = "/pfs/dc/home/me/a";
+        assert_eq!(way(&["a", "b"], THERE).unwrap(), "up");
+        assert_eq!(way(&[THERE, THERE], ".").unwrap(), "down");
+        assert_eq!(way(&[THERE], THERE).unwrap(), "across");
+        assert_eq!(way(&["-"], THERE).unwrap(), "pipe up");
+        assert_eq!(way(&[THERE], "-").unwrap(), "pipe down");
+        for (sources, dest) in [
+            (&["a"][..], "b"),
+            (&["a"], "-"),
+            (&["-"], "b"),
+            (&["a", THERE], THERE),
+            (&["-", "-"], THERE),
+            (&["-", "a"], THERE),
+        ] {
+            assert!(way(sources, dest).is_err(), "{sources:?} {dest}");
+        }
+    }
+
+    #[test]
+    fn a_few_sources_have_lines_of_their_own_and_many_share_one() {
+        let work = |count: usize| (0..count).map(|at| (at.to_string(), at)).collect();
+        assert_eq!(in_lines::<usize>(work(2)).len(), 2);
+        let shared = in_lines::<usize>(work(1000));
+        assert_eq!((shared.len(), shared[0].0.as_str()), (1, "1000 files"));
+    }
+}

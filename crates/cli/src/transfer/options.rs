@@ -1,0 +1,76 @@
+//! The flags that every command which moves files takes.
+
+use std::num::NonZeroUsize;
+
+use paddlecloud_api::client::files::TransferOptions;
+use paddlecloud_core::quantity::Bytes;
+
+use super::filter::FilterArgs;
+
+/// How files are moved, and which.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TransferArgs {
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    /// Compare contents; otherwise a file of the same size and time counts as the same
+    #[arg(long)]
+    pub checksum: bool,
+
+    /// Never overwrite what is there
+    #[arg(long, short = 'n', visible_alias = "no-overwrite")]
+    pub no_clobber: bool,
+
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Bytes per second at most: `500K`, `10M`
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub bwlimit: Option<u64>,
+
+    /// Requests at a time
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    pub transfers: Option<NonZeroUsize>,
+}
+
+impl TransferArgs {
+    pub fn options(&self) -> TransferOptions {
+        let usual = TransferOptions::default();
+        TransferOptions {
+            checksum: self.checksum,
+            no_overwrite: self.no_clobber,
+            bwlimit: self.bwlimit,
+            transfers: self.transfers.unwrap_or(usual.transfers),
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "it must be a number, at least 1".to_owned())
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let bytes: Bytes = text.parse().map_err(|_| {
+        format!("`{text}` is not a rate: write a number of bytes per second and K, M, G or Ki, Mi, Gi")
+    })?;
+    match bytes.as_u64() {
+        0 => Err("nothing could ever be sent at that rate".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn rates_are_read_as_people_write_them() {
+        assert_eq!(rate("500K"), Ok(500_000));
+        assert_eq!(rate("2Mi"), Ok(2 << 20));
+        assert!(rate("0").is_err());
+        assert!(rate("fast").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! The side of a transfer that lies on the cluster: what an argument names, and what a folder holds.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::client::files::{FileClient, ListOptions};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::{FileMeta, FileView, WirePath};
+use paddlecloud_pfs::{Entry, PfsPath};
+
+use super::location::{Remote, name_of};
+use super::rules::{Kind, Source, Target};
+
+/// A source on the cluster.
+#[derive(Debug)]
+pub struct RemoteSource {
+    pub path: PfsPath,
+    pub source: Source,
+}
+
+/// What a folder holds, and what of it cannot travel.
+#[derive(Debug, Default)]
+pub struct Listed {
+    pub entries: Vec<Entry>,
+    pub special: Vec<String>,
+}
+
+/// What an argument names: everything that matches when it is a pattern, else itself. Never empty.
+pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileView>, ClientError> {
+    if remote.is_pattern()
+        && let Some(pattern) = &remote.text
+    {
+        let found = files.glob(pattern.trim_end_matches('/')).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    // Nothing matches: the wildcards may belong to its name.
+    let meta = files.stat_link(&remote.path).await?;
+    Ok(vec![FileView {
+        path: WirePath(remote.path.clone()),
+        meta,
+    }])
+}
+
+/// The sources an argument names; links are taken for what they point at.
+pub async fn sources(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<RemoteSource>, ClientError> {
+    let mut sources = Vec::new();
+    for view in find(files, remote).await? {
+        let path = view.path.0;
+        let meta = match view.meta.target {
+            Some(_) => files.stat(&path).await?,
+            None => view.meta,
+        };
+        sources.push(source(path, &meta, remote.path.has_trailing_slash()));
+    }
+    Ok(sources)
+}
+
+/// The nodes an argument names; a link is a node of its own.
+pub async fn nodes(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<RemoteSource>, ClientError> {
+    let slash = remote.path.has_trailing_slash();
+    let found = find(files, remote).await?;
+    Ok(found
+        .into_iter()
+        .map(|view| source(view.path.0, &view.meta, slash))
+        .collect())
+}
+
+fn source(path: PfsPath, meta: &FileMeta, slash: bool) -> RemoteSource {
+    RemoteSource {
+        source: Source {
+            shown: path.to_string(),
+            name: name_of(&path).map(<[u8]>::to_vec),
+            kind: if meta.is_folder() {
+                Kind::Folder
+            } else {
+                Kind::File
+            },
+            slash,
+        },
+        path,
+    }
+}
+
+/// What is at a destination.
+pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, ClientError> {
+    match files.stat(path).await {
+        Ok(meta) if meta.is_folder() => Ok(Target::Folder),
+        Ok(_) => Ok(Target::File),
+        Err(error) if error.refusal() == Some(ErrorName::NotFound) => Ok(Target::Missing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything below a folder, in order.
+pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
+    let options = ListOptions {
+        recursive: true,
+        digests: false,
+    };
+    let mut listing = files.list(folder, options).await?;
+    let mut listed = Listed::default();
+    while let Some(line) = listing.next().await? {
+        match line.entry() {
+            Some(entry) => listed.entries.push(entry),
+            None => listed.special.push(format!("{folder}/{}", line.path)),
+        }
+    }
+    Ok(listed)
+}
+
+/// Whether this failure is about one path only; after others nothing more can succeed.
+pub fn is_about_one_path(error: &ClientError) -> bool {
+    error
+        .refusal()
+        .is_some_and(|name| !matches!(name, ErrorName::Unauthorized | ErrorName::Unavailable))
+}

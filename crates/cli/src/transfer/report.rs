@@ -1,0 +1,193 @@
+//! The end of a transfer: how much was done, what was not and why, and the exit code.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::client::files::{Failure, Summary, TransferError};
+
+use crate::error::{CliError, DONE, chain};
+use crate::time_text::size;
+use crate::world::World;
+
+/// More failures than this are counted, not listed.
+const LISTED: usize = 50;
+
+/// Something that did not get to its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    pub path: String,
+    pub reason: String,
+}
+
+impl Lost {
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Lost {
+        Lost {
+            path: path.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Path and reason; a reason that names the path already stands alone.
+    fn words(&self, quote: &str) -> String {
+        match self.reason.strip_prefix(&format!("`{}`", self.path)) {
+            Some(rest) => format!("{quote}{}{quote}: it{rest}", self.path),
+            None => format!("{quote}{}{quote}: {}", self.path, self.reason),
+        }
+    }
+}
+
+/// What all sources of a command came to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub transferred: u64,
+    pub unchanged: u64,
+    pub kept: u64,
+    pub removed: u64,
+    pub moved: u64,
+    lost: Vec<Lost>,
+    /// Files that were never tried because the transfer had to end.
+    broken_off: u64,
+    hints: Vec<String>,
+}
+
+impl Tally {
+    pub fn add(&mut self, summary: Summary) {
+        self.transferred += summary.transferred;
+        self.unchanged += summary.unchanged;
+        self.kept += summary.kept;
+        self.moved += summary.moved;
+        summary
+            .failures
+            .into_iter()
+            .for_each(|failure| self.fail(failure));
+    }
+
+    pub fn lose(&mut self, lost: Lost) {
+        self.lost.push(lost);
+    }
+
+    /// One more thing that failed on the server's side.
+    pub fn refuse(&mut self, path: impl Into<String>, error: &ClientError) {
+        self.keep_hints(error);
+        self.lost.push(Lost::new(path, chain(error)));
+    }
+
+    /// A hint for the end; the first one counts.
+    pub fn hint(&mut self, hint: &str) {
+        if self.hints.is_empty() {
+            self.hints.push(hint.to_owned());
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        match &failure.error {
+            TransferError::BrokenOff => return self.broken_off += 1,
+            TransferError::Server(error) => self.keep_hints(error),
+            _ => {}
+        }
+        self.lost.push(Lost::new(failure.path, chain(&failure.error)));
+    }
+
+    fn keep_hints(&mut self, error: &ClientError) {
+        if let ClientError::Refused(body) = error
+            && self.hints.is_empty()
+        {
+            self.hints.clone_from(&body.hints);
+        }
+    }
+
+    /// How many things did not get to their place so far.
+    pub fn failures(&self) -> u64 {
+        self.lost.len() as u64 + self.broken_off
+    }
+
+    /// `3 files copied, 97 unchanged; 12.3 kB sent`.
+    pub fn words(&self, moved: &str) -> String {
+        let mut words = vec![format!("{} copied", counted(self.transferred))];
+        for (count, what) in [
+            (self.unchanged, "unchanged"),
+            (self.kept, "kept as they were"),
+            (self.removed, "removed"),
+        ] {
+            if count > 0 {
+                words.push(format!("{count} {what}"));
+            }
+        }
+        format!("{}; {} {moved}", words.join(", "), size(self.moved))
+    }
+
+    /// Tells what failed, file by file, and gives the exit code.
+    pub fn end(self, what: &str, world: &mut World) -> Result<u8, CliError> {
+        let count = self.failures();
+        if count == 0 {
+            return Ok(DONE);
+        }
+        if let ([lost], 0) = (self.lost.as_slice(), self.broken_off) {
+            let error = CliError::refused(format!("cannot {what} {}", lost.words("`")));
+            return Err(self.hints.into_iter().fold(error, CliError::with_hint));
+        }
+        for lost in self.lost.iter().take(LISTED) {
+            world.err.line(format!("  {}", lost.words("")));
+        }
+        if self.lost.len() > LISTED {
+            world.err.line(format!("  and {} more", self.lost.len() - LISTED));
+        }
+        if self.broken_off > 0 {
+            let left = counted(self.broken_off);
+            world.err.line(format!("  {left} not tried after that"));
+        }
+        let error = CliError::refused(format!("cannot {what} {}", counted(count)));
+        Err(self.hints.into_iter().fold(error, CliError::with_hint))
+    }
+}
+
+/// `1 file`, `12 files`.
+pub fn counted(count: u64) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_name_only_what_happened() {
+        let tally = Tally {
+            transferred: 1,
+            moved: 12_300,
+            ..Tally::default()
+        };
+        assert_eq!(tally.words("sent"), "1 file copied; 12.3 kB sent");
+        let tally = Tally {
+            unchanged: 97,
+            removed: 2,
+            ..Tally::default()
+        };
+        assert_eq!(
+            tally.words("received"),
+            "0 files copied, 97 unchanged, 2 removed; 0 bytes received"
+        );
+    }
+
+    #[test]
+    fn a_path_is_not_named_twice() {
+        let lost = Lost::new("/pfs/x", "`/pfs/x` does not exist");
+        assert_eq!(lost.words("`"), "`/pfs/x`: it does not exist");
+        assert_eq!(Lost::new("a", "it is a folder").words(""), "a: it is a folder");
+    }
+
+    #[test]
+    fn files_that_were_never_tried_are_counted_not_listed() {
+        let mut tally = Tally::default();
+        let broken_off = |path: &str| Failure {
+            path: path.to_owned(),
+            error: TransferError::BrokenOff,
+        };
+        tally.add(Summary {
+            failures: vec![broken_off("a"), broken_off("b")],
+            ..Summary::default()
+        });
+        assert_eq!((tally.failures(), tally.lost.len()), (2, 0));
+    }
+}

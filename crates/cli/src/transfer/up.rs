@@ -1,0 +1,153 @@
+//! From this machine to the cluster.
+
+use std::path::Path;
+
+use paddlecloud_api::client::files::Upload;
+use paddlecloud_api::files::{below, split_last};
+use paddlecloud_pfs::{Entry, PfsPath, PfsPathError, RelPath};
+
+use super::local::{self, LocalSource};
+use super::location::{Remote, shown};
+use super::report::Lost;
+use super::rules::{Kind, Landing, Request, Target};
+use super::{Copy, Transfer, in_lines, remote};
+use crate::error::{CliError, chain};
+
+impl Transfer<'_> {
+    pub(super) async fn up(&mut self, sources: &[&Path], dest: &Remote, copy: &Copy) -> Result<(), CliError> {
+        let target = remote::target(&self.files, &dest.path).await?;
+        let request = Request {
+            target,
+            slash: dest.path.has_trailing_slash(),
+            recursive: copy.recursive,
+            style: copy.style,
+        };
+        let mut found = Vec::new();
+        for path in sources {
+            match local::sources(path) {
+                Ok(some) => found.extend(some),
+                Err(lost) => self.tally.lose(lost),
+            }
+        }
+        let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
+        let mut work = Vec::new();
+        for (source, landing) in landed {
+            if let Some(upload) = self.upload_of(&source, &landing, &dest.path, target).await? {
+                work.push((source.source.shown, upload));
+            }
+        }
+        for (what, uploads) in in_lines(work) {
+            self.send(&what, uploads).await?;
+        }
+        Ok(())
+    }
+
+    /// What there is to send of a source; nothing when it is filtered out or cannot be read.
+    async fn upload_of(
+        &mut self,
+        source: &LocalSource,
+        landing: &Landing,
+        dest: &PfsPath,
+        target: Target,
+    ) -> Result<Option<Upload>, CliError> {
+        let place = match landing {
+            Landing::Exactly => Ok(dest.clone()),
+            Landing::Inside(name) => inside(dest, name),
+        };
+        let remote = match place {
+            Ok(remote) => remote,
+            Err(error) => {
+                self.tally
+                    .lose(Lost::new(&source.source.shown, error.to_string()));
+                return Ok(None);
+            }
+        };
+        if source.source.kind == Kind::File {
+            let name = source.source.name.as_deref().unwrap_or_default();
+            if !self.selection.takes_file(name) {
+                return Ok(None);
+            }
+            if target == Target::Missing {
+                self.make_parent(&remote).await?;
+            }
+            let local = source.path.clone();
+            return Ok(Some(Upload::File { local, remote }));
+        }
+        let Some(entries) = self.look_through(&source.path) else {
+            return Ok(None);
+        };
+        self.tree_up(&source.path, remote, entries.0).await.map(Some)
+    }
+
+    /// What takes part of a folder, and whether all of it could be read; nothing when it cannot be opened.
+    pub(super) fn look_through(&mut self, local: &Path) -> Option<(Vec<Entry>, Completeness)> {
+        let mut walked = match local::walk(local) {
+            Ok(walked) => walked,
+            Err(error) => {
+                self.tally.lose(Lost::new(shown(local), chain(&error)));
+                return None;
+            }
+        };
+        for special in &walked.special {
+            let note = format!("`{special}` is a socket, pipe or device and stays here");
+            self.world.err.note(&note);
+        }
+        self.select(&mut walked.entries);
+        let completeness = match walked.lost.is_empty() {
+            true => Completeness::Whole,
+            false => Completeness::Partial,
+        };
+        walked.lost.into_iter().for_each(|lost| self.tally.lose(lost));
+        Some((walked.entries, completeness))
+    }
+
+    /// Keeps what takes part; names of the list that are not there are told.
+    pub(super) fn select(&mut self, entries: &mut Vec<Entry>) {
+        for missing in self.selection.missing(entries) {
+            let lost = Lost::new(missing.to_string(), "the list names it, but it is not there");
+            self.tally.lose(lost);
+        }
+        self.selection.apply(entries);
+    }
+
+    /// Entries of a folder, which becomes `remote`; made even when it is empty.
+    pub(super) async fn tree_up(
+        &mut self,
+        local: &Path,
+        remote: PfsPath,
+        entries: Vec<Entry>,
+    ) -> Result<Upload, CliError> {
+        self.make_folder(&remote).await?;
+        Ok(Upload::Tree {
+            local: local.to_owned(),
+            remote,
+            entries,
+        })
+    }
+
+    pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<(), CliError> {
+        if !self.options.dry_run {
+            self.files.mkdir(folder, true).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn make_parent(&mut self, path: &PfsPath) -> Result<(), CliError> {
+        match split_last(path) {
+            Some((parent, _)) => self.make_folder(&parent).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a folder could be read to its last corner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Completeness {
+    Whole,
+    Partial,
+}
+
+/// The path of a name in a folder.
+pub(super) fn inside(folder: &PfsPath, name: &[u8]) -> Result<PfsPath, PfsPathError> {
+    below(folder, &RelPath::from_bytes(name)?)
+}
