@@ -1,0 +1,30 @@
+//! Data sets as files: reads, writes and converts the formats people bring, and divides files among nodes.
+//!
+//! | to do | use |
+//! | --- | --- |
+//! | go through the records of a file, whatever its format | [`Dataset`] |
+//! | write a file in another format | [`convert`] |
+//! | divide files among the nodes of a job | [`split`] |
+//!
+//! A record is always bytes; how each format makes bytes of its rows stands at [`Format`]. This crate knows
+//! nothing of jobs, servers or terminals: progress is told to a callback, in bytes of input.
+
+mod convert;
+mod error;
+mod format;
+mod input;
+mod json_row;
+mod line;
+mod packed;
+mod pickle;
+mod read;
+mod sample;
+pub mod split;
+mod staged_file;
+mod write;
+
+pub use convert::{Converted, convert};
+pub use error::DataError;
+pub use format::{Format, UnknownFormat};
+pub use read::{Dataset, ReadOptions, Seen, Visit};
+pub use write::{IfThere, WriteOptions};

@@ -1,0 +1,103 @@
+//! Rows of a Parquet file as JSON, in the order of its columns.
+
+use std::fs::File;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+
+use super::{Dataset, Seen, Visit};
+use crate::error::DataError;
+use crate::json_row;
+
+pub(super) fn each(data: &Dataset, visit: &mut Visit<'_>) -> Result<(), DataError> {
+    let failed = |error: parquet::errors::ParquetError| {
+        DataError::file(&data.path, format!("cannot be read as Parquet: {error}"))
+    };
+    let file = File::open(&data.path).map_err(|e| DataError::read(&data.path, e))?;
+    let reader = SerializedFileReader::new(file).map_err(failed)?;
+    let groups = reader.metadata().row_groups();
+    let all_rows: u64 = groups.iter().map(|group| group.num_rows().max(0) as u64).sum();
+    let mut record = Vec::new();
+    let mut number = 0;
+    for row in reader.get_row_iter(None).map_err(failed)? {
+        let row = row.map_err(failed)?;
+        write_row(&row, data.field(), &mut record)
+            .map_err(|problem| DataError::record(&data.path, number, problem))?;
+        let seen = Seen {
+            number,
+            bytes: &record,
+            // Columns lie apart, so the share of the rows stands for the share of the bytes.
+            position: (u128::from(data.len()) * u128::from(number + 1) / u128::from(all_rows.max(1))) as u64,
+        };
+        if visit(seen)?.is_break() {
+            return Ok(());
+        }
+        number += 1;
+    }
+    if number != all_rows {
+        let problem = format!("says that it has {all_rows} rows, and {number} are there");
+        return Err(DataError::file(&data.path, problem));
+    }
+    Ok(())
+}
+
+fn write_row(row: &Row, field: Option<&str>, out: &mut Vec<u8>) -> Result<(), String> {
+    out.clear();
+    match field {
+        Some(name) => write_field(row, name, out),
+        None => write_object(row, out),
+    }
+}
+
+fn write_field(row: &Row, name: &str, out: &mut Vec<u8>) -> Result<(), String> {
+    let found = row.get_column_iter().find(|(known, _)| known.as_str() == name);
+    match found {
+        None | Some((_, Field::Null)) => Err(format!("has no field `{name}`")),
+        Some((_, Field::Bytes(bytes))) => {
+            out.extend_from_slice(bytes.data());
+            Ok(())
+        }
+        Some((_, Field::Str(text))) => {
+            out.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+        Some((_, other)) => write_value(other, out),
+    }
+}
+
+fn write_object(row: &Row, out: &mut Vec<u8>) -> Result<(), String> {
+    let mut separator = b'{';
+    for (name, value) in row.get_column_iter() {
+        out.push(separator);
+        json_row::text(name, out);
+        out.push(b':');
+        write_value(value, out)?;
+        separator = b',';
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn write_value(value: &Field, out: &mut Vec<u8>) -> Result<(), String> {
+    if !is_finite(value) {
+        return Err("has a number that JSON cannot write: not a number, or infinite".to_owned());
+    }
+    serde_json::to_writer(out, &value.to_json_value()).expect("a JSON value is always written");
+    Ok(())
+}
+
+/// Whether JSON can hold every number inside.
+fn is_finite(value: &Field) -> bool {
+    match value {
+        Field::Float16(number) => number.is_finite(),
+        Field::Float(number) => number.is_finite(),
+        Field::Double(number) => number.is_finite(),
+        Field::Group(row) => row.get_column_iter().all(|(_, value)| is_finite(value)),
+        Field::ListInternal(list) => list.elements().iter().all(is_finite),
+        Field::MapInternal(map) => map
+            .entries()
+            .iter()
+            .all(|(key, value)| is_finite(key) && is_finite(value)),
+        _ => true,
+    }
+}

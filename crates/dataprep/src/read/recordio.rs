@@ -1,0 +1,77 @@
+//! Records of a RecordIO file, or of one inside gzip.
+
+use std::ops::Range;
+
+use paddlecloud_recordio::{Batch, DamageReport, Limits, Policy, RangeReader, ReadOptions, StreamReader};
+
+use super::{Dataset, Seen, Visit};
+use crate::error::DataError;
+use crate::input::Input;
+
+pub(super) fn each_in_file(
+    data: &Dataset,
+    records: Range<u64>,
+    visit: &mut Visit<'_>,
+) -> Result<DamageReport, DataError> {
+    let file = ReadOptions::new().policy(data.options.policy).open(&data.path)?;
+    let end = records.end.min(file.len());
+    let mut reader = file.range(records.start.min(end)..end)?;
+    let mut progress = ChunkProgress::default();
+    let mut one = Batch::new();
+    // One at a time and by copy: only between two reads can the reader say which number comes next, and
+    // records that damage took away keep theirs.
+    while reader.read_batch(1, &mut one)? == 1 {
+        let number = reader.position() - 1;
+        let seen = Seen {
+            number,
+            bytes: one.get(0),
+            position: progress.at(&reader, number),
+        };
+        if visit(seen)?.is_break() {
+            break;
+        }
+        one.clear();
+    }
+    Ok(reader.damage().clone())
+}
+
+/// How far the chunk of the current record reaches into the file.
+#[derive(Default)]
+struct ChunkProgress {
+    records: Range<u64>,
+    end: u64,
+}
+
+impl ChunkProgress {
+    fn at(&mut self, reader: &RangeReader, record: u64) -> u64 {
+        if !self.records.contains(&record)
+            && let Some(n) = reader.index().chunk_of(record)
+        {
+            let chunk = &reader.index().chunks()[n];
+            (self.records, self.end) = (chunk.records(), chunk.bytes().end);
+        }
+        self.end
+    }
+}
+
+pub(super) fn each_in_stream(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
+    if data.options.policy != Policy::Strict {
+        let problem = "is packed with gzip, so damage in it cannot be passed over: unpack it first";
+        return Err(DataError::file(&data.path, problem));
+    }
+    let position = input.position;
+    let mut reader = StreamReader::named(input.reader, &data.path, Limits::default());
+    let mut number = 0;
+    while let Some(bytes) = reader.next_record()? {
+        let seen = Seen {
+            number,
+            bytes,
+            position: position.get(),
+        };
+        if visit(seen)?.is_break() {
+            return Ok(());
+        }
+        number += 1;
+    }
+    Ok(())
+}

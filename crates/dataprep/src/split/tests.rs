@@ -1,0 +1,317 @@
+//! What a division promises: nothing lost, nothing doubled, and it can be repeated.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use paddlecloud_recordio::{Compressor, FileWriter, RecordFile, WriteOptions, store_index};
+use tempfile::TempDir;
+
+use super::*;
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("job")
+    }
+
+    fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.folder.path().join("set").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, contents).unwrap();
+        path
+    }
+
+    fn split(&self, inputs: &[PathBuf], parts: u32, by: By) -> Result<Divided, DataError> {
+        let request = Request {
+            inputs: inputs.to_vec(),
+            out: self.out(),
+            parts: parts.to_string().parse().unwrap(),
+            by,
+        };
+        run(&request, &mut |_, _| {})
+    }
+
+    fn piece(&self, part: u32, name: &str) -> PathBuf {
+        self.out().join(part.to_string()).join("data").join(name)
+    }
+
+    fn text(&self, part: u32, name: &str) -> String {
+        fs::read_to_string(self.piece(part, name)).unwrap()
+    }
+
+    /// Every file below the folder the division went to, hidden ones left out.
+    fn tree(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        list(&self.out(), &self.out(), &mut found);
+        found.sort();
+        found
+    }
+}
+
+fn list(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            found.push(format!("{name}/"));
+            list(root, &path, found);
+        } else {
+            found.push(name);
+        }
+    }
+}
+
+fn problem(result: Result<Divided, DataError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn lines_go_round_and_every_node_sees_the_same_names() {
+    let place = Place::new();
+    let first = place.file("a.txt", "0\n1\n2\n3\n");
+    let second = place.file("b.txt", "4\n5\n6");
+    let divided = place.split(&[first, second], 3, By::Auto).unwrap();
+    let units: Vec<_> = divided.files.iter().map(|file| (file.by, file.units)).collect();
+    assert_eq!(units, [(By::Line, 4), (By::Line, 3)]);
+    // The turn goes on from file to file: nodes differ by one line at most.
+    let all: Vec<String> = (0..3)
+        .map(|part| place.text(part, "a.txt") + "|" + &place.text(part, "b.txt"))
+        .collect();
+    assert_eq!(all, ["0\n3\n|6", "1\n|4\n", "2\n|5\n"]);
+    let tree = [
+        "0/",
+        "0/data/",
+        "0/data/a.txt",
+        "0/data/b.txt",
+        "1/",
+        "1/data/",
+        "1/data/a.txt",
+        "1/data/b.txt",
+        "2/",
+        "2/data/",
+        "2/data/a.txt",
+        "2/data/b.txt",
+        "output/",
+    ];
+    assert_eq!(place.tree(), tree);
+}
+
+#[test]
+fn gzip_stays_gzip_and_members_are_all_read() {
+    let place = Place::new();
+    let mut packed = Vec::new();
+    for text in ["a\nb\n", "c\nd\ne\n"] {
+        let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(text.as_bytes()).unwrap();
+        packed.extend(gzip.finish().unwrap());
+    }
+    let file = place.file("x.txt.gz", &packed);
+    place.split(std::slice::from_ref(&file), 2, By::Line).unwrap();
+    let unpacked = |part| {
+        let mut text = String::new();
+        let piece = fs::File::open(place.piece(part, "x.txt.gz")).unwrap();
+        MultiGzDecoder::new(piece).read_to_string(&mut text).unwrap();
+        text
+    };
+    assert_eq!(
+        (unpacked(0).as_str(), unpacked(1).as_str()),
+        ("a\nc\ne\n", "b\nd\n")
+    );
+    // A cut file is an error, not fewer lines.
+    fs::write(&file, &packed[..packed.len() - 3]).unwrap();
+    assert!(place.split(&[file], 2, By::Line).is_err());
+    assert_eq!(unpacked(0), "a\nc\ne\n", "what was there before is still there");
+}
+
+#[test]
+fn records_go_round_with_their_compressor_and_more_nodes_than_fit_at_once() {
+    let place = Place::new();
+    let path = place.file("train.rio", "");
+    let mut writer = FileWriter::create(
+        &path,
+        WriteOptions::new().compressor(Compressor::Gzip).chunk_size(64),
+    )
+    .unwrap();
+    let records: Vec<String> = (0..500).map(|n| format!("record {n}")).collect();
+    for record in &records {
+        writer.write(record.as_bytes()).unwrap();
+    }
+    writer.finish().unwrap();
+    store_index(&path, RecordFile::open(&path).unwrap().index()).unwrap();
+    let set = place.folder.path().join("set");
+    let divided = place.split(&[set], 150, By::Auto).unwrap();
+    assert_eq!(divided.files.len(), 1, "the index beside the file is no data");
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for part in 0..150 {
+        let file = RecordFile::open(place.piece(part, "train.rio")).unwrap();
+        assert!(matches!(file.len(), 3 | 4));
+        assert_eq!(file.index().chunks()[0].header.compressor, Compressor::Gzip);
+        let mut reader = file.records();
+        while let Some(record) = reader.next_record().unwrap() {
+            *seen
+                .entry(String::from_utf8(record.to_vec()).unwrap())
+                .or_default() += 1;
+        }
+    }
+    assert_eq!(seen.len(), 500);
+    assert!(seen.values().all(|count| *count == 1));
+}
+
+#[test]
+fn damage_ends_a_division_and_names_the_place() {
+    let place = Place::new();
+    let path = place.file("train.rio", "");
+    let mut writer = FileWriter::create(&path, WriteOptions::new().compressor(Compressor::None)).unwrap();
+    writer.write(b"hello").unwrap();
+    writer.finish().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let problem = problem(place.split(&[path], 2, By::Record));
+    assert!(
+        problem.contains("is damaged at offset 0: checksum mismatch"),
+        "{problem}"
+    );
+    assert!(place.tree().is_empty(), "{:?}", place.tree());
+}
+
+#[test]
+fn whole_files_go_to_the_node_that_has_least() {
+    let place = Place::new();
+    let sizes = [10, 70, 20, 40, 30];
+    let files: Vec<PathBuf> = sizes
+        .iter()
+        .enumerate()
+        .map(|(n, size)| place.file(&format!("{n}.bin"), vec![0; *size]))
+        .collect();
+    let divided = place.split(&files, 2, By::Auto).unwrap();
+    assert!(divided.files.iter().all(|file| file.by == By::File));
+    assert_eq!(divided.part_bytes, [90, 80]);
+}
+
+#[test]
+fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
+    let place = Place::new();
+    let file = place.file("a.txt", "0\n1\n2\n3\n");
+    place.split(std::slice::from_ref(&file), 4, By::Auto).unwrap();
+    fs::write(place.out().join("3/notes"), "mine").unwrap();
+    fs::write(place.out().join("output/model"), "mine").unwrap();
+    fs::write(&file, "x\ny\n").unwrap();
+    place.split(std::slice::from_ref(&file), 2, By::Auto).unwrap();
+    let tree = [
+        "0/",
+        "0/data/",
+        "0/data/a.txt",
+        "1/",
+        "1/data/",
+        "1/data/a.txt",
+        "3/",
+        "3/notes",
+        "output/",
+        "output/model",
+    ];
+    assert_eq!(place.tree(), tree);
+    assert_eq!(place.text(0, "a.txt") + &place.text(1, "a.txt"), "x\ny\n");
+    assert_eq!(
+        fs::read_to_string(file).unwrap(),
+        "x\ny\n",
+        "the data set is only read"
+    );
+}
+
+#[test]
+fn a_run_that_broke_off_while_exchanging_is_made_anew() {
+    let place = Place::new();
+    let file = place.file("a.txt", "0\n1\n2\n");
+    place.split(std::slice::from_ref(&file), 3, By::Auto).unwrap();
+    // As a crash leaves it: the note says so, one folder is new, one is gone, one is old.
+    let note = fs::read_to_string(place.out().join(MANIFEST)).unwrap();
+    let broken = note.replace("\"done\"", "\"exchanging\"");
+    assert_ne!(note, broken);
+    fs::write(place.out().join(MANIFEST), broken).unwrap();
+    fs::remove_dir_all(place.piece(1, "")).unwrap();
+    fs::create_dir_all(place.out().join(".paddle-data.tmp/old-1")).unwrap();
+    place.split(&[file], 2, By::Auto).unwrap();
+    assert_eq!(place.text(0, "a.txt") + &place.text(1, "a.txt"), "0\n2\n1\n");
+    assert!(!place.out().join("2").exists());
+    assert!(!place.out().join(".paddle-data.tmp").exists());
+}
+
+#[test]
+fn data_of_somebody_else_is_left_alone() {
+    let place = Place::new();
+    let file = place.file("a.txt", "0\n");
+    fs::create_dir_all(place.out().join("1/data")).unwrap();
+    let problem = problem(place.split(&[file], 2, By::Auto));
+    assert!(problem.contains("was not made by a division"), "{problem}");
+}
+
+#[test]
+fn two_runs_at_once_do_not_mix() {
+    let place = Place::new();
+    let file = place.file("a.txt", "0\n");
+    let held = Tree::open(&place.out(), "1".parse().unwrap()).unwrap();
+    let problem = problem(place.split(std::slice::from_ref(&file), 1, By::Auto));
+    assert!(problem.contains("another program right now"), "{problem}");
+    drop(held);
+    place.split(&[file], 1, By::Auto).unwrap();
+}
+
+#[test]
+fn without_names_the_data_set_of_the_document_is_divided() {
+    let place = Place::new();
+    let problem = problem(place.split(&[], 2, By::Auto));
+    assert!(problem.contains("no files to divide were named"), "{problem}");
+    let set = place.out().join("quick_start/data");
+    fs::create_dir_all(&set).unwrap();
+    fs::write(set.join("train.txt"), "0\n1\n").unwrap();
+    fs::write(set.join(".hidden"), "no data").unwrap();
+    place.split(&[], 2, By::Auto).unwrap();
+    assert_eq!(place.text(1, "data/train.txt"), "1\n");
+}
+
+#[test]
+fn what_cannot_be_divided_so_is_refused() {
+    let place = Place::new();
+    let text = place.file("a.txt", "0\n");
+    let binary = place.file("a.bin", [0, 1, 2]);
+    let same_name = place.file("other/a.txt", "0\n");
+    let cases = [
+        (vec![text.clone()], By::Record, "is not RecordIO"),
+        (vec![binary], By::Line, "is no text"),
+        (vec![text.clone(), same_name], By::Line, "have the same name"),
+        (vec![place.folder.path().join("missing")], By::Auto, "cannot read"),
+    ];
+    for (inputs, by, words) in cases {
+        let problem = problem(place.split(&inputs, 2, by));
+        assert!(problem.contains(words), "{problem}");
+    }
+    place.split(&[text], 2, By::Auto).unwrap();
+    let own = place.piece(0, "a.txt");
+    let problem = problem(place.split(&[own], 2, By::Auto));
+    assert!(problem.contains("lies where the divided data goes"), "{problem}");
+}
+
+#[test]
+fn the_number_of_nodes_is_checked() {
+    for bad in ["0", "-1", "three", "", "10001", "1.5"] {
+        assert!(bad.parse::<PartCount>().is_err(), "{bad}");
+    }
+    assert_eq!(" 3\n".parse::<PartCount>().unwrap().get(), 3);
+}

@@ -1,0 +1,230 @@
+//! The folders of the nodes: staged beside them, then put in their place, so that a run that breaks off can be
+//! repeated and one that is repeated doubles nothing.
+//!
+//! A note (`MANIFEST`) says how many folders are ours. While they are being exchanged it says so too: whoever
+//! finds that note afterwards knows that the exchange was broken off, and makes it anew.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{DividedFile, PartCount};
+use crate::error::DataError;
+
+/// The note's name below `<out>`.
+pub const MANIFEST: &str = ".paddle-data.json";
+const LOCK: &str = ".paddle-data.lock";
+const STAGE: &str = ".paddle-data.tmp";
+
+/// What the note says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    state: State,
+    /// Folders `0` to here, not included, hold divided data.
+    parts: u32,
+    files: Vec<ManifestFile>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Exchanging,
+    Done,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ManifestFile {
+    name: PathBuf,
+    by: String,
+    units: u64,
+}
+
+/// A folder that data is being divided into; nobody else can do so meanwhile.
+pub(super) struct Tree {
+    out: PathBuf,
+    stage: PathBuf,
+    parts: u32,
+    /// How many folders there are from before.
+    parts_before: u32,
+    _lock: File,
+}
+
+impl Tree {
+    pub(super) fn open(out: &Path, parts: PartCount) -> Result<Self, DataError> {
+        fs::create_dir_all(out).map_err(|e| DataError::write(out, e))?;
+        let lock = lock(out)?;
+        let stage = out.join(STAGE);
+        remove_folder(&stage)?;
+        let parts_before = Manifest::read(out)?.map_or(0, |manifest| manifest.parts);
+        let tree = Self {
+            out: out.to_owned(),
+            stage,
+            parts: parts.get(),
+            parts_before,
+            _lock: lock,
+        };
+        tree.refuse_foreign_data()?;
+        for part in 0..tree.parts {
+            let folder = tree.stage.join(part.to_string()).join("data");
+            fs::create_dir_all(&folder).map_err(|e| DataError::write(&folder, e))?;
+        }
+        Ok(tree)
+    }
+
+    pub(super) fn stage(&self) -> &Path {
+        &self.stage
+    }
+
+    /// Puts the staged folders in their place; gives the bytes in each.
+    pub(super) fn publish(self, files: &[DividedFile]) -> Result<Vec<u64>, DataError> {
+        let staged = |part: u32| self.stage.join(part.to_string()).join("data");
+        let part_bytes = (0..self.parts)
+            .map(|part| sync_folder(&staged(part)))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.note(State::Exchanging, self.parts.max(self.parts_before), files)?;
+        for part in 0..self.parts.max(self.parts_before) {
+            self.put_aside(part)?;
+            if part < self.parts {
+                let place = self.place(part);
+                fs::rename(staged(part), &place).map_err(|e| DataError::write(&place, e))?;
+                sync_one(&self.out.join(part.to_string()))?;
+            } else {
+                self.remove_if_empty(part)?;
+            }
+        }
+        let output = self.out.join("output");
+        fs::create_dir_all(&output).map_err(|e| DataError::write(&output, e))?;
+        sync_one(&self.out)?;
+        self.note(State::Done, self.parts, files)?;
+        remove_folder(&self.stage)?;
+        Ok(part_bytes)
+    }
+
+    fn place(&self, part: u32) -> PathBuf {
+        self.out.join(part.to_string()).join("data")
+    }
+
+    /// Data that no run of ours has put there is somebody's, and stays.
+    fn refuse_foreign_data(&self) -> Result<(), DataError> {
+        let foreign = (self.parts_before..self.parts)
+            .map(|part| self.place(part))
+            .find(|place| place.symlink_metadata().is_ok());
+        match foreign {
+            None => Ok(()),
+            Some(place) => Err(DataError::file(
+                &place,
+                "is there already and was not made by a division: move it away, or divide into another folder",
+            )),
+        }
+    }
+
+    fn put_aside(&self, part: u32) -> Result<(), DataError> {
+        let place = self.place(part);
+        let folder = self.out.join(part.to_string());
+        fs::create_dir_all(&folder).map_err(|e| DataError::write(&folder, e))?;
+        if place.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        let aside = self.stage.join(format!("old-{part}"));
+        fs::rename(&place, &aside).map_err(|e| DataError::write(&place, e))
+    }
+
+    /// A folder of a former node goes, unless somebody keeps something else in it.
+    fn remove_if_empty(&self, part: u32) -> Result<(), DataError> {
+        let folder = self.out.join(part.to_string());
+        match fs::remove_dir(&folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => Err(DataError::write(&folder, e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&self, state: State, parts: u32, files: &[DividedFile]) -> Result<(), DataError> {
+        let files = files.iter().map(|file| ManifestFile {
+            name: file.name.clone(),
+            by: file.by.to_string(),
+            units: file.units,
+        });
+        let manifest = Manifest {
+            state,
+            parts,
+            files: files.collect(),
+        };
+        manifest.write(&self.out, &self.stage)
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // What is left after a failure is of no use; the next run would remove it too.
+        let _ = fs::remove_dir_all(&self.stage);
+    }
+}
+
+impl Manifest {
+    fn read(out: &Path) -> Result<Option<Self>, DataError> {
+        let path = out.join(MANIFEST);
+        let text = match fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|e| DataError::read(&path, e))?,
+        };
+        let manifest = serde_json::from_slice(&text)
+            .map_err(|e| DataError::file(&path, format!("is not what a division writes: {e}")))?;
+        Ok(Some(manifest))
+    }
+
+    fn write(&self, out: &Path, stage: &Path) -> Result<(), DataError> {
+        let (path, draft) = (out.join(MANIFEST), stage.join("manifest"));
+        let mut text = serde_json::to_vec_pretty(self).map_err(|e| DataError::write(&path, e.into()))?;
+        text.push(b'\n');
+        fs::write(&draft, text)
+            .and_then(|()| File::open(&draft)?.sync_all())
+            .and_then(|()| fs::rename(&draft, &path))
+            .map_err(|e| DataError::write(&path, e))?;
+        sync_one(out)
+    }
+}
+
+fn lock(out: &Path) -> Result<File, DataError> {
+    let path = out.join(LOCK);
+    let file = File::create(&path).map_err(|e| DataError::write(&path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DataError::file(
+            out,
+            "is being divided into by another program right now",
+        )),
+        // Some network file systems have no locks; then nobody is kept out, as with `cp`.
+        Err(TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(e)) => Err(DataError::write(&path, e)),
+    }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), DataError> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DataError::write(folder, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the names in a folder and those below durable; gives the bytes of the files in it.
+fn sync_folder(folder: &Path) -> Result<u64, DataError> {
+    let failed = |e| DataError::write(folder, e);
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let about = entry.metadata().map_err(failed)?;
+        bytes += match about.is_dir() {
+            true => sync_folder(&entry.path())?,
+            false => about.len(),
+        };
+    }
+    sync_one(folder)?;
+    Ok(bytes)
+}
+
+fn sync_one(folder: &Path) -> Result<(), DataError> {
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| DataError::write(folder, e))
+}

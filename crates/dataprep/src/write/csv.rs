@@ -1,0 +1,122 @@
+//! Records as rows of a CSV file. The first record decides the columns.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use csv::Writer;
+
+use super::{Destination, Sink, SinkError};
+use crate::error::DataError;
+use crate::json_row::{Cell, Row};
+use crate::packed::PackedFile;
+
+pub(super) struct Rows {
+    destination: Destination,
+    writer: Writer<PackedFile>,
+    columns: Columns,
+}
+
+enum Columns {
+    /// No record has come yet.
+    Unknown,
+    /// Every record is the text of the only column.
+    Only,
+    Named(HashMap<String, usize>),
+    /// Rows without names, and how many values each has.
+    Plain(usize),
+}
+
+impl Rows {
+    pub(super) fn create(path: &Path, field: Option<String>) -> Result<Self, DataError> {
+        let (destination, file) = Destination::create(path)?;
+        let mut rows = Self {
+            destination,
+            writer: Writer::from_writer(file),
+            columns: Columns::Unknown,
+        };
+        if let Some(field) = field {
+            rows.put(std::slice::from_ref(&field))?;
+            rows.columns = Columns::Only;
+        }
+        Ok(rows)
+    }
+
+    fn put(&mut self, values: &[String]) -> Result<(), DataError> {
+        let written = self.writer.write_record(values);
+        written.map_err(|e| self.destination.failed(std::io::Error::other(e)))
+    }
+
+    /// The columns of the first row; written at once where they have names.
+    fn begin(&mut self, row: &Row) -> Result<(), SinkError> {
+        let is_empty = match row {
+            Row::Named(fields) => fields.is_empty(),
+            Row::Plain(cells) => cells.is_empty(),
+        };
+        if is_empty {
+            return Err(SinkError::Record("has no values, so it makes no row".to_owned()));
+        }
+        self.columns = match row {
+            Row::Named(fields) => {
+                let names: Vec<String> = fields.iter().map(|(name, _)| name.clone()).collect();
+                self.put(&names)?;
+                Columns::Named(names.into_iter().zip(0..).collect())
+            }
+            Row::Plain(cells) => Columns::Plain(cells.len()),
+        };
+        Ok(())
+    }
+
+    fn values(&self, row: Row) -> Result<Vec<String>, String> {
+        match (&self.columns, row) {
+            (Columns::Named(columns), Row::Named(fields)) => named_values(columns, fields),
+            (Columns::Plain(len), Row::Plain(cells)) if cells.len() == *len => {
+                Ok(cells.into_iter().map(Cell::into_text).collect())
+            }
+            (Columns::Plain(len), Row::Plain(cells)) => {
+                Err(format!("has {} values where the first has {len}", cells.len()))
+            }
+            _ => Err("is an object where the first is an array, or the other way round".to_owned()),
+        }
+    }
+}
+
+/// What a record lacks stays empty; what the first record did not have has no column to go to.
+fn named_values(
+    columns: &HashMap<String, usize>,
+    fields: Vec<(String, Cell)>,
+) -> Result<Vec<String>, String> {
+    let mut values = vec![String::new(); columns.len()];
+    for (name, cell) in fields {
+        let column = columns
+            .get(&name)
+            .ok_or_else(|| format!("has a field `{name}` that the first record has not"))?;
+        values[*column] = cell.into_text();
+    }
+    Ok(values)
+}
+
+impl Sink for Rows {
+    fn write(&mut self, record: &[u8]) -> Result<(), SinkError> {
+        if let Columns::Only = self.columns {
+            let text = std::str::from_utf8(record)
+                .map_err(|_| SinkError::Record("is not UTF-8, so it is no text".to_owned()))?;
+            return Ok(self.put(&[text.to_owned()])?);
+        }
+        let row = Row::parse(record).map_err(SinkError::Record)?;
+        if let Columns::Unknown = self.columns {
+            self.begin(&row)?;
+        }
+        let values = self.values(row).map_err(SinkError::Record)?;
+        Ok(self.put(&values)?)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), DataError> {
+        let Self {
+            destination, writer, ..
+        } = *self;
+        let file = writer
+            .into_inner()
+            .map_err(|e| destination.failed(e.into_error()))?;
+        destination.publish(file)
+    }
+}

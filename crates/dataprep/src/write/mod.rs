@@ -1,0 +1,146 @@
+//! Writes records as a file of one format; the file appears when it is whole.
+
+mod csv;
+mod jsonl;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod recordio;
+mod tar;
+
+use std::path::Path;
+
+use paddlecloud_recordio::{Compressor, DEFAULT_CHUNK_SIZE};
+
+use crate::error::DataError;
+use crate::format::Format;
+use crate::packed::{PackedFile, Packing};
+use crate::read::Dataset;
+use crate::staged_file::StagedFile;
+
+/// What to do about a file of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IfThere {
+    #[default]
+    Refuse,
+    Replace,
+}
+
+/// How a file is written.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Taken from the name when left out.
+    pub format: Option<Format>,
+    /// The record becomes the only field, of this name, instead of being taken apart.
+    pub field: Option<String>,
+    pub if_there: IfThere,
+    /// RecordIO only.
+    pub compressor: Compressor,
+    /// RecordIO only.
+    pub chunk_size: u64,
+    /// RecordIO only: leave an index beside the file.
+    pub with_index: bool,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self {
+            format: None,
+            field: None,
+            if_there: IfThere::default(),
+            compressor: Compressor::default(),
+            chunk_size: DEFAULT_CHUNK_SIZE,
+            with_index: false,
+        }
+    }
+}
+
+/// Why a record was not taken.
+#[derive(Debug)]
+pub(crate) enum SinkError {
+    /// The format cannot hold it; the words follow "record 7 of `x`".
+    Record(String),
+    Failed(DataError),
+}
+
+impl From<DataError> for SinkError {
+    fn from(error: DataError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Takes records one after the other. Dropped before `finish`, it leaves nothing behind.
+pub(crate) trait Sink {
+    fn write(&mut self, record: &[u8]) -> Result<(), SinkError>;
+
+    /// Writes what is left, makes it durable and gives the file its name.
+    fn finish(self: Box<Self>) -> Result<(), DataError>;
+}
+
+/// Opens `path` for the records of `input`, which some formats look through first.
+pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Result<Box<dyn Sink>, DataError> {
+    let format =
+        options
+            .format
+            .or_else(|| Format::of_name(path))
+            .ok_or_else(|| DataError::UnknownFormat {
+                file: path.to_owned(),
+            })?;
+    if options.if_there == IfThere::Refuse && path.symlink_metadata().is_ok() {
+        return Err(DataError::AlreadyThere {
+            file: path.to_owned(),
+        });
+    }
+    if path.is_dir() {
+        return Err(DataError::file(path, "is a folder"));
+    }
+    let field = options.field.clone();
+    Ok(match format {
+        Format::RecordIo => Box::new(recordio::Records::create(path, options)?),
+        Format::Lines => Box::new(lines::Lines::create(path)?),
+        Format::Csv => Box::new(csv::Rows::create(path, field)?),
+        Format::Jsonl => Box::new(jsonl::Values::create(path, field)?),
+        Format::Tar => Box::new(tar::Samples::create(path, field)?),
+        #[cfg(feature = "parquet")]
+        Format::Parquet => Box::new(parquet::Rows::create(path, field, input)?),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => {
+            let _ = input;
+            return Err(crate::read::no_parquet(path));
+        }
+    })
+}
+
+/// A file that is packed when its name says so.
+pub(crate) struct Destination {
+    staged: StagedFile,
+    path: std::path::PathBuf,
+}
+
+impl Destination {
+    fn create(path: &Path) -> Result<(Self, PackedFile), DataError> {
+        let (staged, file) = StagedFile::create(path)?;
+        let destination = Self {
+            staged,
+            path: path.to_owned(),
+        };
+        Ok((destination, PackedFile::new(file, packing_of(path))))
+    }
+
+    fn failed(&self, error: std::io::Error) -> DataError {
+        DataError::write(&self.path, error)
+    }
+
+    fn publish(self, file: PackedFile) -> Result<(), DataError> {
+        file.finish().map_err(|e| self.failed(e))?;
+        self.staged.publish()
+    }
+}
+
+fn packing_of(path: &Path) -> Packing {
+    let packed = |end: &std::ffi::OsStr| end.eq_ignore_ascii_case("gz") || end.eq_ignore_ascii_case("tgz");
+    match path.extension().is_some_and(packed) {
+        true => Packing::Gzip,
+        false => Packing::None,
+    }
+}
