@@ -145,6 +145,7 @@ mod linux {
             grace_ms: 1000,
             log: LogLimits::default(),
             plain_log: None,
+            run_as: None,
             isolation: isolation.clone(),
             boot_id: String::new(),
         };

@@ -68,6 +68,9 @@ pub struct WorkerPlan {
     /// A plain copy of the output, for people; moved to `<name>.1` at `log.keep_bytes`.
     #[serde(default)]
     pub plain_log: Option<PathBuf>,
+    /// Who the program runs as; absent: as its supervisor. Somebody else needs a supervisor of root's.
+    #[serde(default)]
+    pub run_as: Option<RunAs>,
     pub isolation: Isolation,
     /// The boot in which the attempt was planned; the server compares it after a restart.
     pub boot_id: String,
@@ -84,9 +87,19 @@ pub enum Role {
     Pserver,
 }
 
+/// A system user, with all groups the worker is to belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAs {
+    pub uid: u32,
+    pub gid: u32,
+    #[serde(default)]
+    pub groups: Vec<u32>,
+}
+
 /// A folder or file of this machine that the worker sees at another path.
 ///
-/// A target inside another bind's target is made in that bind's source when it is missing.
+/// A target inside another bind's target is made in that bind's source when it is missing. A source
+/// inside another bind's source is looked up from there, and no link on the way leads out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,

@@ -18,9 +18,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use super::clients::Clients;
+use super::plain::PlainCopy;
 use super::supervise::{Output, supervise};
 use super::{Refusal as _, Refused, init, tree};
-use crate::log::{LogWriter, PlainCopy};
+use crate::log::LogWriter;
 use crate::protocol::{Exit, FileError, Report, WorkerPlan, files};
 
 const RECORD_PAUSE: Duration = Duration::from_millis(200);
@@ -164,10 +165,7 @@ impl Place {
         if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             crate::trouble!("cannot become the reaper of the worker's processes: {error}");
         }
-        let plain = plan
-            .plain_log
-            .clone()
-            .map(|path| PlainCopy::new(path, plan.log.keep_bytes));
+        let plain = PlainCopy::of(&plan);
         // SAFETY: this program never starts a thread.
         let exit = unsafe { supervise(&plan, &dir, &mut clients, Output { log, plain }) };
         record(&exit, &dir);

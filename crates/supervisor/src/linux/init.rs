@@ -99,9 +99,14 @@ fn prepare(plan: &WorkerPlan, dir: &Path, ids: Ids, orders: &OwnedFd) -> Result<
     if namespaces.is_some_and(|namespaces| namespaces.user) {
         ids.keep()?;
     }
-    tie_to_supervisor(namespaces, orders).refused(|| "tie the worker to its supervisor".into())?;
+    let tie = || "tie the worker to its supervisor".to_owned();
+    tie_to_supervisor(namespaces, orders).refused(tie)?;
     if let Some(namespaces) = namespaces {
         view::enter(&view_of(plan, namespaces), dir)?;
+        if plan.run_as.is_some() {
+            // Acting as the worker's user made the kernel forget.
+            tie_to_supervisor(Some(namespaces), orders).refused(tie)?;
+        }
         let name = hosts::host_name(&plan.worker);
         rustix::system::sethostname(name.as_bytes()).refused(|| "set the host name".into())?;
     }
@@ -126,6 +131,7 @@ pub fn view_of(plan: &WorkerPlan, namespaces: Namespaces) -> View<'_> {
         binds: &plan.binds,
         files,
         own_proc: namespaces.pid,
+        owner: plan.run_as.as_ref(),
     }
 }
 

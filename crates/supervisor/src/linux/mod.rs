@@ -1,12 +1,15 @@
 //! What needs this kernel: namespaces, control groups, pidfds, kernel tables.
 
+mod account;
 mod attempt;
 mod cgroup;
 mod clients;
 mod hosts;
+mod identity;
 mod init;
 mod listeners;
 mod namespaces;
+mod plain;
 mod probe;
 mod program;
 mod sock_diag;
@@ -16,7 +19,9 @@ mod tree;
 mod view;
 mod worker;
 
+pub use account::find_account;
 pub use attempt::{connect, is_alive, run};
+pub use identity::{ActingAs, act_as};
 pub use probe::probe;
 pub use sweep::{SweepError, Swept, sweep};
 

@@ -87,6 +87,7 @@ fn try_namespaces(namespaces: Namespaces) -> Result<(), Refused> {
                 binds: &[],
                 files,
                 own_proc: namespaces.pid,
+                owner: None,
             },
             Path::new("/usr"),
         )?;

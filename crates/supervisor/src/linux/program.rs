@@ -7,11 +7,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use rustix::fs::{Gid, Uid, fchown};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::CpuSet;
 
+use super::identity::become_user;
 use super::{Refusal as _, Refused};
-use crate::protocol::{MARKER_VARIABLE, WorkerPlan};
+use crate::protocol::{MARKER_VARIABLE, RunAs, WorkerPlan};
 
 /// What a shell says when it cannot find, and when it cannot run a command.
 const NOT_FOUND: i32 = 127;
@@ -23,6 +25,7 @@ pub struct Program {
     environment: Vec<CString>,
     workdir: PathBuf,
     cores: Option<CpuSet>,
+    run_as: Option<RunAs>,
     output: Option<Output>,
 }
 
@@ -44,6 +47,7 @@ impl Program {
             environment: variables.map(|variable| c_string(variable.as_bytes())).collect(),
             workdir: plan.workdir.clone(),
             cores: cores_of(plan),
+            run_as: plan.run_as.clone(),
             output: Some(output),
         }
     }
@@ -98,7 +102,20 @@ impl Program {
                 .refused(|| "connect the output".into())?;
         }
         reset_signals();
-        Ok(())
+        self.run_as.as_ref().map_or(Ok(()), |user| self.become_user(user))
+    }
+
+    /// Last of all: from here on only what the user may do can be done.
+    fn become_user(&self, user: &RunAs) -> Result<(), Refused> {
+        let what = || format!("run as system user number {}", user.uid);
+        if let Some(Output { stdout, stderr }) = &self.output {
+            // `/dev/stdout` and `/dev/stderr` open the pipes once more, which only their owner may.
+            let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+            for pipe in [stdout, stderr] {
+                fchown(pipe, Some(uid), Some(gid)).refused(what)?;
+            }
+        }
+        become_user(user).refused(what)
     }
 }
 

@@ -9,9 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::cgroup::{Groups, OomWatch};
 use super::clients::Clients;
 use super::init::{Note, Order};
+use super::plain::PlainCopy;
 use super::worker::{Worker, read_pipe};
 use super::{Refused, listeners, tree};
-use crate::log::{LogWriter, PlainCopy, Stream};
+use crate::log::{LogWriter, Stream};
 use crate::protocol::{Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
 
 const READ_BYTES: usize = 256 << 10;

@@ -9,18 +9,22 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
     unmount,
 };
+use rustix::path::Arg;
 
+use super::identity::act_as;
 use super::{Refusal as _, Refused};
-use crate::protocol::Bind;
+use crate::protocol::{Bind, RunAs};
 
 /// Room for `/train.list` and its like; more belongs into the storage.
 const ROOT_SIZE: &str = "64m";
@@ -34,6 +38,8 @@ pub struct View<'a> {
     pub files: Vec<(PathBuf, String)>,
     /// Mount a `/proc` for the process namespace of the caller.
     pub own_proc: bool,
+    /// Whose the new root is; absent: the caller's.
+    pub owner: Option<&'a RunAs>,
 }
 
 /// Enters the view. `cover` is any folder: it is covered while the view is built.
@@ -45,20 +51,14 @@ pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
 
     // Copies are taken before the new root covers anything.
     let skeleton = Skeleton::plan(view)?;
-    let sources = view.binds.iter().map(copy_bind).collect::<Result<Vec<_>, _>>()?;
-    let root = Root::mount(cover)?;
-    skeleton.build(&root)?;
-    if view.own_proc {
-        root.mount_proc()?;
-    }
-    let mut order: Vec<_> = view.binds.iter().zip(sources).collect();
-    order.sort_by_key(|(bind, _)| bind.target.components().count());
-    for (bind, source) in order {
-        root.put_bind(bind, &source)?;
-    }
-    for (path, contents) in &view.files {
-        root.put_file(path, contents, view.is_nested(path))?;
-    }
+    let copies = view.binds.iter().map(|bind| Ok((bind, view.copy(bind)?)));
+    let copies = copies.collect::<Result<Vec<_>, Refused>>()?;
+    let root = Root::mount(cover, view.owner)?;
+    // What is made in a bind is made with its owner's rights: they may have put links on the way.
+    let acting = view.owner.map(act_as).transpose();
+    let acting = acting.refused(|| "act as the worker's user".into())?;
+    root.fill(view, &skeleton, copies)?;
+    drop(acting);
     root.become_root().refused(|| "change to the private root".into())
 }
 
@@ -88,6 +88,45 @@ impl View<'_> {
             .iter()
             .any(|bind| target != bind.target && target.starts_with(&bind.target))
     }
+
+    fn copy(&self, bind: &Bind) -> Result<Graft, Refused> {
+        let what = || show(bind);
+        let source = self.open_source(bind).refused(what)?;
+        let kind = FileType::from_raw_mode(fstat(&source).refused(what)?.st_mode);
+        let tree = copy_tree(&source, "").refused(what)?;
+        if bind.read_only {
+            make_read_only(&tree).refused(what)?;
+        }
+        Ok(if kind.is_dir() {
+            Graft::Folder(tree)
+        } else {
+            Graft::File(tree)
+        })
+    }
+
+    /// The outermost source is the operator's word; what lies inside it is under its owner's control.
+    fn open_source(&self, bind: &Bind) -> io::Result<OwnedFd> {
+        let around = self.binds.iter().map(|bind| bind.source.as_path());
+        let outermost = around
+            .filter(|source| bind.source.starts_with(source))
+            .min_by_key(|source| source.components().count())
+            .unwrap_or(&bind.source);
+        // Unlike opening, looking also mounts what is mounted on demand.
+        fs::metadata(outermost)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let base = openat(CWD, outermost, flags, Mode::empty())?;
+        match bind.source.strip_prefix(outermost) {
+            Ok(below) if !below.as_os_str().is_empty() => {
+                let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+                Ok(openat2(&base, below, flags, Mode::empty(), beneath)?)
+            }
+            _ => Ok(base),
+        }
+    }
+}
+
+fn show(bind: &Bind) -> String {
+    format!("show `{}` at `{}`", bind.source.display(), bind.target.display())
 }
 
 /// What the new root holds before anything of the plan is put into it.
@@ -151,7 +190,7 @@ fn graft(path: &Path) -> Option<Graft> {
     let graft = if kind.is_symlink() {
         fs::read_link(path).map(Graft::Link)
     } else {
-        copy_tree(path).map(|tree| {
+        copy_tree(CWD, path).map(|tree| {
             if kind.is_dir() {
                 Graft::Folder(tree)
             } else {
@@ -164,27 +203,14 @@ fn graft(path: &Path) -> Option<Graft> {
         .ok()
 }
 
-/// A detached copy of the mounts at and below a path.
-fn copy_tree(path: &Path) -> io::Result<OwnedFd> {
+/// A detached copy of the mounts at and below a path; an empty one stands for the folder itself.
+fn copy_tree(dir: impl AsFd, path: impl Arg) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_NO_AUTOMOUNT;
-    Ok(open_tree(CWD, path, flags)?)
-}
-
-fn copy_bind(bind: &Bind) -> Result<Graft, Refused> {
-    let what = || format!("show `{}` at `{}`", bind.source.display(), bind.target.display());
-    let is_dir = fs::metadata(&bind.source).refused(what)?.is_dir();
-    let tree = copy_tree(&bind.source).refused(what)?;
-    if bind.read_only {
-        make_read_only(&tree).refused(what)?;
-    }
-    Ok(if is_dir {
-        Graft::Folder(tree)
-    } else {
-        Graft::File(tree)
-    })
+    Ok(open_tree(dir, path, flags)?)
 }
 
 /// Every mount of the tree, not only its top; flags that a user namespace locks stay as they are.
@@ -219,15 +245,39 @@ struct Root {
 }
 
 impl Root {
-    fn mount(cover: &Path) -> Result<Self, Refused> {
+    fn mount(cover: &Path, owner: Option<&RunAs>) -> Result<Self, Refused> {
         let what = || "mount a private root".to_owned();
-        let options = [("size", ROOT_SIZE), ("nr_inodes", ROOT_INODES), ("mode", "755")];
+        let owner = owner.map(|owner| (owner.uid.to_string(), owner.gid.to_string()));
+        let mut options = vec![("size", ROOT_SIZE), ("nr_inodes", ROOT_INODES), ("mode", "755")];
+        if let Some((uid, gid)) = &owner {
+            options.extend([("uid", uid.as_str()), ("gid", gid)]);
+        }
         let tmpfs = new_mount("tmpfs", &options).refused(what)?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         move_mount(&tmpfs, "", CWD, cover, flags).refused(what)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, cover, flags, Mode::empty()).refused(what)?;
         Ok(Self { dir })
+    }
+
+    fn fill(
+        &self,
+        view: &View<'_>,
+        skeleton: &Skeleton,
+        mut copies: Vec<(&Bind, Graft)>,
+    ) -> Result<(), Refused> {
+        skeleton.build(self)?;
+        if view.own_proc {
+            self.mount_proc()?;
+        }
+        copies.sort_by_key(|(bind, _)| bind.target.components().count());
+        for (bind, copy) in copies {
+            self.put_bind(bind, &copy)?;
+        }
+        for (path, contents) in &view.files {
+            self.put_file(path, contents, view.is_nested(path))?;
+        }
+        Ok(())
     }
 
     fn mount_proc(&self) -> Result<(), Refused> {
@@ -255,7 +305,7 @@ impl Root {
         };
         self.mount_point(&bind.target, matches!(source, Graft::Folder(_)))
             .and_then(|()| self.attach(tree, &bind.target))
-            .refused(|| format!("show `{}` at `{}`", bind.source.display(), bind.target.display()))
+            .refused(|| show(bind))
     }
 
     /// Writes the file if its place is in the new root; otherwise covers what is there, so that

@@ -15,7 +15,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 pub use reader::{Chunk, Gap, LogError, LogReader, Piece};
-pub use writer::{LogWriter, PlainCopy};
+pub use writer::LogWriter;
 
 use crate::protocol::UnixNanos;
 

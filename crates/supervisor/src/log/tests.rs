@@ -244,18 +244,3 @@ fn a_loss_at_the_very_end_is_visible_once_the_log_is_closed() {
         ]
     );
 }
-
-#[test]
-fn a_plain_copy_moves_the_old_aside_when_it_is_full() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("train.log");
-    let mut copy = PlainCopy::new(path.clone(), 4);
-    for part in ["abcd", "efgh", "ij"] {
-        copy.append(part.as_bytes());
-    }
-    assert_eq!(
-        fs::read_to_string(dir.path().join("train.log.1")).unwrap(),
-        "efgh"
-    );
-    assert_eq!(fs::read_to_string(path).unwrap(), "ij");
-}

@@ -2,7 +2,7 @@
 //! full disk. What cannot be stored is counted and leaves a hole in the offsets.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -222,54 +222,5 @@ fn remove(dir: &Path, start: u64) {
 fn complain(result: io::Result<()>, what: &dyn std::fmt::Display) {
     if let Err(error) = result {
         crate::trouble!("cannot {what}: {error}");
-    }
-}
-
-/// The same bytes once more in a plain file, as people of old expect `train.log`.
-///
-/// Best effort: the log proper is the truth.
-pub struct PlainCopy {
-    path: PathBuf,
-    keep_bytes: u64,
-    file: Option<(File, u64)>,
-    complained: bool,
-}
-
-impl PlainCopy {
-    pub fn new(path: PathBuf, keep_bytes: u64) -> Self {
-        Self {
-            path,
-            keep_bytes,
-            file: None,
-            complained: false,
-        }
-    }
-
-    pub fn append(&mut self, bytes: &[u8]) {
-        let result = self.try_append(bytes);
-        if let Err(error) = &result
-            && !self.complained
-        {
-            crate::trouble!("cannot write `{}`: {error}", self.path.display());
-        }
-        self.complained = result.is_err();
-    }
-
-    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let full = self.file.as_ref().is_some_and(|(_, len)| *len >= self.keep_bytes);
-        if full {
-            self.file = None;
-            let mut old = self.path.clone().into_os_string();
-            old.push(".1");
-            fs::rename(&self.path, old)?;
-        }
-        if self.file.is_none() {
-            let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
-            let len = file.metadata()?.len();
-            self.file = Some((file, len));
-        }
-        let (file, len) = self.file.as_mut().expect("opened above");
-        *len += bytes.len() as u64;
-        file.write_all(bytes)
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use paddlecloud_supervisor::log::{LogReader, Piece};
 use paddlecloud_supervisor::protocol::{
-    Command, Exit, Isolation, Limits, LogLimits, MARKER_VARIABLE, Report, Role, State, WorkerPlan, decode,
-    encode, files,
+    Command, Exit, Isolation, Limits, LogLimits, MARKER_VARIABLE, Report, Role, RunAs, State, WorkerPlan,
+    decode, encode, files,
 };
 use paddlecloud_supervisor::{Swept, connect, sweep};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,6 +22,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_paddlecloud-supervise");
 const NOBODY: u32 = 65534;
+/// A user that no machine has, to whom nothing can belong by chance.
+const MAPPED: u32 = 31_337;
 /// A test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,35 +31,74 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub struct Mode {
     pub name: &'static str,
+    /// Whose the supervisor is, when not the test's own.
     pub uid: Option<u32>,
+    /// Whose the worker is, when not the supervisor's own.
+    pub run_as: Option<RunAs>,
     pub isolation: Isolation,
 }
 
-/// As the current user with all there is, as nobody with what is left, and with nothing at all.
+impl Mode {
+    fn new(name: &'static str, uid: Option<u32>, isolation: Isolation) -> Self {
+        Self {
+            name,
+            uid,
+            run_as: None,
+            isolation,
+        }
+    }
+
+    fn mapped(self, name: &'static str) -> Self {
+        let user = RunAs {
+            uid: MAPPED,
+            gid: MAPPED,
+            groups: vec![MAPPED],
+        };
+        Self {
+            name,
+            run_as: Some(user),
+            ..self
+        }
+    }
+
+    /// The number of the worker's user.
+    pub fn user(&self) -> u32 {
+        let supervisor = self.uid.unwrap_or(rustix::process::geteuid().as_raw());
+        self.run_as.as_ref().map_or(supervisor, |user| user.uid)
+    }
+
+    /// Gives a file or folder to the worker's user.
+    pub fn give(&self, path: &Path) {
+        if self.uid.is_some() || self.run_as.is_some() {
+            chown(path, Some(self.user()), Some(self.user())).unwrap();
+        }
+    }
+}
+
+/// As the current user with all there is, as nobody with what is left, both also with nothing at
+/// all, and with workers that belong to another user than their supervisor.
 pub fn modes() -> Vec<Mode> {
-    let mut modes = vec![
-        Mode {
-            name: "probed",
-            uid: None,
-            isolation: probe_as(None),
-        },
-        Mode {
-            name: "bare",
-            uid: None,
-            isolation: Isolation::default(),
-        },
-    ];
-    if is_root() {
-        modes.push(Mode {
-            name: "nobody",
-            uid: Some(NOBODY),
-            isolation: probe_as(Some(NOBODY)),
-        });
-        modes.push(Mode {
-            name: "nobody, bare",
-            uid: Some(NOBODY),
-            isolation: Isolation::default(),
-        });
+    let probed = Mode::new("probed", None, probe_as(None));
+    let bare = Mode::new("bare", None, Isolation::default());
+    if !is_root() {
+        return vec![probed, bare];
+    }
+    let (mapped, bare_mapped) = (probed.clone(), bare.clone());
+    vec![
+        probed,
+        bare,
+        Mode::new("nobody", Some(NOBODY), probe_as(Some(NOBODY))),
+        Mode::new("nobody, bare", Some(NOBODY), Isolation::default()),
+        mapped.mapped("mapped"),
+        bare_mapped.mapped("mapped, bare"),
+    ]
+}
+
+/// Those in which the worker's user is not its supervisor's; none without root.
+pub fn mapped_modes() -> Vec<Mode> {
+    let modes: Vec<_> = modes().into_iter().filter(|mode| mode.run_as.is_some()).collect();
+    if modes.is_empty() {
+        eprintln!("skipped: only root can run workers as somebody else");
     }
     modes
 }
@@ -128,6 +169,7 @@ impl Attempt {
             grace_ms: 60_000,
             log: LogLimits::default(),
             plain_log: None,
+            run_as: mode.run_as.clone(),
             isolation: mode.isolation.clone(),
             boot_id: "boot".into(),
         };

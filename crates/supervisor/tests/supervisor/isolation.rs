@@ -1,7 +1,7 @@
 //! What a worker sees: its own root, host name, processes, and everything of the machine else.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use paddlecloud_supervisor::protocol::{Bind, Ending, PrivateFile};
@@ -19,9 +19,7 @@ fn bind(source: PathBuf, target: &str, read_only: bool) -> Bind {
 /// A folder of the attempt's user beside the attempt's own files.
 fn storage(mode: &Mode) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    if let Some(uid) = mode.uid {
-        chown(dir.path(), Some(uid), Some(uid)).unwrap();
-    }
+    mode.give(dir.path());
     dir
 }
 
@@ -85,8 +83,7 @@ fn storage_and_private_files_are_where_the_plan_says() {
         assert_eq!(attempt.text(), "from storage\n3\na note\nwritten\n");
         let result = storage.path().join("result");
         assert_eq!(fs::read_to_string(&result).unwrap(), "written\n");
-        let user = mode.uid.unwrap_or(rustix::process::geteuid().as_raw());
-        assert_eq!(fs::metadata(result).unwrap().uid(), user);
+        assert_eq!(fs::metadata(result).unwrap().uid(), mode.user());
         assert!(!PathBuf::from("/pfs/local").exists() && !PathBuf::from("/trainer_id").exists());
     }
 }
@@ -113,9 +110,7 @@ fn a_read_only_bind_refuses_writes_at_every_depth() {
     for mode in private_modes() {
         let storage = storage(&mode);
         fs::create_dir(storage.path().join("sub")).unwrap();
-        if let Some(uid) = mode.uid {
-            chown(storage.path().join("sub"), Some(uid), Some(uid)).unwrap();
-        }
+        mode.give(&storage.path().join("sub"));
         let command =
             "touch /pfs/ro/a; touch /pfs/ro/sub/b; mount -o remount,bind,rw /pfs/ro 2>/dev/null; ls /pfs/ro";
         let attempt = Attempt::new(&mode, command)
@@ -184,13 +179,13 @@ fn a_target_below_a_folder_of_the_machine_leaves_no_trace_there() {
 #[test]
 fn the_user_stays_who_he_is() {
     for mode in private_modes() {
-        let user = mode.uid.unwrap_or(rustix::process::geteuid().as_raw());
+        let user = mode.user();
         let attempt = Attempt::new(&mode, "id -u; id -g; grep CapEff /proc/self/status");
         attempt.run();
         let text = attempt.text();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[..2], [user.to_string(), user.to_string()], "{attempt:?}");
-        if mode.uid.is_some() {
+        if user != 0 {
             assert_eq!(
                 lines[2], "CapEff:\t0000000000000000",
                 "no power comes with the namespace"

@@ -13,3 +13,4 @@ mod life;
 mod limits;
 mod output;
 mod ports;
+mod users;

@@ -1,7 +1,6 @@
 //! What workers print, from their pipes to the reader.
 
 use std::fs;
-use std::os::unix::fs::chown;
 
 use paddlecloud_supervisor::log::{Chunk, Gap, Piece, Stream};
 use paddlecloud_supervisor::protocol::{Command, Ending, LogLimits, Report};
@@ -131,9 +130,7 @@ fn a_watch_is_answered_when_the_worker_prints_and_when_it_ends() {
 fn a_plain_copy_is_written_and_turned_over() {
     for mode in modes() {
         let folder = tempfile::tempdir().unwrap();
-        if let Some(uid) = mode.uid {
-            chown(folder.path(), Some(uid), Some(uid)).unwrap();
-        }
+        mode.give(folder.path());
         let path = folder.path().join("train.log");
         let attempt = Attempt::new(&mode, "seq 1 300000").with(|plan| {
             plan.plain_log = Some(path.clone());

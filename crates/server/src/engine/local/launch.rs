@@ -222,6 +222,7 @@ fn worker_plan(
         grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
         log: inner.settings.logs,
         plain_log: Some(log.join(format!("node_{}", plan.index)).join(log_name)),
+        run_as: None,
         isolation: inner.settings.isolation.clone(),
         boot_id: inner.settings.boot.as_str().to_owned(),
     })

@@ -1,0 +1,192 @@
+//! Another system user's rights: for good before a program starts, or for a while around work on
+//! files that this user can tamper with.
+//!
+//! Who that user is is not decided here; see [`super::account`] for how one is looked up.
+
+use std::io;
+use std::marker::PhantomData;
+
+use rustix::process::{Gid, Uid, getgroups};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::protocol::RunAs;
+
+/// Becomes this user for good, and nobody more powerful ever again.
+///
+/// Changes the calling thread, which must be the only one.
+pub fn become_user(user: &RunAs) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    set_no_new_privs(true)?;
+    set_thread_groups(&gids(&user.groups))?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}
+
+/// Until the returned guard is dropped, this thread reaches files with the rights of `user` and no
+/// others, and what it makes belongs to that user.
+///
+/// Only this thread changes, and only in what it may do with files: it can still mount and signal.
+/// Threads it starts meanwhile begin with the same rights. Needs root. Guards nest.
+///
+/// The kernel forgets the caller's parent-death signal when this begins and when it ends.
+pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
+    let guard = ActingAs {
+        found: Rights::current()?,
+        thread: PhantomData,
+    };
+    let wanted = Rights {
+        uid: user.uid,
+        gid: user.gid,
+        groups: gids(&user.groups),
+    };
+    wanted.assume()?;
+    Ok(guard)
+}
+
+/// A thread's stay in another user's shoes; see [`act_as`].
+#[must_use = "the rights are given back when this is dropped"]
+#[derive(Debug)]
+pub struct ActingAs {
+    found: Rights,
+    /// It belongs to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for ActingAs {
+    fn drop(&mut self) {
+        if let Err(error) = self.found.assume() {
+            // Whatever this thread did next would be done in somebody else's name.
+            crate::trouble!("cannot give up another user's rights: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+/// What decides which files a thread may use.
+#[derive(Debug)]
+struct Rights {
+    uid: u32,
+    gid: u32,
+    groups: Vec<Gid>,
+}
+
+impl Rights {
+    fn current() -> io::Result<Self> {
+        Ok(Self {
+            uid: set_fs_uid(NOBODY_AT_ALL),
+            gid: set_fs_gid(NOBODY_AT_ALL),
+            groups: getgroups()?,
+        })
+    }
+
+    fn assume(&self) -> io::Result<()> {
+        set_thread_groups(&self.groups)?;
+        set_fs_gid(self.gid);
+        set_fs_uid(self.uid);
+        let is_set = set_fs_uid(NOBODY_AT_ALL) == self.uid && set_fs_gid(NOBODY_AT_ALL) == self.gid;
+        is_set
+            .then_some(())
+            .ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// A number that no user and no group has: setting it changes nothing and tells the present one.
+const NOBODY_AT_ALL: u32 = u32::MAX;
+
+/// Returns the number before; failing cannot be told apart except by asking again.
+fn set_fs_uid(uid: u32) -> u32 {
+    // SAFETY: changes a number of this thread and touches no memory.
+    unsafe { libc::setfsuid(uid) }.cast_unsigned()
+}
+
+fn set_fs_gid(gid: u32) -> u32 {
+    // SAFETY: changes a number of this thread and touches no memory.
+    unsafe { libc::setfsgid(gid) }.cast_unsigned()
+}
+
+fn gids(numbers: &[u32]) -> Vec<Gid> {
+    numbers.iter().map(|number| Gid::from_raw(*number)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    const SOMEBODY: u32 = 31_337;
+
+    fn somebody() -> RunAs {
+        RunAs {
+            uid: SOMEBODY,
+            gid: SOMEBODY,
+            groups: vec![SOMEBODY],
+        }
+    }
+
+    fn is_root() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root {
+            eprintln!("skipped: only root can act as somebody else");
+        }
+        is_root
+    }
+
+    #[test]
+    fn files_are_reached_and_made_as_the_user_until_the_guard_goes() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(dir.path().join("secret"), "s").unwrap();
+        fs::set_permissions(dir.path().join("secret"), fs::Permissions::from_mode(0o640)).unwrap();
+        let before = getgroups().unwrap();
+        let acting = act_as(&somebody()).unwrap();
+        fs::write(dir.path().join("mine"), "m").unwrap();
+        let refused = fs::read(dir.path().join("secret")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let elsewhere = dir.path().join("secret");
+        let others = std::thread::scope(|scope| scope.spawn(|| fs::read(&elsewhere)).join().unwrap());
+        assert!(others.is_err(), "who is started meanwhile begins the same way");
+        drop(acting);
+        let made = fs::metadata(dir.path().join("mine")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (SOMEBODY, SOMEBODY));
+        assert_eq!(fs::read(dir.path().join("secret")).unwrap(), b"s");
+        assert_eq!(getgroups().unwrap(), before);
+    }
+
+    #[test]
+    fn an_inner_guard_gives_back_what_the_outer_one_set() {
+        if !is_root() {
+            return;
+        }
+        let own = Rights::current().unwrap().uid;
+        let outer = act_as(&somebody()).unwrap();
+        let other = RunAs {
+            uid: SOMEBODY + 1,
+            ..somebody()
+        };
+        let inner = act_as(&other).unwrap();
+        assert_eq!(Rights::current().unwrap().uid, SOMEBODY + 1);
+        drop(inner);
+        assert_eq!(Rights::current().unwrap().uid, SOMEBODY);
+        drop(outer);
+        assert_eq!(Rights::current().unwrap().uid, own);
+    }
+
+    #[test]
+    fn a_panic_gives_the_rights_back() {
+        if !is_root() {
+            return;
+        }
+        let own = Rights::current().unwrap().uid;
+        let result = std::panic::catch_unwind(|| {
+            let _acting = act_as(&somebody()).unwrap();
+            panic!("on purpose");
+        });
+        assert!(result.is_err());
+        assert_eq!(Rights::current().unwrap().uid, own);
+    }
+}
