@@ -8,6 +8,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::compat;
+use crate::config::Wanted;
 use crate::error::CliError;
 
 /// Trains models on many machines as easily as on one.
@@ -45,6 +46,16 @@ pub struct GlobalFlags {
     /// Show the version
     #[arg(long, short = 'V', help_heading = "Top-level flags")]
     pub version: bool,
+}
+
+impl GlobalFlags {
+    /// Which server these flags ask for.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            config: self.config.clone(),
+            datacenter: self.datacenter.clone(),
+        }
+    }
 }
 
 /// Help is wrapped here, the same on every terminal.

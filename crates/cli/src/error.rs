@@ -1,7 +1,8 @@
 //! Every way a command can fail, and the one place that turns it into words, hints and an exit code.
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::error::ErrorName;
+pub use paddlecloud_connect::chain;
+use paddlecloud_connect::{ConnectError, client_hints};
 
 use crate::config::ConfigError;
 use crate::world::World;
@@ -80,23 +81,14 @@ impl CliError {
     }
 }
 
-fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
-    match error {
-        ClientError::Refused(body) => {
-            let mut hints = body.hints.clone();
-            if body.error == ErrorName::Unauthorized && hints.is_empty() {
-                hints.push(format!(
-                    "`{program} login` asks for your password and keeps a token"
-                ));
-            }
-            hints
+impl From<ConnectError> for CliError {
+    fn from(error: ConnectError) -> CliError {
+        match error {
+            ConnectError::Config(error) => CliError::Config(error),
+            ConnectError::Client(error) => CliError::Client(error),
+            ConnectError::Refused { message, hints } => CliError::Refused { message, hints },
+            ConnectError::NoServer { message, hints } => CliError::NoServer { message, hints },
         }
-        ClientError::Unreachable { .. } => {
-            vec![format!(
-                "check `endpoint` in your configuration: `{program} config view`"
-            )]
-        }
-        ClientError::Broken { .. } | ClientError::Tls(_) | ClientError::Upload(_) => Vec::new(),
     }
 }
 
@@ -112,11 +104,4 @@ pub fn report(program: &str, error: &CliError, world: &mut World) -> u8 {
         world.err.hint(&hint);
     }
     error.exit_code()
-}
-
-/// The error and its causes in one line: a message never repeats its source.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let words: Vec<String> = causes.map(ToString::to_string).collect();
-    words.join(": ")
 }

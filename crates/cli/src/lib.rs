@@ -5,9 +5,6 @@
 mod args;
 mod commands;
 mod compat;
-mod config;
-#[cfg(target_os = "linux")]
-mod embedded;
 mod error;
 mod help;
 mod job_table;
@@ -15,17 +12,18 @@ mod log_view;
 mod messages;
 mod package;
 mod printer;
-mod private_file;
 mod program_check;
-mod session;
 mod submission;
 mod time_text;
-mod tokens;
 mod transfer;
 mod world;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+#[cfg(target_os = "linux")]
+use paddlecloud_connect::embedded;
+use paddlecloud_connect::{config, session};
 
 pub use self::world::World;
 

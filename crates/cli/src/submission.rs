@@ -10,19 +10,6 @@ use paddlecloud_core::spec::{JobSpec, SpecError, shell_quote};
 use crate::commands::submit::Args;
 use crate::error::CliError;
 use crate::time_text::parse_span;
-use crate::world::World;
-
-/// What of the submitter's shell a program on this machine relies on.
-const SHELL_ENV: [&str; 8] = [
-    "PATH",
-    "HOME",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "PYTHONPATH",
-    "LANG",
-    "TZ",
-];
 
 /// Where the program lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,14 +221,4 @@ fn spec_error(error: SpecError) -> CliError {
         Some(hint) => usage.with_hint(hint),
         None => usage,
     }
-}
-
-/// The part of the shell's environment that comes along to a server on the same machine.
-pub fn shell_env(world: &World) -> BTreeMap<String, String> {
-    let comes_along = |name: &str| SHELL_ENV.contains(&name) || name.starts_with("LC_");
-    let all = world
-        .env
-        .iter()
-        .filter(|(name, value)| comes_along(name) && !value.is_empty());
-    all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -22,6 +22,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         "paddlecloud-cli",
         &[
             "paddlecloud-api",
+            "paddlecloud-connect",
             "paddlecloud-core",
             "paddlecloud-pfs",
             "paddlecloud-recordio",
@@ -45,12 +46,14 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         "paddlecloud-py",
         &[
             "paddlecloud-api",
+            "paddlecloud-connect",
             "paddlecloud-core",
             "paddlecloud-pfs",
             "paddlecloud-pserver",
             "paddlecloud-recordio",
         ],
     ),
+    ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-core", &[]),

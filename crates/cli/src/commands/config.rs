@@ -48,7 +48,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 }
 
 fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let location = config::location(context.flags, context.world);
+    let location = config::location(&context.flags.wanted(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
     let (entries, path) = match &file {
         Some(file) => (
@@ -115,7 +115,7 @@ fn embedded_entry() -> EntryView {
 }
 
 fn choose(name: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let location = config::location(context.flags, context.world);
+    let location = config::location(&context.flags.wanted(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
     let Some(file) = file else {
         return Err(config::ConfigError::NothingConfigured(name.to_owned()).into());

@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let Choice::Remote(mut datacenter) = config::choice(context.flags, context.world)? else {
+    let Choice::Remote(mut datacenter) = config::choice(&context.flags.wanted(), &context.world.env)? else {
         context
             .world
             .err
@@ -42,7 +42,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if datacenter.password.is_none() {
         return Err(CliError::usage("no password was given").with_hint("type it, or send it through stdin"));
     }
-    session::remote(&datacenter, context.world).login().await?;
+    session::remote(&datacenter, &context.world.env).login().await?;
     context
         .world
         .err

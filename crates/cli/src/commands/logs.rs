@@ -6,7 +6,7 @@ use paddlecloud_api::logs::{LogEnd, LogQuery};
 
 use super::get::Role;
 use super::{Context, done, job_ref};
-use crate::error::{CliError, DONE, FAILED};
+use crate::error::{CliError, DONE, FAILED, chain};
 use crate::log_view::{LogView, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
@@ -153,7 +153,14 @@ async fn show(
 
 #[cfg(target_os = "linux")]
 async fn revive(context: &mut Context<'_>) -> Result<(), CliError> {
-    crate::embedded::revive(context.world).await
+    let program = paddlecloud_connect::Program::this_one()?;
+    if let Err(error) = crate::embedded::revive(&context.world.env, &program).await {
+        context
+            .world
+            .err
+            .note(&format!("the embedded server is gone: {}", chain(&error)));
+    }
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -38,12 +38,13 @@ mod whoami;
 mod why;
 
 use jiff::Timestamp;
+use paddlecloud_connect::Program;
 use paddlecloud_core::names::JobRef;
 use paddlecloud_pfs::Mtime;
 
 use crate::args::{Cli, GlobalFlags};
 use crate::error::{CliError, DONE};
-use crate::session::Session;
+use crate::session::{Host, Session};
 use crate::time_text::rfc3339;
 use crate::transfer::location::Remote;
 use crate::world::World;
@@ -99,7 +100,13 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     pub async fn session(&mut self) -> Result<Session, CliError> {
-        Session::open(self.flags, self.world).await
+        let program = Program::this_one()?;
+        let (env, err) = (&self.world.env, &mut self.world.err);
+        let host = Host {
+            program: Some(&program),
+            note: |text: &str| err.note(text),
+        };
+        Ok(Session::open(&self.flags.wanted(), env, host).await?)
     }
 }
 

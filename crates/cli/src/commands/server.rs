@@ -30,7 +30,7 @@ enum Action {
 
 #[cfg(not(target_os = "linux"))]
 pub async fn run(_: &Args, _: &mut Context<'_>) -> Result<u8, CliError> {
-    Err(crate::session::no_embedded())
+    Err(crate::session::no_embedded().into())
 }
 
 #[cfg(target_os = "linux")]
@@ -46,6 +46,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 mod linux {
     use paddlecloud_api::client::ClientError;
     use paddlecloud_api::server::ServerInfo;
+    use paddlecloud_connect::Program;
 
     use super::super::{Context, done};
     use crate::embedded::{self, Place};
@@ -54,8 +55,8 @@ mod linux {
     use crate::time_text::rfc3339;
 
     pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
-        let place = Place::of(context.world)?;
-        let fresh = embedded::start(&place, context.world).await?;
+        let place = Place::of(&context.world.env)?;
+        let fresh = embedded::start(&place, &context.world.env, &Program::this_one()?).await?;
         let info = place.client().server_get().await?;
         let verb = if fresh { "started" } else { "it runs already" };
         context
@@ -66,7 +67,7 @@ mod linux {
     }
 
     pub async fn stop(context: &mut Context<'_>) -> Result<u8, CliError> {
-        let client = Place::of(context.world)?.client();
+        let client = Place::of(&context.world.env)?.client();
         match client.ping().await {
             Ok(()) => {
                 embedded::stop(&client).await?;
@@ -82,7 +83,7 @@ mod linux {
     }
 
     pub async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-        let place = Place::of(context.world)?;
+        let place = Place::of(&context.world.env)?;
         match place.client().server_get().await {
             Ok(info) => {
                 if !context.world.out.structured(format, &info)? {

@@ -162,7 +162,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
     let session = context.session().await?;
     if session.is_embedded {
-        request.shell_env = submission::shell_env(context.world);
+        request.shell_env = context.world.env.shell();
     }
     if let Some(package) = package.filter(|_| !args.dry_run) {
         package::upload(&session.client, &package, context.world).await?;

@@ -2,11 +2,11 @@
 
 use paddlecloud_api::client::{Client, Credentials, TlsOptions};
 
-use crate::args::GlobalFlags;
-use crate::config::{self, Choice, Datacenter};
-use crate::error::CliError;
+use crate::config::{self, Choice, Datacenter, Wanted};
+use crate::environment::Environment;
+use crate::error::ConnectError;
+use crate::program::Program;
 use crate::tokens::TokenFile;
-use crate::world::World;
 
 /// A server to talk to.
 pub struct Session {
@@ -16,17 +16,29 @@ pub struct Session {
     pub is_embedded: bool,
 }
 
+/// What an embedded server needs beyond the configuration.
+pub struct Host<'a, N: FnMut(&str)> {
+    /// Becomes the server when none runs; `None` where there is no such program.
+    pub program: Option<&'a Program>,
+    /// Hears what happens on the way, in words for people.
+    pub note: N,
+}
+
 impl Session {
     /// Opens what the configuration chooses; the embedded server runs when this returns.
-    pub async fn open(flags: &GlobalFlags, world: &mut World) -> Result<Session, CliError> {
-        match config::choice(flags, world)? {
+    pub async fn open<N: FnMut(&str)>(
+        wanted: &Wanted,
+        environment: &Environment,
+        host: Host<'_, N>,
+    ) -> Result<Session, ConnectError> {
+        match config::choice(wanted, environment)? {
             Choice::Remote(datacenter) => Ok(Session {
-                client: remote(&datacenter, world),
+                client: remote(&datacenter, environment),
                 datacenter: datacenter.name,
                 is_embedded: false,
             }),
             Choice::Embedded => Ok(Session {
-                client: embedded(world).await?,
+                client: embedded(environment, host).await?,
                 datacenter: config::EMBEDDED.to_owned(),
                 is_embedded: true,
             }),
@@ -35,8 +47,10 @@ impl Session {
 }
 
 /// A client for a configured datacenter, with the token that is kept for it.
-pub fn remote(datacenter: &Datacenter, world: &World) -> Client {
-    let file = world.paddle_home().map(|home| TokenFile::of(&home, datacenter));
+pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
+    let file = environment
+        .paddle_home()
+        .map(|home| TokenFile::of(&home, datacenter));
     let kept = file.as_ref().and_then(TokenFile::read);
     let login = datacenter.username.clone().zip(datacenter.password.clone());
     let client = Client::new(datacenter.endpoint.clone())
@@ -56,19 +70,22 @@ pub fn remote(datacenter: &Datacenter, world: &World) -> Client {
 }
 
 #[cfg(target_os = "linux")]
-async fn embedded(world: &mut World) -> Result<Client, CliError> {
-    crate::embedded::open(world).await
+async fn embedded<N: FnMut(&str)>(
+    environment: &Environment,
+    host: Host<'_, N>,
+) -> Result<Client, ConnectError> {
+    crate::embedded::open(environment, host).await
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn embedded(_: &mut World) -> Result<Client, CliError> {
+async fn embedded<N: FnMut(&str)>(_: &Environment, _: Host<'_, N>) -> Result<Client, ConnectError> {
     Err(no_embedded())
 }
 
 /// What is said where the embedded server cannot run.
 #[cfg(not(target_os = "linux"))]
-pub fn no_embedded() -> CliError {
-    CliError::NoServer {
+pub fn no_embedded() -> ConnectError {
+    ConnectError::NoServer {
         message: "no server is configured, and the embedded one needs Linux".to_owned(),
         hints: vec![
             "describe a server in `~/.paddle/config`: name, username, password and endpoint".to_owned(),

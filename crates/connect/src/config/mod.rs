@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_api::client::Endpoint;
 
-use crate::args::GlobalFlags;
-use crate::world::World;
+use crate::environment::Environment;
 
 pub use self::edit::choose;
 pub use self::error::ConfigError;
@@ -35,8 +34,7 @@ pub struct Datacenter {
 }
 
 impl Datacenter {
-    /// An entry with an address and nothing else, for tests.
-    #[cfg(test)]
+    /// An entry with an address and nothing else.
     pub fn at(name: &str, endpoint: Endpoint) -> Datacenter {
         Datacenter {
             name: name.to_owned(),
@@ -49,6 +47,15 @@ impl Datacenter {
             cacert: None,
         }
     }
+}
+
+/// What the caller asked for, beyond files and environment.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Read this file instead of the usual one.
+    pub config: Option<PathBuf>,
+    /// Use this datacenter instead of the chosen one.
+    pub datacenter: Option<String>,
 }
 
 /// Whom a command talks to.
@@ -66,21 +73,21 @@ pub struct Location {
     pub named: bool,
 }
 
-/// `--config`, then `PADDLE_CONFIG`, then `~/.paddle/config`.
-pub fn location(flags: &GlobalFlags, world: &World) -> Option<Location> {
-    if let Some(path) = &flags.config {
+/// What was asked for, then `PADDLE_CONFIG`, then `~/.paddle/config`.
+pub fn location(wanted: &Wanted, environment: &Environment) -> Option<Location> {
+    if let Some(path) = &wanted.config {
         return Some(Location {
             path: path.clone(),
             named: true,
         });
     }
-    if let Some(path) = world.var("PADDLE_CONFIG") {
+    if let Some(path) = environment.var("PADDLE_CONFIG") {
         return Some(Location {
             path: PathBuf::from(path),
             named: true,
         });
     }
-    let home = world.paddle_home()?;
+    let home = environment.paddle_home()?;
     Some(Location {
         path: home.join("config"),
         named: false,
@@ -97,21 +104,21 @@ pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
 }
 
 /// Decides whom to talk to.
-pub fn choice(flags: &GlobalFlags, world: &World) -> Result<Choice, ConfigError> {
-    let wanted = flags
+pub fn choice(wanted: &Wanted, environment: &Environment) -> Result<Choice, ConfigError> {
+    let name = wanted
         .datacenter
         .as_deref()
-        .or_else(|| world.var("PADDLE_DATACENTER"));
-    let file = match location(flags, world) {
+        .or_else(|| environment.var("PADDLE_DATACENTER"));
+    let file = match location(wanted, environment) {
         Some(location) => load(&location)?,
         None => None,
     };
-    match (file, wanted) {
+    match (file, name) {
         (None, None) => Ok(Choice::Embedded),
         (None, Some(EMBEDDED)) => Ok(Choice::Embedded),
         (None, Some(name)) => Err(ConfigError::NothingConfigured(name.to_owned())),
         (Some(file), Some(EMBEDDED)) if !file.has(EMBEDDED) => Ok(Choice::Embedded),
-        (Some(file), wanted) => Ok(Choice::Remote(Box::new(file.datacenter(wanted)?))),
+        (Some(file), name) => Ok(Choice::Remote(Box::new(file.datacenter(name)?))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! This machine's own server: found by its socket, started when nobody answers, replaced when it is older.
 //!
 //! Two commands that start it at once start one: the start happens under a lock. Readiness arrives through a
-//! pipe, so nothing polls. The server's program is this one under another name.
+//! pipe, so nothing polls. The server's program is the client's under another name.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,11 +15,13 @@ use paddlecloud_api::client::{Client, ClientError, Endpoint};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
-use crate::error::{CliError, chain};
+use crate::environment::Environment;
+use crate::error::ConnectError;
 use crate::private_file::create_private_folder;
-use crate::world::World;
+use crate::program::Program;
+use crate::session::Host;
 
-/// This program's version.
+/// The version of this code, and of the program it is part of.
 const OURS: &str = env!("CARGO_PKG_VERSION");
 /// How long a start may take: migrations of a large history included.
 const START_LIMIT: Timespec = Timespec {
@@ -53,8 +55,8 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn of(world: &World) -> Result<Place, CliError> {
-        let home = world.paddle_home().ok_or_else(|| CliError::NoServer {
+    pub fn of(environment: &Environment) -> Result<Place, ConnectError> {
+        let home = environment.paddle_home().ok_or_else(|| ConnectError::NoServer {
             message: "no server is configured, and without `HOME` there is no place for the embedded one"
                 .to_owned(),
             hints: vec!["set `PADDLECLOUD_HOME` to a folder of yours".to_owned()],
@@ -77,22 +79,42 @@ impl Place {
     }
 }
 
-/// A client for a server that runs, is ready and is not older than this program.
-pub async fn open(world: &mut World) -> Result<Client, CliError> {
-    let place = Place::of(world)?;
+/// A client for a server that runs, is ready and is not older than the program that asks.
+pub async fn open<N: FnMut(&str)>(
+    environment: &Environment,
+    mut host: Host<'_, N>,
+) -> Result<Client, ConnectError> {
+    let place = Place::of(environment)?;
     let client = place.client();
     match client.ping().await {
         Ok(()) => {}
         Err(ClientError::Unreachable { .. }) => {
-            start(&place, world).await?;
+            start(&place, environment, needed(host.program)?).await?;
             client.ping().await?;
         }
         Err(error) => return Err(error.into()),
     }
-    match older(&client) {
-        Some(theirs) => replace(&place, &theirs, world).await,
-        None => Ok(client),
+    match (older(&client), host.program) {
+        (Some(theirs), Some(program)) if program.replaces_older() => {
+            (host.note)(&format!(
+                "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not disturbed"
+            ));
+            replace(&place, environment, program).await
+        }
+        _ => Ok(client),
     }
+}
+
+/// The server must be started, so there must be something to start.
+fn needed(program: Option<&Program>) -> Result<&Program, ConnectError> {
+    program.ok_or_else(|| ConnectError::NoServer {
+        message: "no server is configured, and there is no program `paddlectl` to start the embedded one"
+            .to_owned(),
+        hints: vec![
+            "put `paddlectl` on the `PATH`, or its file into `PADDLECLOUD_PROGRAM`".to_owned(),
+            "or describe a server in `~/.paddle/config`: name, username, password and endpoint".to_owned(),
+        ],
+    })
 }
 
 /// The server's version, when it is older than this program's.
@@ -101,36 +123,41 @@ fn older(client: &Client) -> Option<String> {
 }
 
 /// Puts a new server in the place of an old one, unless another command has done so meanwhile.
-async fn replace(place: &Place, theirs: &str, world: &mut World) -> Result<Client, CliError> {
-    world.err.note(&format!(
-        "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not disturbed"
-    ));
+async fn replace(
+    place: &Place,
+    environment: &Environment,
+    program: &Program,
+) -> Result<Client, ConnectError> {
     let _lock = lock(place)?;
     let client = place.client();
     match client.ping().await {
         Ok(()) if older(&client).is_some() => {
             stop(&client).await?;
-            spawn(place, world)?;
+            spawn(place, environment, program)?;
         }
         Ok(()) => {}
-        Err(ClientError::Unreachable { .. }) => spawn(place, world)?,
+        Err(ClientError::Unreachable { .. }) => spawn(place, environment, program)?,
         Err(error) => return Err(error.into()),
     }
     Ok(place.client())
 }
 
 /// Starts the server unless another command was faster; says whether it was this one.
-pub async fn start(place: &Place, world: &World) -> Result<bool, CliError> {
+pub async fn start(
+    place: &Place,
+    environment: &Environment,
+    program: &Program,
+) -> Result<bool, ConnectError> {
     create_private_folder(&place.data).map_err(|error| cannot_use(place, &error))?;
     let _lock = lock(place)?;
     if place.client().ping().await.is_ok() {
         return Ok(false);
     }
-    spawn(place, world).map(|()| true)
+    spawn(place, environment, program).map(|()| true)
 }
 
 /// Asks the server to stop and waits until its process is gone.
-pub async fn stop(client: &Client) -> Result<(), CliError> {
+pub async fn stop(client: &Client) -> Result<(), ConnectError> {
     let info = client.server_get().await?;
     let process = pid_handle(info.pid);
     client.server_stop().await?;
@@ -141,7 +168,7 @@ pub async fn stop(client: &Client) -> Result<(), CliError> {
     if wait_readable(&process, STOP_LIMIT) {
         return Ok(());
     }
-    Err(CliError::refused(format!(
+    Err(ConnectError::refused(format!(
         "the embedded server (process {}) did not stop within {} s",
         info.pid, STOP_LIMIT.tv_sec
     )))
@@ -153,7 +180,7 @@ fn pid_handle(pid: u32) -> Option<OwnedFd> {
 }
 
 /// Held while a server is being started or replaced. Freed by the kernel even if this process dies.
-fn lock(place: &Place) -> Result<File, CliError> {
+fn lock(place: &Place) -> Result<File, ConnectError> {
     let path = place.data.join("start.lock");
     let file = File::options()
         .create(true)
@@ -167,8 +194,8 @@ fn lock(place: &Place) -> Result<File, CliError> {
     Ok(file)
 }
 
-fn cannot_use(place: &Place, error: &std::io::Error) -> CliError {
-    CliError::NoServer {
+fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
+    ConnectError::NoServer {
         message: format!(
             "the embedded server cannot use `{}`: {error}",
             place.data.display()
@@ -178,8 +205,8 @@ fn cannot_use(place: &Place, error: &std::io::Error) -> CliError {
 }
 
 /// Starts the detached process and waits for its word.
-fn spawn(place: &Place, world: &World) -> Result<(), CliError> {
-    let failed = |error: &std::io::Error| CliError::NoServer {
+fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+    let failed = |error: &std::io::Error| ConnectError::NoServer {
         message: format!("cannot start the embedded server: {error}"),
         hints: Vec::new(),
     };
@@ -192,8 +219,7 @@ fn spawn(place: &Place, world: &World) -> Result<(), CliError> {
         .open(place.log())
         .map_err(|error| cannot_use(place, &error))?;
     let log_again = log.try_clone().map_err(|error| failed(&error))?;
-    let program = std::env::current_exe().map_err(|error| failed(&error))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(program.path());
     command
         .arg0("paddlecloud-server")
         .args(["--embedded", "--data"])
@@ -201,7 +227,7 @@ fn spawn(place: &Place, world: &World) -> Result<(), CliError> {
         .args(["--ready-fd", &theirs.as_raw_fd().to_string()])
         .current_dir("/")
         .env_clear()
-        .envs(passed_on(world))
+        .envs(passed_on(environment))
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(log_again);
@@ -232,8 +258,8 @@ fn detach(pipe: i32) -> std::io::Result<()> {
     }
 }
 
-fn passed_on(world: &World) -> impl Iterator<Item = (&String, &String)> {
-    world.env.iter().filter(|(name, _)| {
+fn passed_on(environment: &Environment) -> impl Iterator<Item = (&String, &String)> {
+    environment.iter().filter(|(name, _)| {
         PASSED_ON.contains(&name.as_str()) || name.starts_with("LC_") || name.starts_with("PADDLECLOUD_")
     })
 }
@@ -248,7 +274,7 @@ struct Word {
     hints: Vec<String>,
 }
 
-fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), CliError> {
+fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), ConnectError> {
     let mut line = Vec::new();
     let mut pipe = File::from(ready);
     let mut piece = [0; 4096];
@@ -268,7 +294,7 @@ fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), CliError> {
     }
     match serde_json::from_slice::<Word>(line.trim_ascii()) {
         Ok(word) if word.ready => Ok(()),
-        Ok(word) => Err(CliError::NoServer {
+        Ok(word) => Err(ConnectError::NoServer {
             message: format!(
                 "the embedded server cannot start: {}",
                 word.error.unwrap_or_else(|| "it did not say why".to_owned())
@@ -279,10 +305,10 @@ fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), CliError> {
     }
 }
 
-fn not_ready(place: &Place, problem: String) -> CliError {
+fn not_ready(place: &Place, problem: String) -> ConnectError {
     let mut hints = vec![format!("its log is `{}`", place.log().display())];
     hints.extend(last_line(&place.log()).map(|line| format!("its last line: {line}")));
-    CliError::NoServer {
+    ConnectError::NoServer {
         message: format!("the embedded server {problem}"),
         hints,
     }
@@ -318,18 +344,13 @@ fn is_older(theirs: &str, ours: &str) -> bool {
     }
 }
 
-/// Says what became of a server that was lost while a log was read; starts it again.
-pub async fn revive(world: &mut World) -> Result<(), CliError> {
-    let place = Place::of(world)?;
+/// Starts a server again that was lost while it was in use.
+pub async fn revive(environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+    let place = Place::of(environment)?;
     if place.client().ping().await.is_ok() {
         return Ok(());
     }
-    if let Err(error) = start(&place, world).await {
-        world
-            .err
-            .note(&format!("the embedded server is gone: {}", chain(&error)));
-    }
-    Ok(())
+    start(&place, environment, program).await.map(drop)
 }
 
 #[cfg(test)]
@@ -337,7 +358,7 @@ mod tests {
     use super::*;
 
     /// What a server that writes `words` and goes away is taken for.
-    fn heard(words: &str) -> Result<(), CliError> {
+    fn heard(words: &str) -> Result<(), ConnectError> {
         let folder = tempfile::tempdir().unwrap();
         let place = Place {
             data: folder.path().to_owned(),
@@ -358,7 +379,7 @@ mod tests {
             refused.to_string(),
             "the embedded server cannot start: the port is taken"
         );
-        let CliError::NoServer { message, hints } = heard("").unwrap_err() else {
+        let ConnectError::NoServer { message, hints } = heard("").unwrap_err() else {
             panic!("a server that says nothing was not reached");
         };
         assert_eq!(message, "the embedded server ended before it was ready");
@@ -374,9 +395,8 @@ mod tests {
             ("PADDLECLOUD_HOME", "/p"),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let sink = || Box::new(std::io::sink());
-        let world = World::made_of(env.into(), sink(), sink(), false, jiff::Timestamp::now);
-        let names: Vec<&str> = passed_on(&world).map(|(name, _)| name.as_str()).collect();
+        let environment = Environment::from(std::collections::BTreeMap::from(env));
+        let names: Vec<&str> = passed_on(&environment).map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["LC_ALL", "PADDLECLOUD_HOME", "PATH"]);
     }
 

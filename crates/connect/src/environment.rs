@@ -1,0 +1,90 @@
+//! The caller's environment variables, and the places they point to. Tests bring their own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+/// What of the submitter's shell a program on this machine relies on.
+const SHELL_ENV: [&str; 8] = [
+    "PATH",
+    "HOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "PYTHONPATH",
+    "LANG",
+    "TZ",
+];
+
+/// Environment variables as they were at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// This process' own; what is not text is left out.
+    pub fn of_this_process() -> Environment {
+        let text =
+            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        Environment(std::env::vars_os().filter_map(text).collect())
+    }
+
+    /// A variable that is set and not empty.
+    pub fn var(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// Where configuration, tokens and the embedded server's data live.
+    pub fn paddle_home(&self) -> Option<PathBuf> {
+        if let Some(folder) = self.var("PADDLECLOUD_HOME") {
+            return std::path::absolute(folder).ok();
+        }
+        let home = self.var(if cfg!(windows) { "USERPROFILE" } else { "HOME" })?;
+        Some(PathBuf::from(home).join(".paddle"))
+    }
+
+    /// The part of the shell's environment that comes along to a server on the same machine.
+    pub fn shell(&self) -> BTreeMap<String, String> {
+        let comes_along = |name: &str| SHELL_ENV.contains(&name) || name.starts_with("LC_");
+        let all = self
+            .0
+            .iter()
+            .filter(|(name, value)| comes_along(name) && !value.is_empty());
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+impl From<BTreeMap<String, String>> for Environment {
+    fn from(variables: BTreeMap<String, String>) -> Environment {
+        Environment(variables)
+    }
+}
+
+impl Deref for Environment {
+    type Target = BTreeMap<String, String>;
+
+    fn deref(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_program_needs_of_the_shell_comes_along() {
+        let pairs = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("LANG", ""),
+            ("AWS_SECRET", "x"),
+        ];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let shell = Environment::from(BTreeMap::from(pairs)).shell();
+        assert_eq!(shell.keys().collect::<Vec<_>>(), ["LC_ALL", "PATH"]);
+    }
+}

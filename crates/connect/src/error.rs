@@ -1,0 +1,74 @@
+//! Why there is no way to a server, told apart by what the caller can do about it.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
+
+use crate::config::ConfigError;
+
+/// Why a server could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was asked for cannot be done from here.
+    #[error("{message}")]
+    Refused { message: String, hints: Vec<String> },
+    /// No server is configured, and the embedded one cannot be had.
+    #[error("{message}")]
+    NoServer { message: String, hints: Vec<String> },
+}
+
+impl ConnectError {
+    pub(crate) fn refused(message: impl Into<String>) -> ConnectError {
+        ConnectError::Refused {
+            message: message.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> ConnectError {
+        if let ConnectError::Refused { hints, .. } | ConnectError::NoServer { hints, .. } = &mut self {
+            hints.push(hint.into());
+        }
+        self
+    }
+
+    /// What the user can do about it; `program` is the command they can type.
+    pub fn hints(&self, program: &str) -> Vec<String> {
+        match self {
+            ConnectError::Config(error) => error.hints(program),
+            ConnectError::Client(error) => client_hints(program, error),
+            ConnectError::Refused { hints, .. } | ConnectError::NoServer { hints, .. } => hints.clone(),
+        }
+    }
+}
+
+/// What the user can do about a call that brought nothing.
+pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
+    match error {
+        ClientError::Refused(body) => {
+            let mut hints = body.hints.clone();
+            if body.error == ErrorName::Unauthorized && hints.is_empty() {
+                hints.push(format!(
+                    "`{program} login` asks for your password and keeps a token"
+                ));
+            }
+            hints
+        }
+        ClientError::Unreachable { .. } => {
+            vec![format!(
+                "check `endpoint` in your configuration: `{program} config view`"
+            )]
+        }
+        ClientError::Broken { .. } | ClientError::Tls(_) | ClientError::Upload(_) => Vec::new(),
+    }
+}
+
+/// The error and its causes in one line: a message never repeats its source.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.join(": ")
+}

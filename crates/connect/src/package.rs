@@ -1,0 +1,157 @@
+//! A local folder on its way up: what belongs to it, and only the files the server lacks.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use paddlecloud_api::client::{Client, ClientError, UploadWriter, upload_channel};
+use paddlecloud_pfs::package::{Manifest, Scan, ScanOptions, scan};
+use paddlecloud_pfs::{Entry, Root};
+
+use crate::error::{ConnectError, chain};
+
+/// How often an upload says how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// A folder that was looked through.
+pub struct Package {
+    pub folder: PathBuf,
+    /// What the folder is called on the cluster.
+    pub name: String,
+    pub scan: Scan,
+    manifest: Manifest,
+}
+
+impl Package {
+    pub fn id(&self) -> String {
+        self.manifest.id().to_string()
+    }
+
+    /// A package without a file has nothing to run.
+    pub fn not_empty(self) -> Result<Package, ConnectError> {
+        if self.scan.file_count() > 0 {
+            return Ok(self);
+        }
+        let error = ConnectError::refused(format!("the package `{}` is empty", self.folder.display()));
+        Err(if self.scan.ignored > 0 {
+            error.with_hint(".gitignore or .paddleignore leave out everything in it")
+        } else {
+            error.with_hint("put your program into it, or name another folder")
+        })
+    }
+}
+
+/// A folder as a package, ready to go up.
+pub fn collect(folder: &Path) -> Result<Package, ConnectError> {
+    look_through(resolve(folder)?)?.not_empty()
+}
+
+/// Finds what belongs to the package, honouring `.gitignore` and `.paddleignore`. May take a while.
+pub fn look_through(folder: PathBuf) -> Result<Package, ConnectError> {
+    let name = folder.file_name().map_or_else(
+        || "package".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let collected = scan(&folder, &ScanOptions::default())
+        .map_err(|error| chain(&error))
+        .and_then(|scan| {
+            let manifest = scan.manifest().map_err(|error| chain(&error))?;
+            Ok((scan, manifest))
+        });
+    let (scan, manifest) = collected.map_err(|problem| unusable(&folder, &problem))?;
+    Ok(Package {
+        folder,
+        name,
+        scan,
+        manifest,
+    })
+}
+
+fn unusable(folder: &Path, problem: &str) -> ConnectError {
+    ConnectError::refused(format!(
+        "cannot use `{}` as a package: {problem}",
+        folder.display()
+    ))
+}
+
+/// The folder itself, whatever way leads to it.
+pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
+    let wrong = |problem: &str| {
+        unusable(folder, problem)
+            .with_hint("a package is the folder that holds your program, or a path `/pfs/…` on the cluster")
+    };
+    let real = folder.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => wrong("there is no such folder"),
+        _ => wrong(&error.to_string()),
+    })?;
+    if real.is_dir() {
+        Ok(real)
+    } else {
+        Err(wrong("it is not a folder"))
+    }
+}
+
+/// Brings the package to the server, unless it is there. `progress` hears the bytes sent and their total.
+pub async fn upload(
+    client: &Client,
+    package: &Package,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<(), ConnectError> {
+    let id = package.id();
+    if client.package_has(&id).await? {
+        return Ok(());
+    }
+    let reply = client.package_announce(&package.manifest).await?;
+    if reply.stored {
+        return Ok(());
+    }
+    let missing: HashSet<String> = reply.missing.into_iter().collect();
+    let entries: Vec<Entry> = package
+        .manifest
+        .entries()
+        .iter()
+        .filter(|entry| is_wanted(entry, &missing))
+        .cloned()
+        .collect();
+    let total: u64 = entries.iter().map(Entry::size).sum();
+    let (writer, body) = upload_channel();
+    let so_far = body.progress();
+    let folder = package.folder.clone();
+    let packing = tokio::task::spawn_blocking(move || pack(&folder, &entries, writer));
+    let put = client.package_put(&id, body);
+    let mut put = std::pin::pin!(put);
+    let sent = loop {
+        match tokio::time::timeout(TELL_EVERY, put.as_mut()).await {
+            Ok(sent) => break sent,
+            Err(_) => progress(so_far.load(Ordering::Relaxed).min(total), total),
+        }
+    };
+    // What went wrong here explains why the server saw a broken stream, so it is told first.
+    let packed = packing
+        .await
+        .unwrap_or_else(|_| Err("reading the package failed".to_owned()));
+    match (sent, packed) {
+        (Ok(()), _) => Ok(()),
+        (Err(error @ ClientError::Refused(_)), _) => Err(error.into()),
+        (Err(_), Err(problem)) if !problem.contains("stopped reading") => Err(ConnectError::refused(
+            format!("cannot send the package: {problem}"),
+        )
+        .with_hint("files must not change while they are sent; submit again")),
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// Folders and links always travel; files only when the server lacks their content.
+fn is_wanted(entry: &Entry, missing: &HashSet<String>) -> bool {
+    entry
+        .digest()
+        .is_none_or(|digest| missing.contains(&digest.to_string()))
+}
+
+fn pack(folder: &Path, entries: &[Entry], writer: UploadWriter) -> Result<(), String> {
+    let root = Root::open(folder).map_err(|error| chain(&error))?;
+    let (writer, _) =
+        paddlecloud_pfs::pack::write_pack(&root, entries, writer).map_err(|error| chain(&error))?;
+    writer.finish().map_err(|error| error.to_string())
+}

@@ -1,0 +1,114 @@
+//! Which program an embedded server is started from.
+
+use std::path::{Path, PathBuf};
+
+use crate::environment::Environment;
+use crate::error::ConnectError;
+
+/// The names one and the same program is installed under, the usual one first.
+const NAMES: [&str; 3] = ["paddlectl", "paddlecloud", "paddlecloud-server"];
+
+/// Names the program where it is not on the `PATH`.
+const VARIABLE: &str = "PADDLECLOUD_PROGRAM";
+
+/// A program that can become a server.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: PathBuf,
+    /// Whether it is this very program: only then its version is known, and an older server gives way to it.
+    is_this_one: bool,
+}
+
+impl Program {
+    /// The program that is running now.
+    pub fn this_one() -> Result<Program, ConnectError> {
+        let path = std::env::current_exe().map_err(|error| {
+            ConnectError::refused(format!("cannot find this program's own file: {error}"))
+        })?;
+        Ok(Program {
+            path,
+            is_this_one: true,
+        })
+    }
+
+    /// The one that `PADDLECLOUD_PROGRAM` names, or the first on the `PATH`.
+    pub fn found(environment: &Environment) -> Option<Program> {
+        let path = match environment.var(VARIABLE) {
+            Some(named) => Some(PathBuf::from(named)).filter(|path| is_program(path)),
+            None => on_path(environment.var("PATH").unwrap_or_default()),
+        };
+        path.map(|path| Program {
+            path,
+            is_this_one: false,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn replaces_older(&self) -> bool {
+        self.is_this_one
+    }
+}
+
+fn on_path(folders: &str) -> Option<PathBuf> {
+    NAMES.iter().find_map(|name| {
+        std::env::split_paths(folders)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join(name))
+            .find(|path| is_program(path))
+    })
+}
+
+#[cfg(unix)]
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(path: &Path) -> bool {
+    path.is_file()
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    fn put(path: &Path, mode: u32) {
+        let mut options = std::fs::File::options();
+        options.create_new(true).write(true).mode(mode);
+        options.open(path).unwrap();
+    }
+
+    fn found(name: &str, value: &str) -> Option<PathBuf> {
+        let environment = Environment::from(BTreeMap::from([(name.to_owned(), value.to_owned())]));
+        Program::found(&environment).map(|program| program.path().to_owned())
+    }
+
+    #[test]
+    fn a_program_on_the_path_is_found_by_any_of_its_names_if_it_can_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        put(&folder.path().join("paddlectl"), 0o600);
+        assert_eq!(found("PATH", path), None);
+        put(&folder.path().join("paddlecloud"), 0o700);
+        assert_eq!(found("PATH", path), Some(folder.path().join("paddlecloud")));
+        assert_eq!(found("PATH", "relative:"), None);
+    }
+
+    #[test]
+    fn a_named_program_is_taken_or_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mine = folder.path().join("mine");
+        put(&mine, 0o700);
+        assert_eq!(found(VARIABLE, mine.to_str().unwrap()), Some(mine));
+        assert_eq!(found(VARIABLE, "/no/such/program"), None);
+    }
+}
