@@ -40,12 +40,13 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ),
     (
         "paddlecloud-runtime",
-        &["paddlecloud-core", "paddlecloud-pserver"],
+        &["paddlecloud-core", "paddlecloud-dataprep", "paddlecloud-pserver"],
     ),
     (
         "paddlecloud-py",
         &[
             "paddlecloud-api",
+            "paddlecloud-connect",
             "paddlecloud-connect",
             "paddlecloud-core",
             "paddlecloud-pfs",
@@ -55,6 +56,8 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ),
     ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
+    ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-core"]),
+    ("paddlecloud-dataprep", &["paddlecloud-recordio"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-core", &[]),
     ("paddlecloud-pfs", &[]),
