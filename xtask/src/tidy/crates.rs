@@ -56,7 +56,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ),
     ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
-    ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-core"]),
+    ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-dataprep", &["paddlecloud-recordio"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-core", &[]),
