@@ -1,0 +1,172 @@
+"""`recordio.reader` in order: one by one, in batches, over several files."""
+
+import gc
+import os
+import threading
+
+import numpy as np
+import pytest
+import recordio
+
+COMPRESSORS = ["none", "snappy", "gzip", "zstd"]
+
+
+def numbered(count, size=0):
+    return [b"%d" % i + b"." * (i % (size + 1)) for i in range(count)]
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_what_was_written_is_read(write_records, compressor):
+    records = [b"", b"a", b"\0\n", bytes(range(256)) * 50, b""] + numbered(500, 90)
+    path = write_records(records, compressor=compressor, chunk_size=1000)
+    assert list(recordio.reader(path)) == records
+
+
+def test_an_empty_record_is_not_the_end(write_records):
+    reader = recordio.reader(write_records([b"", b"x"]))
+    assert [reader.read(), reader.read(), reader.read(), reader.read()] == [b"", b"x", None, None]
+
+
+def test_a_file_without_records_is_at_its_end(write_records):
+    reader = recordio.reader(write_records([]))
+    assert reader.read() is None
+    assert reader.read_batch(3) == []
+    assert len(reader) == 0
+    assert reader, "an open reader is true"
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 1000, 2**62])
+def test_batches_have_every_record_once_and_in_order(write_records, n):
+    records = numbered(300, 40)
+    reader = recordio.reader([write_records(records[:200], "a", chunk_size=500), write_records(records[200:], "b")])
+    batches = list(iter(lambda: reader.read_batch(n), []))
+    assert [len(batch) for batch in batches[:-1]] == [n] * (len(batches) - 1)
+    assert [record for batch in batches for record in batch] == records
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 1000, 2**62])
+def test_buffers_have_every_record_once_and_in_order(write_records, n):
+    records = numbered(300, 40)
+    reader = recordio.reader([write_records(records[:200], "a", chunk_size=500), write_records(records[200:], "b")])
+    found = []
+    while True:
+        data, offsets = reader.read_batch_buffer(n)
+        assert (data.dtype, offsets.dtype, offsets[0]) == (np.uint8, np.int64, 0)
+        if len(offsets) == 1:
+            break
+        assert len(data) == offsets[-1]
+        found += [data[start:stop].tobytes() for start, stop in zip(offsets, offsets[1:])]
+    assert found == records
+
+
+def test_a_buffer_outlives_its_reader(write_records):
+    data, offsets = recordio.reader(write_records([b"ab", b"c"])).read_batch_buffer(10)
+    gc.collect()
+    assert (data.tobytes(), offsets.tolist()) == (b"abc", [0, 2, 3])
+    data[0] = 0
+
+
+def test_ways_of_reading_can_be_mixed(write_records):
+    records = numbered(20)
+    reader = recordio.reader(write_records(records, chunk_size=6))
+    found = [reader.read(), *reader.read_batch(4)]
+    data, offsets = reader.read_batch_buffer(3)
+    found += [data[start:stop].tobytes() for start, stop in zip(offsets, offsets[1:])]
+    found += [next(reader), *reader]
+    assert found == records
+
+
+def test_patterns_commas_and_lists_name_files(write_records, tmp_path):
+    for name in ["b-1", "a-1", "a-0", "c-0"]:
+        write_records([name.encode()], name)
+    at = str(tmp_path)
+    assert list(recordio.reader(f"{at}/a-*")) == [b"a-0", b"a-1"]
+    assert list(recordio.reader(f"{at}/b-1, {at}/a-?")) == [b"b-1", b"a-0", b"a-1"]
+    assert list(recordio.reader([f"{at}/c-0", tmp_path / "a-[1]"])) == [b"c-0", b"a-1"]
+    assert recordio.reader((tmp_path / "c-0", tmp_path / "b-1")).paths == [f"{at}/c-0", f"{at}/b-1"]
+    assert list(recordio.reader(os.fsencode(tmp_path / "c-0"))) == [b"c-0"]
+
+
+def test_a_name_that_exists_is_never_a_pattern(write_records, tmp_path):
+    write_records([b"pattern"], "x[0],*")
+    write_records([b"other"], "x0")
+    assert list(recordio.reader(str(tmp_path / "x[0],*"))) == [b"pattern"]
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file: `.*/none`"):
+        recordio.reader(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=r"no file matches `.*/none-\*`"):
+        recordio.reader(str(tmp_path / "none-*"))
+    with pytest.raises(FileNotFoundError, match="list of names is empty"):
+        recordio.reader([])
+
+
+def test_a_folder_is_refused_by_the_system(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        recordio.reader(str(tmp_path)).read()
+
+
+def test_a_closed_reader_reads_no_more(write_records):
+    with recordio.reader(write_records([b"a", b"b"])) as reader:
+        assert reader.read() == b"a"
+    assert reader.closed
+    for use in [reader.read, lambda: reader.read_batch(1), lambda: reader[0], lambda: len(reader), lambda: next(reader)]:
+        with pytest.raises(ValueError, match="the reader is closed"):
+            use()
+    reader.close()
+
+
+def test_an_unknown_policy_is_refused(write_records):
+    with pytest.raises(ValueError, match='unknown policy `lenient`: "strict" stops'):
+        recordio.reader(write_records([b"a"]), policy="lenient")
+
+
+def test_threads_share_a_reader_and_each_record_goes_to_one(write_records):
+    records = numbered(5000, 30)
+    reader = recordio.reader(write_records(records, chunk_size=2000))
+    found = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda mine=mine: mine.extend(reader)) for mine in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(record for mine in found for record in mine) == sorted(records)
+
+
+def test_other_threads_run_while_a_file_is_opened(run_python):
+    """Opening a pipe waits for its writer, which here is another thread: it must get its turn."""
+    program = """
+import os, threading, recordio
+os.mkfifo("pipe")
+
+def read():
+    try:
+        recordio.reader("pipe").read()
+    except (OSError, recordio.Error):
+        pass
+
+thread = threading.Thread(target=read)
+thread.start()
+open("pipe", "wb").close()
+thread.join()
+print("done")
+"""
+    assert run_python(program) == "done\n"
+
+
+@pytest.mark.skipif(
+    "PADDLECLOUD_RECORDIO_VECTORS" not in os.environ, reason="PADDLECLOUD_RECORDIO_VECTORS does not name a folder"
+)
+def test_files_of_the_original_library_read_identically():
+    def expected(i, size):
+        return bytes((i * 131 + j * j * 7 + j // 13) % 256 for j in range(size))
+
+    folder = os.environ["PADDLECLOUD_RECORDIO_VECTORS"]
+    multi = [expected(i, i * 37 % 900) for i in range(200)]
+    for compressor in ["none", "snappy", "gzip"]:
+        reader = recordio.reader(f"{folder}/multi-{compressor}.rio")
+        assert list(reader) == multi
+        assert reader[::-1] == multi[::-1]
+    assert list(recordio.reader(f"{folder}/tiny.rio")) == [b"a", b"", b"hello", b"\0\1\2", b"x" * 1000]
+    assert list(recordio.reader(f"{folder}/empty.rio")) == []
