@@ -29,7 +29,7 @@ def find_foreign_recordio() -> str | None:
     loaded = sys.modules.get("recordio")
     origin = getattr(loaded, "__file__", None) or ""
     if loaded is not None and os.path.dirname(os.path.dirname(os.path.abspath(origin))) != _HERE:
-        return f"`{origin or loaded!r}`"
+        return f"`{origin or repr(loaded)}`"
     for folder in _package_folders():
         for name in _entries(folder):
             kind = name.lower()

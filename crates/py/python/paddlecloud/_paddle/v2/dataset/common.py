@@ -6,6 +6,7 @@ sample lands in exactly one file, and no file is seen before it is whole.
 
 import glob
 import hashlib
+import itertools
 import os
 import pickle
 import re
@@ -151,19 +152,20 @@ def _samples(reader):
 
 def _write_by_count(folder, samples, line_count, compressor):
     count = 0
-    out = None
-    for number, sample in enumerate(samples):
-        if number % line_count == 0:
-            if out is not None:
-                out.close()
-            out = _record_writer(os.path.join(folder, str(count)), compressor)
-            count += 1
-        out.write(pickle.dumps(sample))
-    if out is None:
-        out = _record_writer(os.path.join(folder, "0"), compressor)
-        count = 1
-    out.close()
+    for block in _blocks(samples, line_count):
+        with _record_writer(os.path.join(folder, str(count)), compressor) as out:
+            for sample in block:
+                out.write(pickle.dumps(sample))
+        count += 1
     return count
+
+
+def _blocks(samples, size):
+    """Iterators over `size` samples each, which must be used up in turn; at least one, which may be empty."""
+    samples = iter(samples)
+    yield itertools.islice(samples, size)
+    for first in samples:
+        yield itertools.chain([first], itertools.islice(samples, size - 1))
 
 
 def _write_in_turns(folder, samples, num_shards, compressor):
