@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::{Context, done};
+use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::Remote;
 use crate::transfer::print_files;
@@ -31,7 +31,5 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let is_whole = args.offset == 0 && args.length.is_none();
     let range = (!is_whole).then_some(args.offset..end);
     let session = context.session().await?;
-    let paths: Vec<&Remote> = paths.iter().collect();
-    print_files(&session, &paths, range, context.world).await?;
-    done()
+    print_files(&session, &paths, range, context.world).await
 }

@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use paddlecloud_api::files::{StorageView, UsageView};
 use serde::Serialize;
 
-use super::{Context, done, home};
+use super::{Context, home};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::size;
 use crate::transfer::location::Remote;
 use crate::transfer::remote;
+use crate::transfer::report::Tally;
 
 /// Show how much space files take
 ///
@@ -47,19 +48,17 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
         false => None,
     };
-    let mut rows = Vec::new();
-    for path in &paths {
-        for view in remote::find(&files, path).await? {
-            let usage = files.du(&view.path.0).await?;
-            let path = view.path.to_string();
-            rows.push(Row { path, usage });
-        }
+    let (mut rows, mut tally) = (Vec::new(), Tally::default());
+    for view in remote::find_all(&files, &paths, &mut tally).await? {
+        let usage = files.du(&view.path.0).await?;
+        let path = view.path.to_string();
+        rows.push(Row { path, usage });
     }
     print(&rows, args, context)?;
     if let Some(quota) = quota.as_ref().and_then(quota_words) {
         context.world.err.line(quota);
     }
-    done()
+    tally.end("measure", context.world)
 }
 
 fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
@@ -67,7 +66,7 @@ fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), Cli
     if args.output == Some(Format::Name) {
         return rows.iter().try_for_each(|row| out.line(&row.path));
     }
-    if out.structured(args.output, &rows)? {
+    if out.structured(args.output, &rows)? || rows.is_empty() {
         return Ok(());
     }
     let mut table = Table::new(&["SIZE", "FILES", "FOLDERS", "PATH"]);

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use paddlecloud_api::client::files::FileClient;
+use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{below, split_last};
 use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
 
@@ -38,7 +39,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     let files = session.client.files();
     let mut tally = Tally::default();
-    let sources = find(&files, arguments, &mut tally).await?;
+    let found = remote::find_all(&files, arguments, &mut tally).await?;
+    let sources = found
+        .into_iter()
+        .map(|view| remote::node(view.path.0, &view.meta))
+        .collect();
     for (source, place) in places(&files, sources, dest, args, &mut tally).await? {
         if args.dry_run {
             context.world.out.line(format!("move {source} {place}"))?;
@@ -51,6 +56,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         };
         match files.rename(&source, &place, existing).await {
             Ok(()) => {}
+            Err(error) if args.no_clobber && error.refusal() == Some(ErrorName::Conflict) => {
+                context.world.err.note(&format!("`{place}` is kept as it was"));
+            }
             Err(error) if is_about_one_path(&error) => tally.refuse(source.to_string(), &error),
             Err(error) => return Err(error.into()),
         }
@@ -64,22 +72,6 @@ fn on_the_cluster(location: Location) -> Result<Remote, CliError> {
         other => Err(CliError::usage(format!("`{other}` does not lie on the cluster"))
             .with_hint("`mv` moves within the cluster; `cp`, then `rm`, moves from or to it")),
     }
-}
-
-async fn find(
-    files: &FileClient<'_>,
-    arguments: &[Remote],
-    tally: &mut Tally,
-) -> Result<Vec<RemoteSource>, CliError> {
-    let mut found = Vec::new();
-    for argument in arguments {
-        match remote::nodes(files, argument).await {
-            Ok(some) => found.extend(some),
-            Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(found)
 }
 
 /// Where each source goes; folders on the way are made.

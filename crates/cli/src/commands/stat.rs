@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
+use super::Context;
 use super::ls::Row;
-use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::Format;
 use crate::time_text::size;
 use crate::transfer::location::Remote;
 use crate::transfer::remote;
+use crate::transfer::report::Tally;
 
 /// Show what is known of a file
 #[derive(Debug, clap::Args)]
@@ -30,15 +31,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
     let files = session.client.files();
-    let mut rows = Vec::new();
-    for path in &paths {
-        for view in remote::find(&files, path).await? {
-            let meta = match args.digest && view.meta.is_file() {
-                true => files.stat_digest(&view.path.0).await?,
-                false => view.meta,
-            };
-            rows.push(Row::new(&view.path.0, &meta));
-        }
+    let (mut rows, mut tally) = (Vec::new(), Tally::default());
+    for view in remote::find_all(&files, &paths, &mut tally).await? {
+        let meta = match args.digest && view.meta.is_file() {
+            true => files.stat_digest(&view.path.0).await?,
+            false => view.meta,
+        };
+        rows.push(Row::new(&view.path.0, &meta));
     }
     let out = &mut context.world.out;
     if args.output == Some(Format::Name) {
@@ -53,7 +52,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                 .try_for_each(|(name, value)| out.line(format!("{name:<12}{value}")))?;
         }
     }
-    done()
+    tally.end("look at", context.world)
 }
 
 fn lines(row: &Row) -> Vec<(&'static str, String)> {

@@ -26,6 +26,8 @@ pub struct Remote {
     pub path: PfsPath,
     /// As it was typed; only UTF-8 can be a pattern.
     pub text: Option<String>,
+    /// Whether it ends with `/.`, which stands for what a folder holds.
+    pub is_contents: bool,
 }
 
 impl Location {
@@ -88,6 +90,7 @@ impl Remote {
         Ok(Remote {
             path,
             text: text.to_str().map(str::to_owned),
+            is_contents: text.as_bytes().ends_with(b"/.") || text.as_bytes().ends_with(b"/./"),
         })
     }
 
@@ -146,6 +149,15 @@ mod tests {
         assert_eq!(error.to_string(), "`../you` contains `..`");
         assert!(Location::parse(OsStr::new("/pfs/dc/etc")).is_err());
         assert!(Location::parse(OsStr::new("")).is_err());
+    }
+
+    #[test]
+    fn a_dot_at_the_end_stands_for_what_a_folder_holds() {
+        let is_contents = |text: &str| Remote::parse(OsStr::new(text)).unwrap().is_contents;
+        assert!(is_contents("/pfs/dc/home/me/a/."));
+        assert!(is_contents("/pfs/dc/home/me/a/./"));
+        assert!(!is_contents("/pfs/dc/home/me/a/"));
+        assert!(!is_contents("/pfs/dc/home/me/a/b."));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use self::progress::{Line, REFRESH, Watch};
 use self::report::{Lost, Tally, counted};
 use self::rules::{Landing, RuleError, Source, Style};
 use crate::commands::Context;
-use crate::error::{CliError, DONE};
+use crate::error::CliError;
 use crate::session::Session;
 use crate::world::World;
 
@@ -52,8 +52,7 @@ pub async fn copy(copy: &Copy, args: &TransferArgs, context: &mut Context<'_>) -
     let selection = args.filter.selection()?;
     let session = context.session().await?;
     if let Way::PipeDown(sources) = &way {
-        print_files(&session, sources, None, context.world).await?;
-        return Ok(DONE);
+        return print_files(&session, sources, None, context.world).await;
     }
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     match &way {
@@ -73,7 +72,7 @@ enum Way<'a> {
     Down(Vec<&'a location::Remote>, &'a std::path::Path),
     Across(Vec<&'a location::Remote>, &'a location::Remote),
     PipeUp(&'a location::Remote),
-    PipeDown(Vec<&'a location::Remote>),
+    PipeDown(Vec<location::Remote>),
 }
 
 impl<'a> Way<'a> {
@@ -91,7 +90,7 @@ impl<'a> Way<'a> {
             (Location::Remote(dest), true, false, 0) => Ok(Way::Across(there, dest)),
             (Location::Remote(dest), true, true, 1) => Ok(Way::PipeUp(dest)),
             (Location::Local(dest), true, false, 0) => Ok(Way::Down(there, dest)),
-            (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there)),
+            (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there.into_iter().cloned().collect())),
             (Location::Local(_) | Location::Pipe, _, true, _) => {
                 Err(CliError::usage("neither the source nor the destination lies on the cluster")
                     .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; for the rest there is `cp`"))

@@ -3,11 +3,13 @@
 use std::io;
 use std::ops::Range;
 
-use paddlecloud_api::client::files::Upload;
+use paddlecloud_api::client::files::{FileClient, Upload};
+use paddlecloud_pfs::PfsPath;
 
 use super::Transfer;
 use super::location::Remote;
 use super::remote;
+use super::report::Tally;
 use super::rules::Target;
 use crate::error::CliError;
 use crate::session::Session;
@@ -42,18 +44,34 @@ fn keep_stdin() -> io::Result<tempfile::NamedTempFile> {
 /// Prints files, or the same range of each, one after the other.
 pub async fn print_files(
     session: &Session,
-    sources: &[&Remote],
+    sources: &[Remote],
+    range: Option<Range<u64>>,
+    world: &mut World,
+) -> Result<u8, CliError> {
+    let files = session.client.files();
+    let mut tally = Tally::default();
+    for view in remote::find_all(&files, sources, &mut tally).await? {
+        let path = view.path.0;
+        match print_file(&files, &path, range.clone(), world).await {
+            Ok(()) => {}
+            Err(CliError::Client(error)) if remote::is_about_one_path(&error) => {
+                tally.refuse(path.to_string(), &error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    tally.end("print", world)
+}
+
+async fn print_file(
+    files: &FileClient<'_>,
+    path: &PfsPath,
     range: Option<Range<u64>>,
     world: &mut World,
 ) -> Result<(), CliError> {
-    let files = session.client.files();
-    for source in sources {
-        for view in remote::find(&files, source).await? {
-            let mut content = files.cat(&view.path.0, range.clone()).await?;
-            while let Some(piece) = content.next().await? {
-                world.out.bytes(&piece)?;
-            }
-        }
+    let mut content = files.cat(path, range).await?;
+    while let Some(piece) = content.next().await? {
+        world.out.bytes(&piece)?;
     }
     Ok(())
 }

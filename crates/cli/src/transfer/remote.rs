@@ -7,6 +7,7 @@ use paddlecloud_api::files::{FileMeta, FileView, WirePath};
 use paddlecloud_pfs::{Entry, PfsPath};
 
 use super::location::{Remote, name_of};
+use super::report::Tally;
 use super::rules::{Kind, Source, Target};
 
 /// A source on the cluster.
@@ -41,31 +42,43 @@ pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileVie
     }])
 }
 
+/// Everything the arguments name; what is not there is told and does not stop the rest.
+pub async fn find_all(
+    files: &FileClient<'_>,
+    arguments: &[Remote],
+    tally: &mut Tally,
+) -> Result<Vec<FileView>, ClientError> {
+    let mut found = Vec::new();
+    for argument in arguments {
+        match find(files, argument).await {
+            Ok(views) => found.extend(views),
+            Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 /// The sources an argument names; links are taken for what they point at.
 pub async fn sources(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<RemoteSource>, ClientError> {
     let mut sources = Vec::new();
     for view in find(files, remote).await? {
-        let path = view.path.0;
         let meta = match view.meta.target {
-            Some(_) => files.stat(&path).await?,
+            Some(_) => files.stat(&view.path.0).await?,
             None => view.meta,
         };
-        sources.push(source(path, &meta, remote.path.has_trailing_slash()));
+        let mut source = node(view.path.0, &meta);
+        source.source.slash = remote.path.has_trailing_slash();
+        if remote.is_contents {
+            source.source.name = None;
+        }
+        sources.push(source);
     }
     Ok(sources)
 }
 
-/// The nodes an argument names; a link is a node of its own.
-pub async fn nodes(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<RemoteSource>, ClientError> {
-    let slash = remote.path.has_trailing_slash();
-    let found = find(files, remote).await?;
-    Ok(found
-        .into_iter()
-        .map(|view| source(view.path.0, &view.meta, slash))
-        .collect())
-}
-
-fn source(path: PfsPath, meta: &FileMeta, slash: bool) -> RemoteSource {
+/// A node as a source: a link is one of its own.
+pub fn node(path: PfsPath, meta: &FileMeta) -> RemoteSource {
     RemoteSource {
         source: Source {
             shown: path.to_string(),
@@ -75,7 +88,7 @@ fn source(path: PfsPath, meta: &FileMeta, slash: bool) -> RemoteSource {
             } else {
                 Kind::File
             },
-            slash,
+            slash: false,
         },
         path,
     }
