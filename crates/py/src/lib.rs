@@ -4,6 +4,7 @@
 //! are made of it. Names and types for Python stand in `python/paddlecloud/_native.pyi`.
 
 mod by_number;
+mod client;
 mod damage;
 mod error;
 mod files;
@@ -18,6 +19,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(module)?;
+    client::register(module)?;
     module.add_class::<damage::LostRange>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<writer::Writer>()?;

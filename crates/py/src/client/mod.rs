@@ -1,0 +1,272 @@
+//! `_native.Connection`: the typed client, and the way to its server, for the Python classes in `paddlecloud/`.
+//!
+//! An operation goes in as JSON and its reply comes out as JSON; what they look like to people is decided in
+//! Python. The GIL is released while anything is under way.
+
+mod failure;
+mod lines;
+mod log;
+mod operation;
+mod runtime;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use paddlecloud_api::client::Endpoint;
+use paddlecloud_connect::config::{Datacenter, Wanted};
+use paddlecloud_connect::session::{self, Host};
+use paddlecloud_connect::{Environment, Program, Session};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tokio::task::AbortHandle;
+
+use self::failure::Failure;
+use self::log::LogStream;
+use self::operation::Operation;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Connection>()?;
+    module.add_class::<LogStream>()?;
+    module.add_class::<Started>()
+}
+
+/// Which server is meant.
+#[derive(Clone)]
+enum Address {
+    /// What the configuration chooses, else the embedded one.
+    Configured(Wanted),
+    /// The one that was named.
+    Named(Box<Datacenter>),
+}
+
+/// A server that was found, and the process that found it: a fork's child has no part in its connections.
+struct Opened {
+    process: u32,
+    session: Arc<Session>,
+}
+
+/// One caller's way to one server; opened by the first operation.
+#[pyclass(module = "paddlecloud._native", frozen)]
+pub struct Connection {
+    address: Address,
+    /// Touched only while the GIL is held, so that a fork never copies it locked.
+    opened: Mutex<Option<Opened>>,
+}
+
+#[pymethods]
+impl Connection {
+    #[new]
+    #[pyo3(signature = (
+        *, config=None, datacenter=None, endpoint=None, username=None, password=None, token=None,
+        usercert=None, userkey=None, cacert=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of its own in Python")]
+    fn new(
+        config: Option<PathBuf>,
+        datacenter: Option<String>,
+        endpoint: Option<&str>,
+        username: Option<String>,
+        password: Option<String>,
+        token: Option<String>,
+        usercert: Option<PathBuf>,
+        userkey: Option<PathBuf>,
+        cacert: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let address = match endpoint {
+            None => Address::Configured(Wanted { config, datacenter }),
+            Some(endpoint) => {
+                let endpoint: Endpoint = endpoint
+                    .parse()
+                    .map_err(|error| PyValueError::new_err(format!("{error}")))?;
+                let name = datacenter.unwrap_or_else(|| endpoint.to_string());
+                Address::Named(Box::new(Datacenter {
+                    username,
+                    password,
+                    token,
+                    usercert,
+                    userkey,
+                    cacert,
+                    ..Datacenter::at(&name, endpoint)
+                }))
+            }
+        };
+        Ok(Connection {
+            address,
+            opened: Mutex::default(),
+        })
+    }
+
+    /// Finds the server, starting the embedded one where that is meant: its datacenter, its endpoint and
+    /// whether it is the embedded one.
+    fn open(&self, py: Python<'_>) -> PyResult<(String, String, bool)> {
+        let way = self.way();
+        let found = runtime::wait(py, async move { way.session().await })?;
+        let session = found.map_err(|failure| failure.into_error(py))?;
+        self.keep(&session);
+        Ok((
+            session.datacenter.clone(),
+            session.client.endpoint().to_string(),
+            session.is_embedded,
+        ))
+    }
+
+    /// Does one operation and returns its reply.
+    fn run(&self, py: Python<'_>, operation: &str) -> PyResult<String> {
+        let (operation, way) = (parse(operation)?, self.way());
+        let done = runtime::wait(py, way.run(operation))?;
+        self.take(done).map_err(|failure| failure.into_error(py))
+    }
+
+    /// Begins one operation; `done(reply, error)` is called on a thread of this module when it has ended.
+    fn start(slf: Bound<'_, Self>, operation: &str, done: Py<PyAny>) -> PyResult<Started> {
+        let connection = slf.get();
+        let (operation, way) = (parse(operation)?, connection.way());
+        let this = slf.clone().unbind();
+        Started::begin(way.run(operation), done, move |_, outcome| {
+            this.get().take(outcome)
+        })
+    }
+
+    /// Begins to read a job's log.
+    fn logs(&self, py: Python<'_>, job: String, query: &str) -> PyResult<LogStream> {
+        let query = serde_json::from_str(query).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        LogStream::open(py, self.way(), job, query)
+    }
+}
+
+impl Connection {
+    fn way(&self) -> Way {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = opened
+            .as_ref()
+            .filter(|opened| opened.process == std::process::id())
+            .map(|opened| opened.session.clone());
+        Way {
+            address: self.address.clone(),
+            environment: Environment::of_this_process(),
+            known,
+        }
+    }
+
+    fn keep(&self, session: &Arc<Session>) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(Opened {
+            process: std::process::id(),
+            session: session.clone(),
+        });
+    }
+
+    fn take(&self, outcome: Outcome) -> Result<String, Failure> {
+        if let Some(session) = &outcome.session {
+            self.keep(session);
+        }
+        outcome.reply
+    }
+}
+
+fn parse(operation: &str) -> PyResult<Operation> {
+    serde_json::from_str(operation).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// All that an operation needs, apart from Python.
+pub struct Way {
+    address: Address,
+    environment: Environment,
+    known: Option<Arc<Session>>,
+}
+
+/// A reply, and the session it came through.
+struct Outcome {
+    session: Option<Arc<Session>>,
+    reply: Result<String, Failure>,
+}
+
+impl Way {
+    async fn session(&self) -> Result<Arc<Session>, Failure> {
+        if let Some(session) = &self.known {
+            return Ok(session.clone());
+        }
+        let session = match &self.address {
+            Address::Named(datacenter) => Session {
+                client: session::remote(datacenter, &self.environment),
+                datacenter: datacenter.name.clone(),
+                is_embedded: false,
+            },
+            Address::Configured(wanted) => {
+                let program = Program::found(&self.environment);
+                let host = Host {
+                    program: program.as_ref(),
+                    note: |_: &str| {},
+                };
+                Session::open(wanted, &self.environment, host).await?
+            }
+        };
+        Ok(Arc::new(session))
+    }
+
+    async fn run(self, operation: Operation) -> Outcome {
+        match self.session().await {
+            Err(failure) => Outcome {
+                session: None,
+                reply: Err(failure),
+            },
+            Ok(session) => Outcome {
+                reply: operation.run(&session, &self.environment).await,
+                session: Some(session),
+            },
+        }
+    }
+
+    /// Starts the embedded server again that was lost; a failure shows when the next connection is tried.
+    async fn revive(&self, session: &Session) {
+        #[cfg(target_os = "linux")]
+        if session.is_embedded
+            && let Some(program) = Program::found(&self.environment)
+        {
+            drop(paddlecloud_connect::embedded::revive(&self.environment, &program).await);
+        }
+    }
+}
+
+/// Something that was begun and can be left.
+#[pyclass(module = "paddlecloud._native", frozen)]
+pub struct Started {
+    task: AbortHandle,
+}
+
+#[pymethods]
+impl Started {
+    /// Stops it; its end is not told then.
+    fn cancel(&self) {
+        self.task.abort();
+    }
+}
+
+impl Started {
+    /// Runs `work` and calls `done(value, None)` or `done(None, error)` at its end.
+    fn begin<T, V>(
+        work: impl Future<Output = T> + Send + 'static,
+        done: Py<PyAny>,
+        read: impl FnOnce(Python<'_>, T) -> Result<V, Failure> + Send + 'static,
+    ) -> PyResult<Started>
+    where
+        T: Send + 'static,
+        V: for<'py> IntoPyObject<'py> + Send + 'static,
+    {
+        let task = runtime::handle()?.spawn(async move {
+            let outcome = work.await;
+            // At the interpreter's end there is nobody left to be told.
+            Python::try_attach(|py| {
+                let told = match read(py, outcome) {
+                    Ok(value) => done.call1(py, (value, py.None())),
+                    Err(failure) => done.call1(py, (py.None(), failure.into_error(py))),
+                };
+                if let Err(error) = told {
+                    error.write_unraisable(py, None);
+                }
+            });
+        });
+        Ok(Started {
+            task: task.abort_handle(),
+        })
+    }
+}
