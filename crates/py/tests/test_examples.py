@@ -1,0 +1,86 @@
+"""The readers of the documents, as the programs in examples/ that jobs run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "examples")
+
+
+@pytest.fixture
+def package(tmp_path, request):
+    """A copy of the example, as a job has it."""
+    return shutil.copytree(os.path.join(EXAMPLES, request.param), tmp_path / request.param)
+
+
+def run(program, folder, *arguments, **environment):
+    environment = {**os.environ, **environment}
+    command = [sys.executable, program, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shares(lines):
+    """Samples and sums of what trainers printed."""
+    found = [re.search(r"(\d+) samples, sum (\d+)", line).groups() for line in lines]
+    return [int(count) for count, _ in found], sum(int(total) for _, total in found)
+
+
+@pytest.mark.parametrize("package", ["recordio_reader"], indirect=True)
+def test_recordio_reader_gives_each_file_to_one_trainer(package):
+    assert run("prepare.py", package).splitlines()[-1] == "squares_train-00009-of-00010"
+    printed = [
+        run("train.py", package, PADDLE_INIT_NUM_GRADIENT_SERVERS="3", PADDLE_INIT_TRAINER_ID=str(trainer))
+        for trainer in range(3)
+    ]
+    assert shares(printed) == ([35, 30, 30], sum(range(95)))
+
+
+@pytest.mark.parametrize("package", ["recordio_reader"], indirect=True)
+def test_recordio_reader_refuses_a_trainer_too_many(package):
+    run("prepare.py", package)
+    printed = run("train.py", package, PADDLE_INIT_NUM_GRADIENT_SERVERS="2", PADDLE_INIT_TRAINER_ID="2")
+    assert printed.startswith("invalied trainer_id: 2\n")
+
+
+@pytest.mark.parametrize("package", ["dist_reader"], indirect=True)
+def test_dist_reader_gives_each_line_to_one_trainer(package):
+    run("prepare.py", package)
+    printed = [run("train.py", package, TRAINERS="3", TRAINER_ID=str(trainer)) for trainer in range(3)]
+    assert shares(printed) == ([16, 17, 17], sum(range(50)))
+
+
+@pytest.mark.parametrize("package", ["gen_train_list"], indirect=True)
+def test_gen_train_list_lists_each_file_for_one_trainer(package, tmp_path):
+    """A worker's own root is moved into the test's folder: names like /train.list are opened there."""
+    run("prepare.py", package, str(tmp_path / "home"))
+    launcher = """
+import builtins, os, sys
+root, home = sys.argv[1:]
+real = builtins.open
+builtins.open = lambda name, *rest: real(root + name if os.path.dirname(str(name)) == "/" else name, *rest)
+sys.path.insert(0, ".")
+import train
+train.TRAIN_FILE_PATTERN = home + "/user001_space/part-*.gz"
+train.TEST_FILE_PATTERN = home + "/user001_space_test/part-*.gz"
+train.main()
+"""
+    (package / "launcher.py").write_text(launcher)
+    printed = []
+    for trainer in range(2):
+        root = tmp_path / f"root-{trainer}"
+        root.mkdir()
+        (root / "trainer_id").write_text(f"{trainer}\n")
+        (root / "trainer_count").write_text("2\n")
+        printed += run("launcher.py", package, str(root), str(tmp_path / "home")).splitlines()
+    assert printed == [
+        "/train.list: part-00000.gz part-00002.gz part-00004.gz, 30 lines",
+        "/test.list: part-00000.gz, 10 lines",
+        "/train.list: part-00001.gz part-00003.gz, 20 lines",
+        "/test.list: part-00001.gz, 10 lines",
+    ]
