@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 use crate::app::chain_of;
 use crate::auth::hash_password;
 use crate::config::{self, Config, ConfigError};
+use crate::packages::HomeError;
 use crate::ready::Ready;
 use crate::start::{self, StartError};
 
@@ -143,6 +144,10 @@ impl StartError {
         match self {
             StartError::Locked { .. } => {
                 Some("stop the other server first, or give this one a folder of its own")
+            }
+            StartError::SystemUsers(error) => Some(error.hint()),
+            StartError::Homes(HomeError::Foreign { .. }) => {
+                Some("give it to its user with `chown -R`, or correct `system_user`")
             }
             StartError::Listen(_) => Some("choose another `listen` address, or stop what uses it"),
             _ => None,

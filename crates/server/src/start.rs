@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
-use crate::config::Config;
+use crate::config::{Config, SystemUserError, SystemUsers};
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
-use crate::packages::Storage;
+use crate::packages::{HomeError, Storage};
 use crate::ready::Ready;
 use crate::reconcile::{self, Reconciler, Sharing};
 use crate::store::{OpenError, Store};
@@ -48,6 +48,10 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    #[error(transparent)]
+    SystemUsers(#[from] SystemUserError),
+    #[error(transparent)]
+    Homes(#[from] HomeError),
     #[error("cannot start the engine")]
     Engine(#[source] io::Error),
     #[error(transparent)]
@@ -109,6 +113,7 @@ pub struct Server {
 impl Server {
     /// Everything up to the point where the first request can be answered.
     pub async fn start(config: Config, isolation: Isolation, stop: CancellationToken) -> Result<Server, StartError> {
+        let system_users = SystemUsers::find(&config.users, &isolation)?;
         let lock = take_data_folder(&config.data)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let store = Store::open(&config.database).await?;
@@ -119,6 +124,8 @@ impl Server {
                 source,
             }
         })?;
+        let storage = storage.with_owners(system_users);
+        storage.make_homes()?;
         let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;
         let degraded = engine.degraded().to_vec();
         let sharing = Sharing {

@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod listen;
 mod machine;
+mod system_users;
 mod users;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ use paddlecloud_core::scheduler::{Inventory, Policy};
 pub use embedded::embedded;
 pub use error::ConfigError;
 pub use listen::Listen;
+pub use system_users::{SystemUserError, SystemUsers};
 pub use users::{Credential, User};
 
 /// Everything the server must know before it starts.

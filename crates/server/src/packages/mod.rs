@@ -9,19 +9,27 @@
 //!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
 //! ```
 //!
-//! All of it is reached through an opened root, so no link a job plants leads anywhere else.
+//! All of it is reached through an opened root, so no link a job plants leads anywhere else, and in the name of
+//! the home's owner.
 
 mod error;
+mod homes;
 mod receive;
 mod runs;
 mod usage;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_pfs::{RelPath, Root};
 
+use crate::config::SystemUsers;
+
 pub use error::PackageError;
+pub use homes::{Acting, Home, HomeError, Owner};
 pub use receive::Receiver;
 pub use runs::{RunFolders, WorkDir};
 pub use usage::Pruned;
@@ -34,6 +42,7 @@ const OURS: &str = ".paddlecloud";
 pub struct Storage {
     root: PathBuf,
     datacenter: DatacenterName,
+    owners: Arc<SystemUsers>,
 }
 
 /// A package as a job names it.
@@ -48,9 +57,13 @@ pub enum Place {
 impl Storage {
     /// Makes the folders that are always there.
     pub fn open(root: &Path, datacenter: DatacenterName) -> std::io::Result<Storage> {
-        std::fs::create_dir_all(root.join("home"))?;
-        std::fs::create_dir_all(root.join("public"))?;
-        Ok(Storage { root: root.canonicalize()?, datacenter })
+        if let Some(above) = root.parent() {
+            std::fs::create_dir_all(above)?;
+        }
+        for folder in [root, &root.join("home"), &root.join("public")] {
+            make_open(folder)?;
+        }
+        Ok(Storage { root: root.canonicalize()?, datacenter, owners: Arc::default() })
     }
 
     pub fn path(&self) -> &Path {
@@ -59,18 +72,6 @@ impl Storage {
 
     pub fn public_path(&self) -> PathBuf {
         self.root.join("public")
-    }
-
-    /// A user's home on this machine's own disk.
-    pub fn home_path(&self, user: &UserName) -> PathBuf {
-        self.root.join("home").join(user.as_str())
-    }
-
-    /// A user's home, opened; made on first use.
-    pub fn home(&self, user: &UserName) -> Result<Root, PackageError> {
-        let path = self.home_path(user);
-        std::fs::create_dir_all(path.join(OURS)).map_err(PackageError::Disk)?;
-        Ok(Root::open(path)?)
     }
 
     fn public(&self) -> Result<Root, PackageError> {
@@ -122,6 +123,14 @@ impl Storage {
             Err(error) if error.is_not_found() => Err(PackageError::NotFound(path.to_owned())),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// A folder that all system users may enter, whatever the server's own habits are. What an operator has set stays.
+fn make_open(path: &Path) -> std::io::Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(0o755))),
     }
 }
 

@@ -9,7 +9,7 @@ use paddlecloud_pfs::pack::{PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
-use super::{PackageError, Storage, ours};
+use super::{Owner, PackageError, Storage, ours};
 
 /// Earlier packages that are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
@@ -51,12 +51,13 @@ impl Storage {
         }
         let staged = StagedTree::create(&home)?;
         let parser = staged.unpacker(PackLimits::default());
-        Ok(Receiver { home, staged, parser, manifest, id })
+        Ok(Receiver { owner: self.owner(user), home: home.into_root(), staged, parser, manifest, id })
     }
 }
 
 /// One upload on its way. Dropped without `finish`, nothing of it appears.
 pub struct Receiver {
+    owner: Owner,
     home: Root,
     staged: StagedTree,
     parser: PackParser<Unpacker>,
@@ -67,11 +68,16 @@ pub struct Receiver {
 impl Receiver {
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
+        let _acting = self.owner.act()?;
         Ok(self.parser.feed(bytes)?)
     }
 
     /// Gives up; removes what was staged.
     pub fn discard(self) {
+        let acting = self.owner.act();
+        if let Err(error) = &acting {
+            return tracing::warn!(%error, "a staged package could not be removed");
+        }
         drop(self.parser);
         if let Err(error) = self.staged.discard() {
             tracing::warn!(%error, "a staged package could not be removed");
@@ -80,7 +86,8 @@ impl Receiver {
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
     pub fn finish(self) -> Result<(), PackageError> {
-        let Receiver { home, staged, parser, manifest, id } = self;
+        let Receiver { owner, home, staged, parser, manifest, id } = self;
+        let _acting = owner.act()?;
         parser.finish_unpacking()?;
         match complete(&home, &staged, &manifest) {
             Ok(()) => publish(&home, staged, &manifest, id),

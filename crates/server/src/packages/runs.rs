@@ -39,6 +39,14 @@ pub enum WorkDir {
     Public(RelPath),
 }
 
+impl RunFolders {
+    /// Where the log of the trainer or parameter server with this number goes (S3).
+    pub fn node(&self, index: u32) -> RelPath {
+        let node = self.output.child(format!("node_{index}").as_bytes());
+        node.expect("a short plain name")
+    }
+}
+
 impl Storage {
     /// Where a run's things are or will be. Touches nothing.
     pub fn run_folders(&self, job: &Job) -> Result<RunFolders, PackageError> {
@@ -86,6 +94,12 @@ impl Storage {
         }
         home.write_file(&done, boot.as_bytes(), Existing::Replace)?;
         Ok(folders)
+    }
+
+    /// Makes a folder of a run that is prepared.
+    pub fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), PackageError> {
+        let home = self.home(user)?.with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        Ok(home.make_dirs(path)?)
     }
 
     fn prepare_upload(&self, home: &Root, job: &Job, snapshot: &str, run: &RunFolders) -> Result<(), PackageError> {

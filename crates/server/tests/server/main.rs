@@ -9,5 +9,6 @@ mod life;
 mod logins;
 mod packages;
 mod stage;
+mod system_users;
 mod tls;
 mod wire;

@@ -9,7 +9,7 @@ use crate::client::Request;
 use crate::stage::{Stage, basic, home};
 
 /// A folder with two files: its list and all its bytes as a stream.
-fn package() -> (Manifest, Vec<u8>) {
+pub fn package() -> (Manifest, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("train.py"), "print('hello')\n").unwrap();
     std::fs::create_dir(folder.path().join("modules")).unwrap();

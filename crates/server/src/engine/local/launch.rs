@@ -9,6 +9,7 @@ use paddlecloud_core::job::{Job, News, WorkerKey};
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_core::spec::Resources;
+use paddlecloud_pfs::RelPath;
 use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
 
 use super::folders::AttemptFolder;
@@ -18,6 +19,9 @@ use crate::packages::{PackageError, RunFolders, WorkDir};
 /// Two ports per run from here on, spread by the first worker's address.
 const PORT_FLOOR: u16 = 10_000;
 const PORT_PAIRS: u32 = 10_000;
+
+/// Where workers that are not the server's own system user find `paddle`: its data folder is closed to them.
+const SHOWN_PROGRAMS: &str = "/.paddlecloud/bin";
 
 /// Starts an attempt, or reports why it cannot be started.
 pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
@@ -48,6 +52,7 @@ async fn start(
     let run = prepare(inner, job).await.map_err(|error| format!("its folder cannot be prepared: {error}"))?;
     let plan = worker_plan(inner, job, attempt, folder, &run).ok_or("the job has no such worker")?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
+    make_log_folder(inner, job, run.node(attempt.worker.index)).await?;
     write_plan(plan, folder.path.clone()).await?;
     run_supervisor(inner, folder).await?;
     link::connect(inner, attempt, folder.path.clone())
@@ -75,12 +80,17 @@ async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, Packa
     folders
 }
 
+/// The plain log lies among the user's own files.
+async fn make_log_folder(inner: &Inner, job: &Job, folder: RelPath) -> Result<(), String> {
+    let (storage, user) = (inner.storage.clone(), job.user.clone());
+    let made = tokio::task::spawn_blocking(move || storage.make_run_folder(&user, &folder)).await;
+    made.unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))))
+        .map_err(|error| format!("the folder of its log cannot be made: {error}"))
+}
+
 async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), String> {
     let write = move || {
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        if let Some(log) = plan.plain_log.as_ref().and_then(|log| log.parent()) {
-            std::fs::create_dir_all(log).map_err(|error| error.to_string())?;
-        }
         plan.store(&folder).map_err(|error| error.to_string())
     };
     tokio::task::spawn_blocking(write)
@@ -171,7 +181,10 @@ impl View {
             home: self.home.clone(),
             public: self.public.clone(),
             rendezvous: self.rendezvous.clone(),
-            programs: inner.settings.programs.to_string_lossy().into_owned(),
+            programs: match inner.storage.owner(&job.user).run_as() {
+                Some(_) => SHOWN_PROGRAMS.to_owned(),
+                None => inner.settings.programs.to_string_lossy().into_owned(),
+            },
             nic: "lo".to_owned(),
             port_base: port_base(job),
         }
@@ -198,7 +211,7 @@ fn worker_plan(
         Role::Pserver => &job.spec.pserver,
         Role::Trainer => &job.spec.trainer,
     };
-    let log = inner.storage.home_path(&job.user).join(run.output.as_path());
+    let log = inner.storage.home_path(&job.user).join(run.node(plan.index).as_path());
     let log_name = if plan.role == Role::Pserver { "server.log" } else { "train.log" };
     let hosts = job.workers.iter().filter_map(|worker| Some((worker.name.clone(), worker.address.parse().ok()?)));
     Some(protocol::WorkerPlan {
@@ -221,8 +234,8 @@ fn worker_plan(
         ready_ports: plan.ports,
         grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
         log: inner.settings.logs,
-        plain_log: Some(log.join(format!("node_{}", plan.index)).join(log_name)),
-        run_as: None,
+        plain_log: Some(log.join(log_name)),
+        run_as: inner.storage.owner(&job.user).run_as().cloned(),
         isolation: inner.settings.isolation.clone(),
         boot_id: inner.settings.boot.as_str().to_owned(),
     })
@@ -250,6 +263,10 @@ fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
     }
     for target in [storage.public_name(), "/pfs/public".to_owned()] {
         binds.push(Bind { source: storage.public_path(), target: target.into(), read_only: true });
+    }
+    if storage.owner(&job.user).run_as().is_some() {
+        let target = PathBuf::from(SHOWN_PROGRAMS).join("paddle");
+        binds.push(Bind { source: inner.settings.program.clone(), target, read_only: true });
     }
     binds
 }

@@ -1,0 +1,193 @@
+//! The system users that users are mapped to, looked up on this machine.
+//!
+//! A user without a mapping acts as the server's own system user, and so does one who is mapped to it.
+
+use std::collections::HashMap;
+use std::io;
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_supervisor::protocol::{Isolation, Namespaces, RunAs};
+
+use super::User;
+
+/// Who acts as another system user than the server's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SystemUsers(HashMap<UserName, RunAs>);
+
+/// Why users cannot be mapped as the configuration says.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemUserError {
+    #[error("user `{user}`: there is no system user `{account}` on this machine")]
+    Unknown { user: UserName, account: String },
+    #[error("user `{user}`: system user `{account}` cannot be looked up")]
+    Lookup {
+        user: UserName,
+        account: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the workers of user `{user}` cannot run as system user `{account}`, since the server does not run as root"
+    )]
+    NotRoot { user: UserName, account: String },
+    #[error("the workers of users `{first}` and `{second}` would run as the same system user")]
+    Shared { first: UserName, second: UserName },
+    #[error(
+        "the workers of user `{user}` cannot run as another system user, since this machine permits no private view of its files"
+    )]
+    NoView { user: UserName },
+}
+
+impl SystemUserError {
+    pub fn hint(&self) -> &'static str {
+        match self {
+            SystemUserError::Unknown { .. } | SystemUserError::Lookup { .. } => {
+                "make it with `useradd`, or correct `system_user`"
+            }
+            SystemUserError::NotRoot { .. } => "start the server as root, or leave `system_user` out",
+            SystemUserError::Shared { .. } => "give every user a `system_user` of their own",
+            SystemUserError::NoView { .. } => {
+                "permit mount namespaces (a container needs CAP_SYS_ADMIN), or leave `system_user` out"
+            }
+        }
+    }
+}
+
+impl SystemUsers {
+    /// Looks everybody up and checks that the server can act for them on a machine that permits `isolation`.
+    pub fn find(users: &[User], isolation: &Isolation) -> Result<SystemUsers, SystemUserError> {
+        let own = rustix::process::geteuid().as_raw();
+        let found = find_with(users, own, paddlecloud_supervisor::find_account)?;
+        // Below a user namespace there are no other users.
+        let has_view = matches!(isolation.namespaces, Some(Namespaces { user: false, .. }));
+        match found.0.keys().next() {
+            Some(user) if !has_view => Err(SystemUserError::NoView { user: user.clone() }),
+            _ => Ok(found),
+        }
+    }
+
+    pub fn get(&self, user: &UserName) -> Option<&RunAs> {
+        self.0.get(user)
+    }
+
+    pub fn users(&self) -> impl Iterator<Item = &UserName> {
+        self.0.keys()
+    }
+}
+
+fn find_with(
+    users: &[User],
+    own: u32,
+    look_up: impl Fn(&str) -> io::Result<Option<RunAs>>,
+) -> Result<SystemUsers, SystemUserError> {
+    let mut taken: HashMap<u32, &UserName> = HashMap::new();
+    let mut others = HashMap::new();
+    for user in users {
+        let Some(account) = &user.system_user else {
+            continue;
+        };
+        let (name, account) = (|| user.name.clone(), || account.clone());
+        let found = look_up(&account()).map_err(|source| SystemUserError::Lookup {
+            user: name(),
+            account: account(),
+            source,
+        })?;
+        let found = found.ok_or_else(|| SystemUserError::Unknown {
+            user: name(),
+            account: account(),
+        })?;
+        if let Some(first) = taken.insert(found.uid, &user.name) {
+            let (first, second) = (first.clone(), name());
+            return Err(SystemUserError::Shared { first, second });
+        }
+        if found.uid == own {
+            continue;
+        }
+        if own != 0 {
+            return Err(SystemUserError::NotRoot {
+                user: name(),
+                account: account(),
+            });
+        }
+        others.insert(name(), found);
+    }
+    let unmapped = users.iter().find(|user| user.system_user.is_none());
+    match (taken.get(&own), unmapped) {
+        (Some(&first), Some(second)) => Err(SystemUserError::Shared {
+            first: first.clone(),
+            second: second.name.clone(),
+        }),
+        _ => Ok(SystemUsers(others)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Config;
+    use super::*;
+
+    fn users(list: &str) -> Vec<User> {
+        let text = format!("data: data\ndatacenter: dc1\nusers: [{list}]\n");
+        Config::parse(&text, Path::new("server.yaml")).unwrap().users
+    }
+
+    fn machine(account: &str) -> io::Result<Option<RunAs>> {
+        let uid = match account {
+            "root" => 0,
+            "ann" => 1001,
+            "bob" | "robert" => 1002,
+            "ldap" => return Err(io::ErrorKind::TimedOut.into()),
+            _ => return Ok(None),
+        };
+        Ok(Some(RunAs {
+            uid,
+            gid: uid,
+            groups: vec![uid],
+        }))
+    }
+
+    fn refused(own: u32, list: &str) -> String {
+        let error = find_with(&users(list), own, machine).expect_err(list);
+        format!("{error}\n  hint: {}", error.hint())
+    }
+
+    #[test]
+    fn only_who_is_mapped_to_another_account_acts_as_one() {
+        let three = users("{name: a, system_user: ann}, {name: b, system_user: bob}, {name: c}");
+        let found = find_with(&three, 0, machine).unwrap();
+        assert_eq!(found.get(&three[0].name).unwrap().uid, 1001);
+        assert_eq!(found.get(&three[1].name).unwrap().groups, [1002]);
+        assert_eq!(found.get(&three[2].name), None);
+        let own = find_with(&users("{name: a, system_user: ann}"), 1001, machine).unwrap();
+        assert_eq!(
+            own,
+            SystemUsers::default(),
+            "the server's own account needs no root"
+        );
+    }
+
+    #[test]
+    fn every_mapping_that_cannot_be_kept_is_refused_in_one_sentence() {
+        let texts = [
+            refused(0, "{name: a, system_user: nobody-here}"),
+            refused(0, "{name: a, system_user: ldap}"),
+            refused(1001, "{name: a, system_user: bob}"),
+            refused(0, "{name: a, system_user: bob}, {name: b, system_user: robert}"),
+            refused(0, "{name: a, system_user: root}, {name: b}"),
+        ];
+        insta::assert_snapshot!(texts.join("\n"), @r"
+        user `a`: there is no system user `nobody-here` on this machine
+          hint: make it with `useradd`, or correct `system_user`
+        user `a`: system user `ldap` cannot be looked up
+          hint: make it with `useradd`, or correct `system_user`
+        the workers of user `a` cannot run as system user `bob`, since the server does not run as root
+          hint: start the server as root, or leave `system_user` out
+        the workers of users `a` and `b` would run as the same system user
+          hint: give every user a `system_user` of their own
+        the workers of users `a` and `b` would run as the same system user
+          hint: give every user a `system_user` of their own
+        ");
+    }
+}
