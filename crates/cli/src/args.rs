@@ -166,3 +166,27 @@ fn backticks(text: &str) -> String {
     };
     chars.iter().enumerate().map(swap).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks_for_help(line: &str) -> bool {
+        let words = line.split(' ').map(OsString::from).collect();
+        let cli = parse("paddlectl", words).unwrap();
+        matches!(cli.command, Some(Command::Help(_)))
+    }
+
+    #[test]
+    fn a_short_h_is_help_unless_the_command_has_its_own() {
+        assert!(asks_for_help("cp -h"));
+        assert!(asks_for_help("-h"));
+        assert!(asks_for_help("pfs -h"));
+        for line in ["ls -l -h", "pfs ls -h", "du -h"] {
+            assert!(!asks_for_help(line), "{line}");
+        }
+        for line in ["ls --help", "pfs ls -help", "du -h --help"] {
+            assert!(asks_for_help(line), "{line}");
+        }
+    }
+}

@@ -31,9 +31,12 @@ impl Transfer<'_> {
         let found = self.remote_sources(sources).await?;
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
         if target == Target::Missing && !landed.is_empty() {
-            match request.slash {
+            let is_made = match request.slash {
                 true => self.make_folder(&dest.path).await?,
                 false => self.make_parent(&dest.path).await?,
+            };
+            if !is_made {
+                return Ok(());
             }
         }
         for (source, landing) in landed {
@@ -82,14 +85,16 @@ impl Transfer<'_> {
         to: &PfsPath,
         entries: &[Entry],
     ) -> Result<(), CliError> {
-        self.make_folder(to).await?;
+        if !self.make_folder(to).await? {
+            return Ok(());
+        }
         for entry in entries {
             let places = below(from, &entry.path).and_then(|from| Ok((from, below(to, &entry.path)?)));
             match places {
                 Err(error) => self
                     .tally
                     .lose(Lost::new(entry.path.to_string(), error.to_string())),
-                Ok((_, to)) if entry.node == Node::Dir => self.make_folder(&to).await?,
+                Ok((_, to)) if entry.node == Node::Dir => drop(self.make_folder(&to).await?),
                 Ok((from, to)) => self.copy_node(&from, &to).await?,
             }
         }

@@ -73,8 +73,10 @@ impl Transfer<'_> {
                     .await?
             }
         }
-        let upload = self.tree_up(src, dest.clone(), wanted).await?;
-        self.send(&shown(src), vec![upload]).await
+        match self.tree_up(src, dest.clone(), wanted).await? {
+            Some(upload) => self.send(&shown(src), vec![upload]).await,
+            None => Ok(()),
+        }
     }
 
     async fn mirror_down(&mut self, src: &PfsPath, dest: &Path, extra: Extra) -> Result<(), CliError> {

@@ -25,13 +25,21 @@ impl Transfer<'_> {
             return Err(CliError::refused(format!("`{}` is a folder", dest.path))
                 .with_hint("what comes from a pipe has no name: name the file too"));
         }
+        if self.options.dry_run {
+            self.tally.transferred += 1;
+            return self.world.out.line("copy -");
+        }
         let kept = keep_stdin().map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
-        self.make_parent(&dest.path).await?;
+        if !self.make_parent(&dest.path).await? {
+            return Ok(());
+        }
         let upload = Upload::File {
             local: kept.path().to_owned(),
             remote: dest.path.clone(),
         };
-        self.send("-", vec![upload]).await
+        self.send("-", vec![upload]).await?;
+        self.tally.rename(&kept.path().display().to_string(), "-");
+        Ok(())
     }
 }
 

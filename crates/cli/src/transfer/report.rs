@@ -94,6 +94,13 @@ impl Tally {
         }
     }
 
+    /// Failures of `path` are told under another name: people know a pipe as `-`.
+    pub fn rename(&mut self, path: &str, name: &str) {
+        for lost in self.lost.iter_mut().filter(|lost| lost.path == path) {
+            name.clone_into(&mut lost.path);
+        }
+    }
+
     /// How many things did not get to their place so far.
     pub fn failures(&self) -> u64 {
         self.lost.len() as u64 + self.broken_off

@@ -67,8 +67,8 @@ impl Transfer<'_> {
             if !self.selection.takes_file(name) {
                 return Ok(None);
             }
-            if target == Target::Missing {
-                self.make_parent(&remote).await?;
+            if target == Target::Missing && !self.make_parent(&remote).await? {
+                return Ok(None);
             }
             let local = source.path.clone();
             return Ok(Some(Upload::File { local, remote }));
@@ -76,7 +76,7 @@ impl Transfer<'_> {
         let Some(entries) = self.look_through(&source.path) else {
             return Ok(None);
         };
-        self.tree_up(&source.path, remote, entries.0).await.map(Some)
+        self.tree_up(&source.path, remote, entries.0).await
     }
 
     /// What takes part of a folder, and whether all of it could be read; nothing when it cannot be opened.
@@ -116,26 +116,30 @@ impl Transfer<'_> {
         local: &Path,
         remote: PfsPath,
         entries: Vec<Entry>,
-    ) -> Result<Upload, CliError> {
-        self.make_folder(&remote).await?;
-        Ok(Upload::Tree {
+    ) -> Result<Option<Upload>, CliError> {
+        let is_made = self.make_folder(&remote).await?;
+        Ok(is_made.then(|| Upload::Tree {
             local: local.to_owned(),
             remote,
             entries,
-        })
+        }))
     }
 
-    pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<(), CliError> {
-        if !self.options.dry_run {
-            self.files.mkdir(folder, true).await?;
+    /// Makes a folder and those above it; false, and told, when that is refused.
+    pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<bool, CliError> {
+        if self.options.dry_run {
+            return Ok(true);
         }
-        Ok(())
+        match self.files.mkdir(folder, true).await {
+            Ok(()) => Ok(true),
+            Err(error) => self.refused(folder, error).map(|()| false),
+        }
     }
 
-    pub(super) async fn make_parent(&mut self, path: &PfsPath) -> Result<(), CliError> {
+    pub(super) async fn make_parent(&mut self, path: &PfsPath) -> Result<bool, CliError> {
         match split_last(path) {
             Some((parent, _)) => self.make_folder(&parent).await,
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 }
