@@ -18,7 +18,7 @@ pub(crate) enum Packing {
 /// A destination for bytes. Without [`PackedFile::finish`] its end is missing.
 pub(crate) enum PackedFile {
     Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
 impl PackedFile {
@@ -27,7 +27,7 @@ impl PackedFile {
         match packing {
             Packing::None => Self::Plain(plain),
             // The time in gzip's header stays 0, so the same data makes the same file.
-            Packing::Gzip => Self::Gzip(GzEncoder::new(plain, Compression::default())),
+            Packing::Gzip => Self::Gzip(Box::new(GzEncoder::new(plain, Compression::default()))),
         }
     }
 

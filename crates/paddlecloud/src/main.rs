@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = args.collect();
     match name.as_str() {
         "paddle" => paddlecloud_runtime::main(args),
+        "paddle-data" => paddlecloud_runtime::data_main(args),
         #[cfg(target_os = "linux")]
         "paddlecloud-server" => paddlecloud_server::main(args),
         #[cfg(target_os = "linux")]

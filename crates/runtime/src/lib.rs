@@ -1,7 +1,9 @@
-//! The program `paddle` inside a worker: parameter server, trainer, and the way on to PaddlePaddle's own `paddle`.
+//! The programs `paddle` and `paddle-data` inside a worker: parameter server, trainer, data preparation, and the
+//! way on to PaddlePaddle's own `paddle`.
 //!
 //! It knows nothing of the server or the engine: what it needs stands in its flags and its environment.
 
+mod data;
 mod handover;
 mod options;
 mod pserver;
@@ -17,6 +19,7 @@ paddle: what runs inside a worker of PaddleCloud
 Usage: paddle <command> [--name=value …]
 
 Commands:
+  data      divide files among SPLIT_COUNT nodes below OUT_DIR; also called `paddle-data`
   pserver   a parameter server; listens from --port on (default: PADDLE_INIT_PORT, else 7164)
   train     a trainer of the v1 configuration files; comes with a later version
   version   print the version
@@ -28,6 +31,7 @@ Every other command is handed on to the next `paddle` in PATH (the one PaddlePad
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let command = args.first().and_then(|word| word.to_str()).unwrap_or("help");
     match command {
+        "data" => data::main(&args[1..]),
         "pserver" => pserver_main(&args[1..]),
         "train" => {
             eprintln!("error: `paddle train` comes with a later version of PaddleCloud");
@@ -46,6 +50,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         }
         _ => handover::to_next_paddle(&args),
     }
+}
+
+/// Runs `paddle-data <args>`.
+pub fn data_main(args: Vec<OsString>) -> ExitCode {
+    data::main(&args)
 }
 
 fn pserver_main(args: &[OsString]) -> ExitCode {

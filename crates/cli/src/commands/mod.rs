@@ -131,7 +131,7 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Completion(args) => completion::run(&args, context),
         Command::Config(args) => config::run(&args, context),
         Command::Cp(args) => on_runtime(cp::run(&args, context)),
-        Command::Data(args) => data::run(&args),
+        Command::Data(args) => data::run(&args, context),
         Command::Delete(args) => delete::run(&args),
         Command::Describe(args) => on_runtime(describe::run(&args, context)),
         Command::Du(args) => on_runtime(du::run(&args, context)),

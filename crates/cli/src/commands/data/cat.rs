@@ -1,0 +1,36 @@
+//! `data cat`: prints records.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use super::Reading;
+use super::records::{self, Form};
+use crate::commands::{Context, done};
+use crate::error::CliError;
+
+/// Print the records of files
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+
+    /// Only the records with these numbers, from 0 on: `10..20`, `10..`, `7`
+    #[arg(long, value_name = "RANGE", value_parser = records::range)]
+    records: Option<Range<u64>>,
+
+    /// How to print them
+    #[arg(long, short, value_name = "FORM", default_value = "lines")]
+    output: Form,
+
+    #[command(flatten)]
+    reading: Reading,
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let wanted = args.records.clone().unwrap_or(0..u64::MAX);
+    for file in &args.files {
+        records::print(file, &args.reading, wanted.clone(), args.output, context)?;
+    }
+    done()
+}

@@ -1,0 +1,111 @@
+//! `data convert`: writes a file in another format or with another compressor.
+
+use std::path::PathBuf;
+
+use paddlecloud_core::quantity::Bytes;
+use paddlecloud_dataprep::{Format as DataFormat, IfThere, WriteOptions, convert};
+use paddlecloud_recordio::Compressor;
+use serde::Serialize;
+
+use super::damage::{self, DamageView};
+use super::progress::Progress;
+use super::{Reading, check_local, failed, found_format};
+use crate::commands::{Context, done};
+use crate::error::CliError;
+use crate::printer::Format;
+
+/// Write a file in another format, or with another compressor
+///
+/// The formats follow from the names: .rio, .txt, .csv, .jsonl, .tar, .parquet, all but .rio and .parquet also
+/// with .gz behind it. Rows of CSV and Parquet become JSON objects; samples of a WebDataset become pickled
+/// dictionaries. The new file appears when it is whole.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file to read
+    source: PathBuf,
+
+    /// The file to write
+    dest: PathBuf,
+
+    /// Write this format, whatever the name says
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<DataFormat>,
+
+    /// RecordIO: none, snappy, gzip, or zstd, which only PaddleCloud reads
+    #[arg(long, value_name = "NAME", default_value = "snappy")]
+    compressor: Compressor,
+
+    /// RecordIO: the most record bytes in a chunk
+    #[arg(long, value_name = "BYTES", default_value = "1Mi")]
+    chunk_size: Bytes,
+
+    /// RecordIO: leave an index beside the file, which also shows when its end is cut off
+    #[arg(long)]
+    index: bool,
+
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+
+    /// How to print the result
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+
+    #[command(flatten)]
+    reading: Reading,
+}
+
+#[derive(Debug, Serialize)]
+struct ConvertedView<'a> {
+    source: &'a PathBuf,
+    dest: &'a PathBuf,
+    records: u64,
+    record_bytes: u64,
+    damage: Vec<DamageView>,
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    check_local(&args.source)?;
+    if args.dest.starts_with("/pfs") {
+        check_local(args.dest.parent().unwrap_or(&args.dest))?;
+    }
+    // A field is asked for on either side that has fields.
+    let format = args.reading.from.or(found_format(&args.source)?);
+    let field = args.reading.field.clone();
+    let of_source = field
+        .clone()
+        .filter(|_| format.is_some_and(DataFormat::has_fields));
+    let input = args.reading.open_as(&args.source, format, of_source)?;
+    let options = WriteOptions {
+        format: args.to,
+        field,
+        if_there: match args.force {
+            true => IfThere::Replace,
+            false => IfThere::Refuse,
+        },
+        compressor: args.compressor,
+        chunk_size: args.chunk_size.as_u64(),
+        with_index: args.index,
+    };
+    let name = args.source.file_name().unwrap_or_default().to_string_lossy();
+    let mut progress = Progress::new(&mut context.world.err, format!("Converting {name}"));
+    let mut tell = |read| progress.tell(read, input.len());
+    let converted = convert(&input, &args.dest, &options, &mut tell).map_err(failed)?;
+    progress.done();
+    let view = ConvertedView {
+        source: &args.source,
+        dest: &args.dest,
+        records: converted.records,
+        record_bytes: converted.record_bytes,
+        damage: DamageView::all(&converted.damage),
+    };
+    if !context.world.out.structured(args.output, &view)? {
+        damage::tell(&converted.damage, &args.source, &mut context.world.err);
+        let dest = args.dest.display();
+        context
+            .world
+            .err
+            .line(format!("`{dest}` has {} records", converted.records));
+    }
+    done()
+}

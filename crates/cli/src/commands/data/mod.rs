@@ -1,0 +1,157 @@
+//! `data`: looks at data sets, converts them, divides them among nodes; a file per subcommand.
+//!
+//! Files of this machine only. Inside a worker `/pfs/…` is such a file.
+
+mod cat;
+mod convert;
+mod damage;
+mod head;
+mod inspect;
+mod progress;
+mod records;
+mod split;
+mod verify;
+
+use std::path::{Path, PathBuf};
+
+use paddlecloud_core::quantity::Bytes;
+use paddlecloud_dataprep::{DataError, Dataset, Format, ReadOptions};
+use paddlecloud_recordio::{Policy, ReadError, SkipBound};
+
+use super::Context;
+use crate::error::{CliError, chain};
+
+/// Prepare and look at data sets
+///
+/// Formats: recordio, lines, csv, jsonl, tar (WebDataset), parquet; all but the last also packed with gzip.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Cat(cat::Args),
+    Convert(convert::Args),
+    Head(head::Args),
+    Inspect(inspect::Args),
+    Split(split::Args),
+    Verify(verify::Args),
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    match &args.action {
+        Action::Cat(args) => cat::run(args, context),
+        Action::Convert(args) => convert::run(args, context),
+        Action::Head(args) => head::run(args, context),
+        Action::Inspect(args) => inspect::run(args, context),
+        Action::Split(args) => split::run(args, context),
+        Action::Verify(args) => verify::run(args, context),
+    }
+}
+
+/// How a file is read: the flags that several subcommands share.
+#[derive(Debug, Clone, clap::Args)]
+struct Reading {
+    /// Read the file as this format instead of finding it out
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<Format>,
+
+    /// Take only this field of each record: a column, a JSON field, a file's extension
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
+
+    /// CSV: the first line is data, not names
+    #[arg(long)]
+    no_header: bool,
+
+    /// RecordIO: pass over damage, up to so many bytes, and tell what was lost
+    #[arg(long, value_name = "BYTES")]
+    skip_damage: Option<Bytes>,
+}
+
+impl Reading {
+    fn open(&self, path: &Path) -> Result<Dataset, CliError> {
+        let format = self.from.or(found_format(path)?);
+        let field = self.field.clone();
+        self.open_as(path, format, field)
+    }
+
+    fn open_as(
+        &self,
+        path: &Path,
+        format: Option<Format>,
+        field: Option<String>,
+    ) -> Result<Dataset, CliError> {
+        let policy = match self.skip_damage {
+            None => Policy::Strict,
+            Some(bytes) => Policy::Skip(SkipBound {
+                max_bytes: bytes.as_u64(),
+                max_ranges: u64::MAX,
+            }),
+        };
+        let options = ReadOptions {
+            format,
+            field,
+            first_line_is_data: self.no_header,
+            policy,
+        };
+        Dataset::open(path, options).map_err(failed)
+    }
+}
+
+/// Opens a file to see all of it, whatever is wrong with it. What shows no other format is RecordIO, perhaps
+/// damaged at its start.
+fn open_for_review(path: &Path, from: Option<Format>) -> Result<Dataset, CliError> {
+    let format = from.or(found_format(path)?).unwrap_or(Format::RecordIo);
+    let options = ReadOptions {
+        format: Some(format),
+        policy: Policy::Skip(SkipBound::UNLIMITED),
+        ..ReadOptions::default()
+    };
+    let strict = ReadOptions {
+        policy: Policy::Strict,
+        ..options.clone()
+    };
+    // Damage inside gzip cannot be passed over; then it ends the reading.
+    let is_packed = path.extension().is_some_and(|end| end == "gz");
+    Dataset::open(path, if is_packed { strict } else { options }).map_err(failed)
+}
+
+fn found_format(path: &Path) -> Result<Option<Format>, CliError> {
+    check_local(path)?;
+    Format::of_file(path).map_err(failed)
+}
+
+/// A path on the cluster that is no folder here cannot be read from here.
+fn check_local(path: &Path) -> Result<(), CliError> {
+    if !path.starts_with("/pfs") || path.exists() {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` lies on the cluster, and `data` reads files of this machine only",
+        path.display()
+    );
+    Err(CliError::refused(message)
+        .with_hint("copy it here first with `cp`; inside a job it is an ordinary path"))
+}
+
+fn check_all_local(paths: &[PathBuf]) -> Result<(), CliError> {
+    paths.iter().try_for_each(|path| check_local(path))
+}
+
+/// What went wrong, and what can be done about it.
+fn failed(error: DataError) -> CliError {
+    let refused = CliError::refused(chain(&error));
+    match error {
+        DataError::UnknownFormat { .. } => {
+            refused.with_hint("name it: `--from` for what is read, `--to` for what is written")
+        }
+        DataError::AlreadyThere { .. } => refused.with_hint("`--force` replaces it"),
+        DataError::RecordRead(ReadError::Damaged { .. }) => refused.with_hint(
+            "`data verify` shows all damage; `--skip-damage BYTES` passes over it where that is offered",
+        ),
+        _ => refused,
+    }
+}

@@ -1,0 +1,77 @@
+//! A bar while a file is read: on a terminal only, on stderr only.
+
+use crate::messages::Messages;
+
+const WIDTH: u64 = 24;
+
+/// How far a piece of work is.
+pub struct Progress<'a> {
+    messages: &'a mut Messages,
+    what: String,
+    /// The last percentage that was drawn.
+    drawn: Option<u64>,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(messages: &'a mut Messages, what: impl Into<String>) -> Self {
+        Self {
+            messages,
+            what: what.into(),
+            drawn: None,
+        }
+    }
+
+    /// Draws the bar anew when it would look different.
+    pub fn tell(&mut self, done: u64, total: u64) {
+        let percent = percent(done, total);
+        if self.messages.is_terminal && self.drawn != Some(percent) {
+            self.messages.progress(&self.what, &bar(percent));
+            self.drawn = Some(percent);
+        }
+    }
+}
+
+impl Progress<'_> {
+    /// All is read.
+    pub fn done(mut self) {
+        if self.drawn.take().is_some() {
+            self.messages.done(&self.what);
+        }
+    }
+}
+
+impl Drop for Progress<'_> {
+    /// What is said next begins on a line of its own.
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
+            self.messages.progress(&self.what, "");
+            self.messages.failed();
+        }
+    }
+}
+
+fn percent(done: u64, total: u64) -> u64 {
+    let share = u128::from(done) * 100 / u128::from(total.max(1));
+    u64::try_from(share).unwrap_or(100).min(100)
+}
+
+fn bar(percent: u64) -> String {
+    let full = percent * WIDTH / 100;
+    let cell = |at| if at < full { '#' } else { '-' };
+    let cells: String = (0..WIDTH).map(cell).collect();
+    format!("[{cells}] {percent:>3} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_full_at_the_end_and_never_longer() {
+        assert_eq!(bar(percent(0, 10)), "[------------------------]   0 %");
+        assert_eq!(bar(percent(5, 10)), "[############------------]  50 %");
+        assert_eq!(bar(percent(11, 10)), "[########################] 100 %");
+        assert_eq!(percent(u64::MAX, u64::MAX), 100);
+        assert_eq!(percent(0, 0), 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! `data split`: divides files among the nodes of a job.
+
+use std::path::PathBuf;
+
+use paddlecloud_dataprep::split::{self, By, Divided, PartCount, Request};
+use serde::Serialize;
+
+use super::progress::Progress;
+use super::{check_all_local, failed};
+use crate::commands::{Context, done};
+use crate::error::CliError;
+use crate::printer::{Format, Table};
+
+/// Divide files among the nodes of a job: `<out>/<i>/data`, beside `<out>/output`
+///
+/// Lines and records go round, so that nodes differ by one at most; what is neither goes whole to the node that
+/// has least. A second run replaces what the first one made. `paddle-data` does the same inside a job.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Files, and folders whose files are meant; without any, those below `<out>/quick_start`
+    files: Vec<PathBuf>,
+
+    /// How many nodes there are
+    #[arg(long = "count", short = 'n', value_name = "NODES")]
+    count: PartCount,
+
+    /// The folder to divide into
+    #[arg(long, short = 'd', value_name = "DIR")]
+    out: PathBuf,
+
+    /// What stays together: auto, file, line or record
+    #[arg(long, value_name = "UNIT", default_value = "auto")]
+    by: By,
+
+    /// How to print the result
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Debug, Serialize)]
+struct DividedView {
+    out: PathBuf,
+    files: Vec<FileView>,
+    /// Bytes that each node has.
+    node_bytes: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileView {
+    file: PathBuf,
+    name: PathBuf,
+    by: &'static str,
+    units: u64,
+}
+
+impl DividedView {
+    fn of(divided: Divided, out: PathBuf) -> Self {
+        let files = divided.files.into_iter().map(|file| FileView {
+            file: file.source,
+            name: file.name,
+            by: file.by.name(),
+            units: file.units,
+        });
+        Self {
+            out,
+            files: files.collect(),
+            node_bytes: divided.part_bytes,
+        }
+    }
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    check_all_local(&args.files)?;
+    let request = Request {
+        inputs: args.files.clone(),
+        out: args.out.clone(),
+        parts: args.count,
+        by: args.by,
+    };
+    let mut progress = Progress::new(&mut context.world.err, "Dividing");
+    let divided = split::run(&request, &mut |done, total| progress.tell(done, total)).map_err(failed)?;
+    progress.done();
+    let view = DividedView::of(divided, request.out);
+    if !context.world.out.structured(args.output, &view)? {
+        context.world.out.table(&table(&view))?;
+        let nodes = args.count.get();
+        context
+            .world
+            .err
+            .line(format!("`{}` has the data of {nodes} nodes", view.out.display()));
+    }
+    done()
+}
+
+fn table(view: &DividedView) -> Table {
+    let mut table = Table::new(&["FILE", "NAME", "BY", "UNITS"]);
+    for file in &view.files {
+        table.push(vec![
+            file.file.display().to_string(),
+            file.name.display().to_string(),
+            file.by.to_owned(),
+            file.units.to_string(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,131 @@
+//! `data verify`: reads everything and tells what is whole and what is not.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_dataprep::Format as DataFormat;
+use serde::Serialize;
+
+use super::damage::DamageView;
+use super::progress::Progress;
+use super::{check_all_local, open_for_review};
+use crate::commands::{Context, done};
+use crate::error::{CliError, chain};
+use crate::messages::Messages;
+use crate::printer::{Format, Table};
+
+/// Read files from front to back and report all damage
+///
+/// Ends with 1 when something is wrong with one of them.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+
+    /// Read them as this format instead of finding it out
+    #[arg(long, value_name = "FORMAT")]
+    from: Option<DataFormat>,
+
+    /// How to print the result
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// What is known of a file after reading all of it.
+#[derive(Debug, Serialize)]
+struct VerifiedView {
+    file: PathBuf,
+    format: Option<&'static str>,
+    records: u64,
+    record_bytes: u64,
+    whole: bool,
+    damage: Vec<DamageView>,
+    /// What ended the reading.
+    problem: Option<String>,
+}
+
+pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    check_all_local(&args.files)?;
+    let err = &mut context.world.err;
+    let views: Vec<VerifiedView> = args
+        .files
+        .iter()
+        .map(|file| verified(file, args.from, err))
+        .collect();
+    let bad = views.iter().filter(|view| !view.whole).count();
+    if !context.world.out.structured(args.output, &views)? {
+        context.world.out.table(&table(&views))?;
+        for view in &views {
+            tell(view, &mut context.world.err);
+        }
+    }
+    match bad {
+        0 => done(),
+        _ => Err(CliError::refused(format!(
+            "{bad} of {} files are not whole",
+            views.len()
+        ))),
+    }
+}
+
+fn verified(file: &Path, from: Option<DataFormat>, err: &mut Messages) -> VerifiedView {
+    let mut view = VerifiedView {
+        file: file.to_owned(),
+        format: None,
+        records: 0,
+        record_bytes: 0,
+        whole: false,
+        damage: Vec::new(),
+        problem: None,
+    };
+    if let Err(problem) = fill(&mut view, from, err) {
+        view.problem = Some(problem);
+    }
+    view.whole = view.damage.is_empty() && view.problem.is_none();
+    view
+}
+
+fn fill(view: &mut VerifiedView, from: Option<DataFormat>, err: &mut Messages) -> Result<(), String> {
+    let data = open_for_review(&view.file, from).map_err(|error| error.to_string())?;
+    view.format = Some(data.format().name());
+    let name = view.file.file_name().unwrap_or_default().to_string_lossy();
+    let mut progress = Progress::new(err, format!("Verifying {name}"));
+    let damage = data.each(&mut |seen| {
+        progress.tell(seen.position, data.len());
+        view.records += 1;
+        view.record_bytes += seen.bytes.len() as u64;
+        Ok(ControlFlow::Continue(()))
+    });
+    view.damage = DamageView::all(&damage.map_err(|error| chain(&error))?);
+    progress.done();
+    Ok(())
+}
+
+fn table(views: &[VerifiedView]) -> Table {
+    let mut table = Table::new(&["FILE", "FORMAT", "RECORDS", "BYTES", "STATE"]);
+    for view in views {
+        let state = match (view.whole, view.damage.is_empty()) {
+            (true, _) => "whole",
+            (false, false) => "damaged",
+            (false, true) => "unreadable",
+        };
+        table.push(vec![
+            view.file.display().to_string(),
+            view.format.unwrap_or_default().to_owned(),
+            view.records.to_string(),
+            view.record_bytes.to_string(),
+            state.to_owned(),
+        ]);
+    }
+    table
+}
+
+fn tell(view: &VerifiedView, err: &mut Messages) {
+    for damage in &view.damage {
+        err.note(&damage.sentence(&view.file));
+    }
+    if let Some(problem) = &view.problem {
+        err.note(problem);
+    }
+}

@@ -1,0 +1,233 @@
+//! `paddle-data`: divides a data set among the nodes of a job, as a job.
+//!
+//! Settings come from the environment, as the document has it; the files stand on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use paddlecloud_dataprep::DataError;
+use paddlecloud_dataprep::split::{self, BadPartCount, By, Divided, PartCount, Request, UnknownBy};
+
+const HELP: &str = "\
+paddle-data: divides files among the nodes of a job
+
+Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=auto|file|line|record] [FILE…]
+
+Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is made for results. Lines of text and records of
+RecordIO go round, packed with gzip or not; everything else goes whole to the node that has least. A folder
+stands for the files in it; without files, those below OUT_DIR/quick_start are divided. The files themselves
+are only read, and a second run replaces what the first one made.
+
+Environment:
+  OUT_DIR       the folder to divide into
+  SPLIT_COUNT   how many nodes there are
+  SPLIT_BY      what stays together, unless --by says it: auto (the default), file, line or record
+";
+
+/// Why a data set is not divided.
+#[derive(Debug, thiserror::Error)]
+enum DataFailure {
+    #[error("`{0}` is not set")]
+    NotSet(&'static str),
+    #[error("SPLIT_COUNT: {0}")]
+    Count(#[from] BadPartCount),
+    #[error(transparent)]
+    By(#[from] UnknownBy),
+    #[error("`{0}` is no flag of this program")]
+    Flag(String),
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+impl DataFailure {
+    /// 2 for what is wrong with the call, 1 for what is wrong with the data.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Data(_) => 1,
+            _ => 2,
+        }
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotSet("OUT_DIR") => Some("set it to the folder the nodes' data goes to"),
+            Self::NotSet(_) => Some("set it to the number of nodes"),
+            Self::Flag(_) => Some("`paddle-data --help` shows how it is used; `--` stands before odd names"),
+            _ => None,
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Call {
+    Help,
+    Divide(Wish),
+}
+
+/// What is to be divided, as far as the command line says.
+#[derive(Debug, PartialEq, Eq)]
+struct Wish {
+    by: Option<String>,
+    files: Vec<PathBuf>,
+}
+
+pub fn main(args: &[OsString]) -> ExitCode {
+    let env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let divided = match Call::parse(args) {
+        Ok(Call::Help) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Call::Divide(wish)) => divide(wish, env),
+        Err(failure) => Err(failure),
+    };
+    match divided {
+        Ok((divided, request)) => {
+            print!("{}", summary(&divided, &request));
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("error: {}", chain(&failure));
+            if let Some(hint) = failure.hint() {
+                eprintln!("hint: {hint}");
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+impl Call {
+    fn parse(args: &[OsString]) -> Result<Self, DataFailure> {
+        let (mut by, mut files) = (None, Vec::new());
+        let mut rest = args.iter();
+        while let Some(arg) = rest.next() {
+            match arg.to_str() {
+                Some("--") => {
+                    files.extend(rest.by_ref().map(PathBuf::from));
+                }
+                Some("-h" | "--help" | "-help") => return Ok(Self::Help),
+                Some("--by" | "-by") => by = Some(text_of(rest.next())),
+                Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
+                    let value = flag.trim_start_matches('-').strip_prefix("by=");
+                    by = Some(
+                        value
+                            .ok_or_else(|| DataFailure::Flag(flag.to_owned()))?
+                            .to_owned(),
+                    );
+                }
+                _ => files.push(PathBuf::from(arg)),
+            }
+        }
+        Ok(Self::Divide(Wish { by, files }))
+    }
+}
+
+fn text_of(arg: Option<&OsString>) -> String {
+    arg.map(|arg| arg.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn divide(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<(Divided, Request), DataFailure> {
+    let request = request(wish, env)?;
+    let divided = split::run(&request, &mut |_, _| {})?;
+    Ok((divided, request))
+}
+
+fn request(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<Request, DataFailure> {
+    let Wish { by, files } = wish;
+    let set = |name: &'static str| env(name).ok_or(DataFailure::NotSet(name));
+    let by = by.or_else(|| env("SPLIT_BY").map(|by| text_of(Some(&by))));
+    Ok(Request {
+        inputs: files,
+        out: PathBuf::from(set("OUT_DIR")?),
+        parts: text_of(Some(&set("SPLIT_COUNT")?)).parse::<PartCount>()?,
+        by: by.map_or(Ok(By::Auto), |by| by.parse())?,
+    })
+}
+
+fn summary(divided: &Divided, request: &Request) -> String {
+    let mut text = String::new();
+    for file in &divided.files {
+        let unit = match (file.by, file.units) {
+            (By::Line, _) => format!("{} lines", file.units),
+            (By::Record, _) => format!("{} records", file.units),
+            _ => "whole, to one node".to_owned(),
+        };
+        text.push_str(&format!("{}: {unit}\n", file.name.display()));
+    }
+    let (nodes, files) = (request.parts.get(), divided.files.len());
+    let bytes: u64 = divided.part_bytes.iter().sum();
+    let out = request.out.display();
+    text.push_str(&format!(
+        "{files} files, {bytes} bytes for {nodes} nodes in {out}\n"
+    ));
+    text
+}
+
+/// The error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Call, DataFailure> {
+        Call::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn wish(by: Option<&str>, files: &[&str]) -> Wish {
+        Wish {
+            by: by.map(str::to_owned),
+            files: files.iter().map(PathBuf::from).collect(),
+        }
+    }
+
+    #[test]
+    fn flags_and_files_are_told_apart() {
+        assert_eq!(parse("a b").unwrap(), Call::Divide(wish(None, &["a", "b"])));
+        assert_eq!(
+            parse("a --by=line").unwrap(),
+            Call::Divide(wish(Some("line"), &["a"]))
+        );
+        assert_eq!(
+            parse("-by line -- -x --help").unwrap(),
+            Call::Divide(wish(Some("line"), &["-x", "--help"]))
+        );
+        assert_eq!(parse("a -h").unwrap(), Call::Help);
+        assert!(matches!(parse("--bye"), Err(DataFailure::Flag(flag)) if flag == "--bye"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let ask = |pairs: &[(&str, &str)], by: Option<&str>| {
+            request(wish(by, &["a"]), |name| {
+                let found = pairs.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            })
+            .map_err(|failure| (failure.to_string(), failure.exit_code()))
+        };
+        let out = ("OUT_DIR", "/data/job");
+        assert_eq!(
+            ask(&[], None).unwrap_err(),
+            ("`OUT_DIR` is not set".to_owned(), 2)
+        );
+        assert_eq!(
+            ask(&[out], None).unwrap_err(),
+            ("`SPLIT_COUNT` is not set".to_owned(), 2)
+        );
+        let (words, code) = ask(&[out, ("SPLIT_COUNT", "0")], None).unwrap_err();
+        assert!(
+            words.starts_with("SPLIT_COUNT: `0` is not a number of nodes") && code == 2,
+            "{words}"
+        );
+        let all = [out, ("SPLIT_COUNT", "3"), ("SPLIT_BY", "file")];
+        assert_eq!(ask(&all, None).unwrap().by, By::File);
+        assert_eq!(ask(&all, Some("line")).unwrap().by, By::Line);
+        assert!(ask(&all, Some("word")).is_err());
+    }
+}

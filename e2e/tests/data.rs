@@ -1,0 +1,10 @@
+//! Data sets, driven as a user does: `paddlectl data`, `paddle-data` and the scripts that build images.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "data/commands.rs"]
+mod commands;
+#[path = "data/docker.rs"]
+mod docker;
+#[path = "data/preparation.rs"]
+mod preparation;
