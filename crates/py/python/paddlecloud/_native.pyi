@@ -1,7 +1,7 @@
 """Types of the native module. People import `recordio` instead."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, SupportsIndex, overload
 
@@ -97,3 +97,32 @@ class writer:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+class Started:
+    def cancel(self) -> None: ...
+
+class LogStream:
+    @property
+    def end(self) -> str | None: ...
+    def next(self) -> list[tuple[str, str, int, int, str, int, bytes]] | None: ...
+    def start_next(self, done: Callable[[Any, BaseException | None], object]) -> Started: ...
+    def close(self) -> None: ...
+
+class Connection:
+    def __init__(
+        self,
+        *,
+        config: str | os.PathLike[str] | None = None,
+        datacenter: str | None = None,
+        endpoint: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        usercert: str | os.PathLike[str] | None = None,
+        userkey: str | os.PathLike[str] | None = None,
+        cacert: str | os.PathLike[str] | None = None,
+    ) -> None: ...
+    def open(self) -> tuple[str, str, bool]: ...
+    def run(self, operation: str) -> str: ...
+    def start(self, operation: str, done: Callable[[Any, BaseException | None], object]) -> Started: ...
+    def logs(self, job: str, query: str) -> LogStream: ...

@@ -1,0 +1,287 @@
+"""What a server says, as objects: jobs, workers, quotas, and lines of logs.
+
+Fields have the names of the REST interface. A field that only a newer server knows is left out; one that an
+older server does not send is `None`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+_FINAL = frozenset({"Succeeded", "Failed", "Killed", "Lost"})
+_TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate"})
+_FRACTION = re.compile(r"\.(\d+)")
+
+_V = TypeVar("_V", bound="View")
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Something a server told."""
+
+    @classmethod
+    def of(cls: type[_V], data: dict[str, Any]) -> _V:
+        """The object for a reply's JSON."""
+        names = (field.name for field in dataclasses.fields(cls))
+        return cls(**{name: cls._read(name, data.get(name)) for name in names})
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        if value is not None and name in _TIMES:
+            return _time(value)
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Job(View):
+    """A job and where it stands."""
+
+    id: str
+    name: str
+    user: str
+    namespace: str
+    status: str
+    message: str | None
+    job_package: str | None
+    output: str | None
+    parallelism: int
+    cpu: int | str
+    gpu: int
+    memory: str
+    pservers: int
+    pscpu: int | str
+    psmemory: str
+    topology: str | None
+    entry: str
+    psentry: str
+    passes: int
+    image: str | None
+    registry: str | None
+    datacenter: str
+    envs: dict[str, str]
+    priority: int
+    retries: int
+    max_runtime: str | None
+    start_limit: str
+    grace: str
+    submitted: datetime
+    started: datetime | None
+    completed: datetime | None
+    succeeded: int
+    failed: int
+    active: int
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self.status in _FINAL
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker(View):
+    """A trainer or a parameter server."""
+
+    name: str
+    job: str
+    job_id: str
+    role: str
+    index: int
+    status: str
+    attempt: int
+    address: str | None
+    started: datetime | None
+    ended: datetime | None
+    exit_code: int | None
+    message: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Event(View):
+    """One line of a job's history."""
+
+    at: datetime
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobDetail(View):
+    """A job, its workers and what happened when."""
+
+    job: Job
+    workers: tuple[Worker, ...]
+    events: tuple[Event, ...]
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        if name == "job":
+            return Job.of(value)
+        kind = Worker if name == "workers" else Event
+        return tuple(kind.of(item) for item in value or ())
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure(View):
+    """The worker that failed first, with the evidence."""
+
+    worker: Worker
+    exit: str
+    last_lines: list[str]
+    others: int
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        return Worker.of(value) if name == "worker" else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Why(View):
+    """Why a job waits, or how it ended."""
+
+    job: Job
+    reason: str
+    ahead: list[str]
+    ahead_total: int
+    estimate: datetime | None
+    estimate_basis: str | None
+    change: str | None
+    first_failure: Failure | None
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        if name == "job":
+            return Job.of(value)
+        if name == "first_failure":
+            return None if value is None else Failure.of(value)
+        return super()._read(name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Submitted(View):
+    """A job that the server has taken; `id` is empty for a dry run."""
+
+    id: str
+    job: Job
+    engine: str
+    notes: list[str]
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        if name == "job":
+            return Job.of(value)
+        return value or [] if name == "notes" else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Killed(View):
+    """A kill that the server has taken; `ending` workers end in the background."""
+
+    id: str
+    ending: int
+    removed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Pruned(View):
+    """What was, or would be, removed from the history."""
+
+    removed: list[str]
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class JobPage(View):
+    """Some jobs; `next` goes into `after=` for the page that follows, if there is one."""
+
+    jobs: tuple[Job, ...]
+    next: str | None
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> JobPage:
+        return cls(jobs=tuple(Job.of(job) for job in data["msg"]), next=data.get("next"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Quota(View):
+    """Limit and use of one resource; a `limit` of `None` is none."""
+
+    resource: str
+    limit: str | None
+    used: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller(View):
+    """Who the server takes the caller for."""
+
+    user: str
+    namespace: str
+    datacenter: str
+    home: str
+    admin: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Server(View):
+    """What the server says about itself."""
+
+    version: str
+    pid: int
+    embedded: bool
+    datacenter: str
+    engine: str
+    listen: str
+    storage: str
+    data: str
+    log: str | None
+    database: str
+    started: datetime
+    cpu: str
+    memory: str
+    gpus: int
+    degraded: list[str]
+    jobs_pending: int
+    jobs_running: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LogEnd(View):
+    """How a job ended, as its log's last word."""
+
+    id: str
+    status: str
+    message: str | None
+
+
+class LogLine(str):
+    """A line of a worker's log, without its end. It is the text; the rest stands beside it.
+
+    `stream` is `"stdout"`, `"stderr"`, `"launcher"` (what was said before the program began) or `"gap"` (bytes
+    that are gone: rotated away, or the disk was full). `raw` has the bytes, also where they are not UTF-8.
+    """
+
+    worker: str
+    role: str
+    index: int
+    attempt: int
+    stream: str
+    time: datetime | None
+    raw: bytes
+
+    @classmethod
+    def of(cls, row: tuple[str, str, int, int, str, int, bytes]) -> LogLine:
+        """The line for a row of the native module."""
+        worker, role, index, attempt, stream, nanos, raw = row
+        line = cls(raw.decode("utf-8", "replace"))
+        line.worker, line.role, line.index, line.attempt = worker, role, index, attempt
+        line.stream, line.raw = stream, raw
+        line.time = datetime.fromtimestamp(nanos / 1e9, timezone.utc) if nanos else None
+        return line
+
+
+def _time(text: str) -> datetime:
+    """RFC 3339 with any number of digits; Python before 3.11 reads only three or six, and no `Z`."""
+    text = _FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), text)
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

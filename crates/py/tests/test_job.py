@@ -1,0 +1,178 @@
+"""`paddle.job`: the documents' names and example, and real jobs on the embedded server."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from embedded import ENDLESS, LIMIT_SECONDS, home, package  # noqa: F401
+
+import paddlecloud
+from paddlecloud import errors
+
+SMALL = {"pservers": 0, "trainers": 1, "cpu_nums": "100m", "memory": "128M"}
+
+
+def the_documents_job(job):
+    return job.PaddleJob(
+        pservers=3,
+        runtime_image="yancey1989/paddle-job",
+        job_name="paddle-job",
+        namespace="yanxu",
+        use_gpu=False,
+        cpu_num=3,
+        trainer_package_path="/example/word2vec",
+        entry_point="python train.py",
+        cephfs_volume=job.CephFSVolume(
+            monitors_addr="172.19.32.166:6789"
+        ))
+
+
+def test_the_example_is_taken_as_typed():
+    import paddle.job as job
+
+    paddle_job = the_documents_job(job)
+    assert (paddle_job.pservers, paddle_job.trainers) == (3, 3)
+    assert (paddle_job.cpu_nums, paddle_job.gpu_nums, paddle_job.memory) == (3, 0, "1Gi")
+    volume = paddle_job.cephfs_volume
+    assert (volume.user, volume.secret_name, volume.mount_path, volume.path) == (
+        "admin",
+        "cephfs-secret",
+        "/mnt/cephfs",
+        "/",
+    )
+    assert job.PaddleJob(job_name="a", entry_point="b").pservers == 2
+
+
+def test_the_example_is_answered_with_all_that_is_missing(home):  # noqa: F811
+    import paddle.job as job
+
+    with pytest.raises(errors.NotPossibleHere) as found:
+        the_documents_job(job).submit()
+    message = found.value.message
+    assert "CephFS volume of `172.19.32.166:6789`" in message
+    assert "`/example/word2vec` of the image `yancey1989/paddle-job`" in message
+    assert "Kubernetes engine" in message and found.value.hints
+    assert paddlecloud.Client().jobs_list(all=True).jobs == ()
+
+
+def test_keywords_that_contradict_each_other_are_refused():
+    import paddle.job as job
+
+    named = {"job_name": "a", "entry_point": "b"}
+    assert job.PaddleJob(**named, cpu_num=2, cpu_nums=2).cpu_nums == 2
+    assert job.PaddleJob(**named, use_gpu=True).gpu_nums == 1
+    assert job.PaddleJob(**named, gpu_nums=4).gpu_nums == 4
+    with pytest.raises(TypeError, match="differ: 1 and 2"):
+        job.PaddleJob(**named, cpu_num=2, cpu_nums=1)
+    with pytest.raises(ValueError, match="contradict"):
+        job.PaddleJob(**named, use_gpu=False, gpu_nums=1)
+    with pytest.raises(ValueError, match="contradict"):
+        job.PaddleJob(**named, use_gpu=True, gpu_nums=0)
+    with pytest.raises(TypeError, match="colour"):
+        job.PaddleJob(**named, colour="red")
+    with pytest.raises(TypeError, match="CephFSVolume"):
+        job.PaddleJob(**named, cephfs_volume="172.19.32.166:6789")
+
+
+def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F811
+    import paddle.job as job
+
+    program = "import os\nprint('trainer', os.environ['TRAINER_ID'], 'of', os.environ['TRAINERS'], os.environ['COLOUR'])"
+    paddle_job = job.PaddleJob(
+        job_name="two-trainers",
+        entry_point="python3 train.py",
+        trainer_package_path=package(program),
+        envs={"COLOUR": "red"},
+        namespace="anything",
+        **{**SMALL, "trainers": 2},
+    )
+    submitted = paddle_job.submit()
+    assert paddle_job.id == submitted.id
+    assert submitted.job.memory == "128M" or submitted.job.memory == "128000000"
+    said = sorted(line for line in paddle_job.logs(follow=True) if line.stream == "stdout")
+    assert said == ["trainer 0 of 2 red", "trainer 1 of 2 red"]
+    assert paddle_job.wait(check=True) == paddle_job.status() == "Succeeded"
+    found = job.PaddleJob(job_name="two-trainers", entry_point="-")
+    assert found.detail().job.id == submitted.id
+
+
+def test_a_job_is_killed_and_a_failure_is_raised_when_asked_for(home, package):  # noqa: F811
+    import paddle.job as job
+
+    paddle_job = job.PaddleJob(
+        job_name="endless",
+        entry_point="python3 train.py",
+        trainer_package_path=package(ENDLESS),
+        grace=1,
+        **SMALL,
+    )
+    paddle_job.submit()
+    with paddle_job.logs(follow=True) as lines:
+        assert any(line == "up" for line in lines)
+    with pytest.raises(TimeoutError, match="endless is still Running"):
+        paddle_job.wait(timeout=0)
+    paddle_job.kill()
+    assert paddle_job.wait(LIMIT_SECONDS) == "Killed"
+    with pytest.raises(errors.JobFailedError, match="endless Killed") as found:
+        paddle_job.wait(check=True)
+    assert found.value.job.id == paddle_job.id
+
+
+DIST_TRAIN = """
+import os
+import paddle.job as job
+
+def train():
+    print("trained by", os.environ["TRAINER_ID"])
+
+paddle_job = job.PaddleJob(
+    job_name="dist", entry_point="python train.py", pservers=0, trainers=2, cpu_nums="500m", memory="2G"
+)
+if job.dist_train(train, paddle_job) is paddle_job:
+    print(paddle_job.wait(check=True))
+"""
+
+
+def test_dist_train_submits_outside_and_trains_inside(home, package):  # noqa: F811
+    folder = package(DIST_TRAIN)
+    done = subprocess.run(
+        [sys.executable, str(folder / "train.py")],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    client = paddlecloud.Client()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Succeeded\n"
+    assert "dist is submitted (j_" in done.stderr
+    trained = sorted(line for line in client.job_logs("dist") if line.stream == "stdout")
+    assert trained == ["trained by 0", "trained by 1"]
+    assert len(client.jobs_list(all=True, name="dist").jobs) == 1
+
+
+def test_dist_train_takes_a_function(home):  # noqa: F811
+    import paddle.job as job
+
+    with pytest.raises(TypeError, match="without arguments"):
+        job.dist_train("train", job.PaddleJob(job_name="a", entry_point="b"))
+
+
+def test_a_kubeconfig_and_nothing_else_is_answered(tmp_path, monkeypatch):
+    import paddle.job as job
+
+    for name in ("KUBECONFIG", "PADDLECLOUD_PROGRAM", "PADDLECLOUD_HOME", "PADDLE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    paddle_job = job.PaddleJob(job_name="s2", entry_point="python train.py", runtime_image="x")
+    with pytest.raises(errors.NoServerError, match="no server is configured") as found:
+        paddle_job.submit()
+    assert any("PADDLECLOUD_PROGRAM" in hint for hint in found.value.hints)
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("apiVersion: v1\n")
+    with pytest.raises(errors.NotPossibleHere, match="kubeconfig .* alone") as found:
+        paddle_job.submit()
+    assert found.value.hints
+    assert not (tmp_path / ".paddle" / "local" / "server.sock").exists()
