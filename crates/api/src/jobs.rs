@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A number or a text: S4 writes `"cpu": 1`, people also write `"cpu": "500m"`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Amount {
@@ -20,6 +20,24 @@ impl std::fmt::Display for Amount {
             Amount::Number(number) => number.fmt(f),
             Amount::Text(text) => text.fmt(f),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    /// Takes every number, so that whoever reads the amount can say what is wrong with it.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Any {
+            Whole(u64),
+            Other(serde_json::Number),
+            Text(String),
+        }
+        Ok(match Any::deserialize(deserializer)? {
+            Any::Whole(number) => Amount::Number(number),
+            Any::Other(number) => Amount::Text(number.to_string()),
+            Any::Text(text) => Amount::Text(text),
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::Bytes;
@@ -27,6 +28,9 @@ pub struct Exit {
     /// What the engine has to add, for example why the program could not be started.
     #[serde(default)]
     pub message: Option<String>,
+    /// When it ended, as the engine saw it: the server may hear of it much later.
+    #[serde(default)]
+    pub at: Option<Timestamp>,
 }
 
 /// A port that was taken at all addresses by another program.

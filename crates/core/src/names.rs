@@ -84,6 +84,9 @@ impl FromStr for JobName {
         if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             return refuse("a job name must begin with a letter or a digit".into());
         }
+        if text.contains("..") {
+            return refuse("a job name must not have two dots in a row".into());
+        }
         if !text.ends_with(|c: char| c.is_ascii_alphanumeric()) {
             return refuse("a job name must end with a letter or a digit".into());
         }
@@ -101,7 +104,10 @@ fn nearest_name(text: &str) -> Option<String> {
         .map(|c| if is_name_char(c) { c } else { '-' })
         .take(MAX_JOB_NAME)
         .collect();
-    let trimmed = mapped.trim_matches(['-', '.']).to_owned();
+    let mut trimmed = mapped.trim_matches(['-', '.']).to_owned();
+    while trimmed.contains("..") {
+        trimmed = trimmed.replace("..", ".");
+    }
     match trimmed.as_str() {
         "" => None,
         LATEST => Some(format!("{LATEST}-1")),
@@ -377,6 +383,7 @@ mod tests {
                 .0
                 .contains("at most 63 characters, this one has 300")
         );
+        assert_eq!(refused("a...b").1, Some("a.b".into()));
         assert_eq!(refused("___").1, None);
     }
 

@@ -182,7 +182,7 @@ impl Job {
         let was_let_go = worker.status >= WorkerStatus::Going;
         let done = key.role == Role::Trainer && was_let_go && exit.is_success();
         worker.status = status;
-        worker.ended_at = Some(stamp);
+        worker.ended_at = Some(ended_at(worker, &exit, stamp));
         worker.exit = Some(exit);
         let mut actions = vec![clean(key, worker.attempt)];
         actions.extend(match self.phase {
@@ -250,7 +250,8 @@ impl Job {
         let gone = self.live_workers().next().is_none() || bug(Planted::FinalTooEarly);
         if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
             self.phase = Phase::Final(outcome);
-            self.finished_at = Some(self.changed_at);
+            let last = self.workers.iter().filter_map(|worker| worker.ended_at).max();
+            self.finished_at = Some(last.unwrap_or(self.changed_at));
             self.timers = super::Timers {
                 // Tells who was ended from who ended.
                 stopping_since: self.timers.stopping_since,
@@ -410,4 +411,10 @@ fn stop(worker: &Worker, grace: SignedDuration) -> Action {
 
 pub(super) fn clean(worker: WorkerKey, attempt: u32) -> Action {
     Action::Clean { worker, attempt }
+}
+
+/// The engine's word on when an attempt ended, as far as it can be true.
+fn ended_at(worker: &Worker, exit: &Exit, heard: Timestamp) -> Timestamp {
+    let said = exit.at.unwrap_or(heard).min(heard);
+    worker.started_at.map_or(said, |started| said.max(started))
 }

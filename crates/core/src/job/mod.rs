@@ -217,10 +217,17 @@ impl Job {
             match trainer.status {
                 status if status.is_live() => counts.active += 1,
                 _ if trainer.succeeded() => counts.succeeded += 1,
+                _ if self.was_stopped(trainer) => {}
                 _ => counts.failed += 1,
             }
         }
         counts
+    }
+
+    /// Whether a worker ended because the job was being stopped, and not by itself.
+    pub fn was_stopped(&self, worker: &Worker) -> bool {
+        let later = self.timers.stopping_since.zip(worker.ended_at).is_some_and(|(since, ended)| ended >= since);
+        later && self.culprit != Some(worker.key)
     }
 
     /// Where a worker stands in `workers` and in the placement.

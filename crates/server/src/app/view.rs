@@ -88,7 +88,7 @@ fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
         return None;
     }
     let words = job.exit_in_words(worker.key)?;
-    Some(match was_stopped(job, worker) && !worker.status.is_live() {
+    Some(match job.was_stopped(worker) && !worker.status.is_live() {
         true => format!("stopped with the job: {words}"),
         false => words,
     })
@@ -107,15 +107,6 @@ pub fn status(phase: Phase) -> JobStatus {
     }
 }
 
-/// Whether a worker ended because the job was being stopped, and not by itself.
-pub fn was_stopped(job: &Job, worker: &Worker) -> bool {
-    let since = job.timers.stopping_since;
-    let later = since
-        .zip(worker.ended_at)
-        .is_some_and(|(since, ended)| ended >= since);
-    later && job.culprit != Some(worker.key)
-}
-
 /// One of the words of the contract.
 fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     let stopping = matches!(job.phase, Phase::Stopping(_));
@@ -127,7 +118,7 @@ fn worker_status(job: &Job, worker: &Worker) -> &'static str {
         WorkerStatus::Ready => "Ready",
         WorkerStatus::Lost => "Lost",
         WorkerStatus::Ended if worker.succeeded() => "Succeeded",
-        WorkerStatus::Ended if was_stopped(job, worker) => {
+        WorkerStatus::Ended if job.was_stopped(worker) => {
             let done = job.phase.outcome() == Some(Outcome::Succeeded) && worker.key.role == Role::Pserver;
             if done { "Succeeded" } else { "Killed" }
         }

@@ -59,7 +59,7 @@ impl App {
         let others = job
             .workers
             .iter()
-            .filter(|worker| view::was_stopped(job, worker) && !worker.succeeded());
+            .filter(|worker| job.was_stopped(worker) && !worker.succeeded());
         Some(FailureView {
             worker: view::worker_view(job, culprit),
             exit: job
