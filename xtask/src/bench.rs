@@ -18,7 +18,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench {
         name: "jobs",
-        about: "the shipped programs: start-up, submits, logs, history",
+        about: "the shipped programs: start-up, submits, logs, history; --peers: others beside them",
         package: "e2e",
         example: "bench_jobs",
     },

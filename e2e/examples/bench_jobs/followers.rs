@@ -7,9 +7,9 @@ use std::thread;
 
 use e2e::TestEnvironment;
 
-use crate::Row;
 use crate::process::{megabytes, resident_kib};
 use crate::rest;
+use crate::table::Row;
 
 const FOLLOWERS: usize = 1000;
 const LINES: usize = 10_000;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use e2e::TestEnvironment;
 
-use crate::Row;
 use crate::process::cost;
+use crate::table::Row;
 
 const LINES: usize = 1_000_000;
 const WORKERS: usize = 2;

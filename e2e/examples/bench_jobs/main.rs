@@ -5,29 +5,16 @@
 
 mod followers;
 mod logs;
+mod peers;
 mod process;
 mod queue;
 mod rest;
 mod start;
+mod table;
 
 use e2e::TestEnvironment;
-
-/// One figure.
-pub struct Row {
-    pub what: String,
-    pub measured: String,
-    pub to_reach: &'static str,
-}
-
-impl Row {
-    pub fn new(what: impl Into<String>, measured: impl Into<String>, to_reach: &'static str) -> Self {
-        Self {
-            what: what.into(),
-            measured: measured.into(),
-            to_reach,
-        }
-    }
-}
+use peers::Peers;
+use table::Row;
 
 /// A group of figures that share a server.
 type Group = fn(&TestEnvironment, usize) -> Vec<Row>;
@@ -40,38 +27,62 @@ const GROUPS: &[(&str, Group)] = &[
 ];
 
 const HELP: &str = "\
-Usage: cargo xtask bench jobs [--jobs N] [start|logs|followers|queue]...
+Usage: cargo xtask bench jobs [--jobs N] [--peers] [start|logs|followers|queue]...
 
   --jobs N   how many jobs to submit, and then to have in the history (default 20000)
+  --peers    measure kubectl, HyperQueue and Ray beside; installs them into target/bench-peers, and
+             needs root, because their servers get a network of their own
 ";
 
 fn main() {
-    let Some((jobs, wanted)) = arguments() else {
+    let Some(arguments) = Arguments::read() else {
         print!("{HELP}");
         return;
     };
-    println!("{:<58} {:>26}   to reach", "what", "measured");
-    for (name, group) in GROUPS {
-        if wanted.is_empty() || wanted.iter().any(|want| want == name) {
+    let peers = arguments.peers.then(Peers::install);
+    table::print_head();
+    for (name, group) in GROUPS.iter().filter(|(name, _)| arguments.wants(name)) {
+        let rows = {
             // A home and a server of its own, so that one group does not burden the next.
             let env = TestEnvironment::new();
-            for row in group(&env, jobs) {
-                println!("{:<58} {:>26}   {}", row.what, row.measured, row.to_reach);
-            }
-        }
+            group(&env, arguments.jobs)
+        };
+        // Ours is gone by now, so neither burdens the other either.
+        let beside = peers
+            .as_ref()
+            .map(|peers| peers.beside(name, arguments.jobs))
+            .unwrap_or_default();
+        rows.iter().for_each(|row| row.print(&beside));
     }
 }
 
-/// The number of jobs and the groups asked for; `None` when the line makes no sense.
-fn arguments() -> Option<(usize, Vec<String>)> {
-    let (mut jobs, mut wanted) = (20_000, Vec::new());
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--jobs" => jobs = args.next()?.parse().ok()?,
-            name if GROUPS.iter().any(|(known, _)| *known == name) => wanted.push(arg),
-            _ => return None,
+struct Arguments {
+    jobs: usize,
+    peers: bool,
+    groups: Vec<String>,
+}
+
+impl Arguments {
+    /// `None` when the line makes no sense.
+    fn read() -> Option<Self> {
+        let mut read = Self {
+            jobs: 20_000,
+            peers: false,
+            groups: Vec::new(),
+        };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--jobs" => read.jobs = args.next()?.parse().ok()?,
+                "--peers" => read.peers = true,
+                name if GROUPS.iter().any(|(known, _)| *known == name) => read.groups.push(arg),
+                _ => return None,
+            }
         }
+        Some(read)
     }
-    Some((jobs, wanted))
+
+    fn wants(&self, group: &str) -> bool {
+        self.groups.is_empty() || self.groups.iter().any(|wanted| wanted == group)
+    }
 }

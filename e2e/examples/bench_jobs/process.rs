@@ -14,6 +14,14 @@ pub struct Cost {
     pub peak_kib: i64,
 }
 
+impl Cost {
+    pub fn describe(&self) -> String {
+        let memory = megabytes(u64::try_from(self.peak_kib).unwrap_or(0));
+        let (wall, cpu) = (milliseconds(self.wall), milliseconds(self.cpu));
+        format!("{wall}, cpu {cpu}, {memory}")
+    }
+}
+
 /// Runs a command to its end, its output thrown away.
 #[expect(clippy::zombie_processes, reason = "`reap` waits for it")]
 pub fn cost(command: &mut Command) -> Cost {
@@ -59,31 +67,32 @@ fn seconds(time: libc::timeval) -> Duration {
 
 /// Memory that a running process has now.
 pub fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .expect("a process has memory");
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok())
-        .expect("a number of kB")
+    kib_of(pid, "status", "VmRSS:").expect("the process runs")
 }
 
-/// Cpu time a running process has used so far.
-pub fn cpu_used(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let fields = stat
-        .rsplit_once(") ")
-        .expect("the name ends with a parenthesis")
-        .1;
+/// Memory that a process has now, pages that several processes share divided among them; `None` when it is gone.
+pub fn proportional_kib(pid: u32) -> Option<u64> {
+    kib_of(pid, "smaps_rollup", "Pss:")
+}
+
+fn kib_of(pid: u32, file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Cpu time a process has used so far; `None` when it is gone.
+pub fn cpu_used(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may contain anything but ends with a parenthesis.
+    let fields = stat.rsplit_once(") ")?.1;
     let ticks = fields
         .split(' ')
         .skip(11)
         .take(2)
         .filter_map(|field| field.parse::<u64>().ok())
         .sum::<u64>();
-    Duration::from_millis(ticks * 10)
+    Some(Duration::from_millis(ticks * 10))
 }
 
 pub fn megabytes(kib: u64) -> String {
@@ -92,4 +101,9 @@ pub fn megabytes(kib: u64) -> String {
 
 pub fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// A share of one core.
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
 }

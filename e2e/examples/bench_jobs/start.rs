@@ -5,44 +5,35 @@ use std::time::{Duration, Instant};
 
 use e2e::TestEnvironment;
 
-use crate::Row;
-use crate::process::{Cost, cost, cpu_used, median, megabytes, milliseconds, resident_kib};
+use crate::process::{cost, cpu_used, median, megabytes, milliseconds, percent, resident_kib};
+use crate::table::{Question, Row, middle};
 
 const RUNS: usize = 41;
 const IDLE: Duration = Duration::from_secs(20);
 
 pub fn measure(env: &TestEnvironment) -> Vec<Row> {
-    let mut rows = vec![client(env, &["version"])];
+    let (version, wall) = client(env, &["version"]);
+    let mut rows = vec![version.beside(Question::Command, wall.as_secs_f64())];
     env.paddlectl(&["server", "start"]).ok();
-    rows.push(client(env, &["get", "jobs"]));
+    rows.push(client(env, &["get", "jobs"]).0);
     rows.push(first_line(env));
     rows.extend(idle(env));
     rows
 }
 
-fn client(env: &TestEnvironment, args: &[&str]) -> Row {
-    let Cost { wall, cpu, peak_kib } = median(RUNS, || cost(&mut env.command("paddlectl", args)));
-    let memory = megabytes(u64::try_from(peak_kib).unwrap_or(0));
-    let measured = format!("{}, cpu {}, {memory}", milliseconds(wall), milliseconds(cpu));
-    Row::new(
-        format!("paddlectl {}", args.join(" ")),
-        measured,
-        "≤ 10 ms, ≤ 15 MB",
-    )
+fn client(env: &TestEnvironment, args: &[&str]) -> (Row, Duration) {
+    let cost = median(RUNS, || cost(&mut env.command("paddlectl", args)));
+    let what = format!("paddlectl {}", args.join(" "));
+    (Row::new(what, cost.describe(), "≤ 10 ms, ≤ 15 MB"), cost.wall)
 }
 
 /// From Enter to the first line of a job's own.
 fn first_line(env: &TestEnvironment) -> Row {
     let package = env.package("hello").file("train.sh", "echo here I am\n");
-    let mut times: Vec<Duration> = (0..11)
-        .map(|_| submit_to_first_line(env, package.arg()))
-        .collect();
-    times.sort();
-    Row::new(
-        "submit -f to the first log line",
-        milliseconds(times[times.len() / 2]),
-        "≤ 100 ms",
-    )
+    let times = (0..11).map(|_| submit_to_first_line(env, package.arg()));
+    let time = middle(times.collect());
+    Row::new("submit -f to the first log line", milliseconds(time), "≤ 100 ms")
+        .beside(Question::FirstLine, time.as_secs_f64())
 }
 
 fn submit_to_first_line(env: &TestEnvironment, package: &str) -> Duration {
@@ -69,13 +60,15 @@ fn submit_to_first_line(env: &TestEnvironment, package: &str) -> Duration {
 
 fn idle(env: &TestEnvironment) -> Vec<Row> {
     let pid = env.server_pid();
-    let before = cpu_used(pid);
+    let used = || cpu_used(pid).expect("the server runs");
+    let before = used();
     // Nothing happens for this long: that is what is measured.
     thread::park_timeout(IDLE);
-    let used = cpu_used(pid) - before;
-    let share = 100.0 * used.as_secs_f64() / IDLE.as_secs_f64();
+    let share = (used() - before).as_secs_f64() / IDLE.as_secs_f64();
+    let memory = resident_kib(pid);
     vec![
-        Row::new("server idle: memory", megabytes(resident_kib(pid)), "≤ 30 MB"),
-        Row::new("server idle: cpu", format!("{share:.2} %"), "~0 %"),
+        Row::new("server idle: memory", megabytes(memory), "≤ 30 MB")
+            .beside(Question::IdleMemory, memory as f64),
+        Row::new("server idle: cpu", percent(share), "~0 %").beside(Question::IdleCpu, share),
     ]
 }
