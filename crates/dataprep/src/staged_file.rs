@@ -11,6 +11,7 @@ use crate::error::DataError;
 pub(crate) struct StagedFile {
     temporary: TempPath,
     path: PathBuf,
+    folder: PathBuf,
 }
 
 impl StagedFile {
@@ -35,6 +36,7 @@ impl StagedFile {
         let staged = Self {
             temporary,
             path: path.to_owned(),
+            folder: folder.to_owned(),
         };
         Ok((staged, file))
     }
@@ -44,6 +46,19 @@ impl StagedFile {
         let path = self.path;
         self.temporary
             .persist(&path)
-            .map_err(|e| DataError::write(&path, e.error))
+            .map_err(|e| DataError::write(&path, e.error))?;
+        sync_names(&self.folder).map_err(|e| DataError::write(&path, e))
     }
+}
+
+/// Makes the names in a folder durable.
+#[cfg(unix)]
+fn sync_names(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Folders cannot be opened here; the system writes names through by itself.
+#[cfg(not(unix))]
+fn sync_names(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }

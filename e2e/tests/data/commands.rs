@@ -167,7 +167,11 @@ fn what_cannot_be_done_is_one_sentence() {
         ("convert @a.txt @b.rio --from xml", 2, "unknown format `xml`"),
         ("cat @missing", 1, "cannot read"),
         ("cat --records x @a.txt", 2, "no range of records"),
-        ("cat /pfs/dc/home/me/train.rio", 1, "lies on the cluster"),
+        (
+            "convert @a.txt /pfs/dc/home/me/b.rio",
+            1,
+            "`data` writes here only",
+        ),
         ("split @a.txt -n 0 --out @job", 2, "not a number of nodes"),
         ("split @a.txt -n 2 --out @job --by record", 1, "is not RecordIO"),
     ] {
@@ -194,4 +198,28 @@ fn split_divides_and_can_be_repeated() {
         "1\n3\n"
     );
     assert!(fs::metadata(desk.path("job/output")).unwrap().is_dir());
+}
+
+#[test]
+fn files_of_the_cluster_are_read_under_their_own_names() {
+    let desk = Desk::new();
+    desk.write("a.txt", "one\ntwo\n");
+    desk.data("convert @a.txt @a.rio --compressor none --index").ok();
+    let home = desk.env.paddlectl(&["whoami", "-o", "json"]).ok().json()["home"].clone();
+    let remote = format!("{}/set/a.rio", home.as_str().unwrap());
+    for end in ["", ".idx"] {
+        let (here, there) = (desk.path("a.rio") + end, remote.clone() + end);
+        desk.env.paddlectl(&["cp", &here, &there]).ok();
+    }
+    let cat = desk.data(&format!("cat {remote}")).ok();
+    assert_eq!(cat.stdout, "one\ntwo\n");
+    let view = desk.data(&format!("inspect -o json {remote}")).ok().json();
+    assert_eq!(view[0]["file"], remote.as_str());
+    assert_eq!(view[0]["index"], true, "the index comes along");
+    desk.data(&format!("convert {remote} @b.csv"))
+        .refused(1)
+        .says(&format!("record 0 of `{remote}` is no JSON object"));
+    desk.data(&format!("cat {remote}.missing"))
+        .refused(1)
+        .says("a.rio.missing");
 }

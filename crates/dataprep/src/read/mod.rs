@@ -50,6 +50,7 @@ pub struct Dataset {
     format: Format,
     options: ReadOptions,
     stamp: Stamp,
+    is_packed: bool,
 }
 
 impl Dataset {
@@ -67,11 +68,13 @@ impl Dataset {
             ));
         }
         let stamp = Stamp::of(&path)?;
+        let is_packed = input::head(&path)?.is_gzip;
         Ok(Self {
             path,
             format,
             options,
             stamp,
+            is_packed,
         })
     }
 
@@ -81,6 +84,11 @@ impl Dataset {
 
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Whether it is inside gzip.
+    pub fn is_packed(&self) -> bool {
+        self.is_packed
     }
 
     /// The bytes of the file on the disk.
@@ -99,7 +107,7 @@ impl Dataset {
 
     /// Shows the records with these numbers; there may be fewer.
     pub fn each_in(&self, records: Range<u64>, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
-        if self.format == Format::RecordIo && !input::head(&self.path)?.is_gzip {
+        if self.format == Format::RecordIo && !self.is_packed {
             return recordio::each_in_file(self, records, visit);
         }
         let mut ended_early = false;

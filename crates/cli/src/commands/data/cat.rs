@@ -11,7 +11,7 @@ use crate::error::CliError;
 /// Print the records of files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files
+    /// The files, here or on the cluster
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -29,8 +29,6 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let wanted = args.records.clone().unwrap_or(0..u64::MAX);
-    for file in &args.files {
-        records::print(file, &args.reading, wanted.clone(), args.output, context)?;
-    }
+    records::print_all(&args.files, &args.reading, wanted, args.output, context)?;
     done()
 }

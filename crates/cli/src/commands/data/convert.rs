@@ -1,6 +1,6 @@
 //! `data convert`: writes a file in another format or with another compressor.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_dataprep::{Format as DataFormat, IfThere, WriteOptions, convert};
@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::damage::{self, DamageView};
 use super::progress::Progress;
-use super::{Reading, check_local, failed, found_format};
+use super::sources::Sources;
+use super::{Reading, check_written_here, failed, found_format};
 use crate::commands::{Context, done};
 use crate::error::CliError;
 use crate::printer::Format;
@@ -21,7 +22,7 @@ use crate::printer::Format;
 /// dictionaries. The new file appears when it is whole.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file to read
+    /// The file to read, here or on the cluster
     source: PathBuf,
 
     /// The file to write
@@ -65,17 +66,20 @@ struct ConvertedView<'a> {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    check_local(&args.source)?;
-    if args.dest.starts_with("/pfs") {
-        check_local(args.dest.parent().unwrap_or(&args.dest))?;
-    }
+    check_written_here(&args.dest, "write a file here, then `cp` it there")?;
+    let sources = Sources::gather(std::slice::from_ref(&args.source), context)?;
+    let source = &sources.iter().next().expect("one was asked for").here;
+    converted(args, source, context).map_err(|error| sources.in_names(error))
+}
+
+fn converted(args: &Args, source: &Path, context: &mut Context<'_>) -> Result<u8, CliError> {
     // A field is asked for on either side that has fields.
-    let format = args.reading.from.or(found_format(&args.source)?);
+    let format = args.reading.from.or(found_format(source)?);
     let field = args.reading.field.clone();
     let of_source = field
         .clone()
         .filter(|_| format.is_some_and(DataFormat::has_fields));
-    let input = args.reading.open_as(&args.source, format, of_source)?;
+    let input = args.reading.open_as(source, format, of_source)?;
     let options = WriteOptions {
         format: args.to,
         field,

@@ -10,7 +10,7 @@ use crate::error::CliError;
 /// Print the first records of files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files
+    /// The files, here or on the cluster
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -27,8 +27,6 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    for file in &args.files {
-        records::print(file, &args.reading, 0..args.count, args.output, context)?;
-    }
+    records::print_all(&args.files, &args.reading, 0..args.count, args.output, context)?;
     done()
 }

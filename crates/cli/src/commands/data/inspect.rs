@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::damage::DamageView;
 use super::progress::Progress;
+use super::sources::Sources;
 use super::{failed, open_for_review};
 use crate::commands::{Context, done};
 use crate::error::CliError;
@@ -21,7 +22,7 @@ use crate::printer::{Format, Table};
 /// damage was found.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files
+    /// The files, here or on the cluster
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -87,9 +88,14 @@ impl ChunkView {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let sources = Sources::gather(&args.files, context)?;
     let mut views = Vec::new();
-    for file in &args.files {
-        views.push(inspected(file, args, context)?);
+    for source in sources.iter() {
+        let view = inspected(&source.here, args, context).map_err(|error| sources.in_names(error))?;
+        views.push(FileView {
+            file: source.named.clone(),
+            ..view
+        });
     }
     if !context.world.out.structured(args.output, &views)? {
         context.world.out.table(&files_table(&views))?;
@@ -115,8 +121,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 
 fn inspected(file: &Path, args: &Args, context: &mut Context<'_>) -> Result<FileView, CliError> {
     let data = open_for_review(file, args.from)?;
-    let is_packed = file.extension().is_some_and(|end| end == "gz");
-    match data.format() == DataFormat::RecordIo && !is_packed {
+    match data.format() == DataFormat::RecordIo && !data.is_packed() {
         true => of_recordio(&data, args.chunks),
         false => of_other(&data, context),
     }

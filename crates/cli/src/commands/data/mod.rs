@@ -1,6 +1,6 @@
 //! `data`: looks at data sets, converts them, divides them among nodes; a file per subcommand.
 //!
-//! Files of this machine only. Inside a worker `/pfs/…` is such a file.
+//! What is read may lie on the cluster; what is written lies on this machine. Inside a worker `/pfs/…` does.
 
 mod cat;
 mod convert;
@@ -9,10 +9,11 @@ mod head;
 mod inspect;
 mod progress;
 mod records;
+mod sources;
 mod split;
 mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_dataprep::{DataError, Dataset, Format, ReadOptions};
@@ -105,40 +106,34 @@ impl Reading {
 /// damaged at its start.
 fn open_for_review(path: &Path, from: Option<Format>) -> Result<Dataset, CliError> {
     let format = from.or(found_format(path)?).unwrap_or(Format::RecordIo);
-    let options = ReadOptions {
+    let options = |policy| ReadOptions {
         format: Some(format),
-        policy: Policy::Skip(SkipBound::UNLIMITED),
+        policy,
         ..ReadOptions::default()
     };
-    let strict = ReadOptions {
-        policy: Policy::Strict,
-        ..options.clone()
-    };
-    // Damage inside gzip cannot be passed over; then it ends the reading.
-    let is_packed = path.extension().is_some_and(|end| end == "gz");
-    Dataset::open(path, if is_packed { strict } else { options }).map_err(failed)
+    let strict = Dataset::open(path, options(Policy::Strict)).map_err(failed)?;
+    // Damage inside gzip cannot be passed over; it ends the reading.
+    match strict.is_packed() {
+        true => Ok(strict),
+        false => Dataset::open(path, options(Policy::Skip(SkipBound::UNLIMITED))).map_err(failed),
+    }
 }
 
 fn found_format(path: &Path) -> Result<Option<Format>, CliError> {
-    check_local(path)?;
     Format::of_file(path).map_err(failed)
 }
 
-/// A path on the cluster that is no folder here cannot be read from here.
-fn check_local(path: &Path) -> Result<(), CliError> {
-    if !path.starts_with("/pfs") || path.exists() {
+/// Files are written here only.
+fn check_written_here(path: &Path, hint: &str) -> Result<(), CliError> {
+    let parent = path.parent().unwrap_or(path);
+    if !sources::is_remote(path) || parent.is_dir() {
         return Ok(());
     }
     let message = format!(
-        "`{}` lies on the cluster, and `data` reads files of this machine only",
+        "`{}` lies on the cluster, and `data` writes here only",
         path.display()
     );
-    Err(CliError::refused(message)
-        .with_hint("copy it here first with `cp`; inside a job it is an ordinary path"))
-}
-
-fn check_all_local(paths: &[PathBuf]) -> Result<(), CliError> {
-    paths.iter().try_for_each(|path| check_local(path))
+    Err(CliError::refused(message).with_hint(hint))
 }
 
 /// What went wrong, and what can be done about it.

@@ -66,6 +66,52 @@ fn bar(percent: u64) -> String {
 mod tests {
     use super::*;
 
+    /// What a terminal is sent while `work` is under way.
+    fn drawn(is_terminal: bool, work: impl FnOnce(Progress<'_>)) -> String {
+        #[derive(Clone, Default)]
+        struct Screen(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+        impl std::io::Write for Screen {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.borrow_mut().write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let screen = Screen::default();
+        let mut messages = Messages::to(Box::new(screen.clone()));
+        messages.is_terminal = is_terminal;
+        work(Progress::new(&mut messages, "Reading x"));
+        let bytes = screen.0.borrow().clone();
+        String::from_utf8(bytes).unwrap().replace("\r\x1b[K", "<")
+    }
+
+    #[test]
+    fn a_terminal_sees_each_percent_once_and_how_it_ended() {
+        let whole = drawn(true, |mut progress| {
+            for done in [0, 1, 500, 1000] {
+                progress.tell(done, 1000);
+            }
+            progress.done();
+        });
+        let expected = "<Reading x ... [------------------------]   0 %\
+            <Reading x ... [############------------]  50 %\
+            <Reading x ... [########################] 100 %\
+            <Reading x ... Done\n";
+        assert_eq!(whole, expected);
+        let broken = drawn(true, |mut progress| progress.tell(0, 1));
+        assert!(broken.ends_with("<Reading x ... Failed\n"), "{broken}");
+    }
+
+    #[test]
+    fn where_there_is_no_terminal_nothing_is_drawn() {
+        let all = drawn(false, |mut progress| {
+            progress.tell(1, 2);
+            progress.done();
+        });
+        assert_eq!(all, "");
+    }
+
     #[test]
     fn the_bar_is_full_at_the_end_and_never_longer() {
         assert_eq!(bar(percent(0, 10)), "[------------------------]   0 %");

@@ -1,13 +1,14 @@
 //! Prints records: as they are, one per line, or as JSON for programs.
 
 use std::ops::{ControlFlow, Range};
-use std::path::Path;
+use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use paddlecloud_dataprep::{DataError, Seen};
 use serde::Serialize;
 
+use super::sources::{Source, Sources};
 use super::{Reading, damage, failed};
 use crate::commands::Context;
 use crate::error::CliError;
@@ -34,15 +35,29 @@ struct RecordView<'a> {
     base64: Option<String>,
 }
 
-/// Prints the records of a file that have these numbers.
-pub fn print(
-    path: &Path,
+/// Prints the records of files that have these numbers.
+pub fn print_all(
+    files: &[PathBuf],
     reading: &Reading,
     wanted: Range<u64>,
     form: Form,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
-    let data = reading.open(path)?;
+    let sources = Sources::gather(files, context)?;
+    for source in sources.iter() {
+        print(source, reading, wanted.clone(), form, context).map_err(|error| sources.in_names(error))?;
+    }
+    Ok(())
+}
+
+fn print(
+    source: &Source,
+    reading: &Reading,
+    wanted: Range<u64>,
+    form: Form,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let data = reading.open(&source.here)?;
     let out = &mut context.world.out;
     // The printer's failure is not the data set's: it is kept aside and beats what comes of stopping.
     let mut unprinted = None;
@@ -57,7 +72,7 @@ pub fn print(
         return Err(error);
     }
     let damage = damage.map_err(failed)?;
-    damage::tell(&damage, path, &mut context.world.err);
+    damage::tell(&damage, &source.named, &mut context.world.err);
     Ok(())
 }
 

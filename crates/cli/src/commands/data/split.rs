@@ -6,7 +6,8 @@ use paddlecloud_dataprep::split::{self, By, Divided, PartCount, Request};
 use serde::Serialize;
 
 use super::progress::Progress;
-use super::{check_all_local, failed};
+use super::sources::Sources;
+use super::{check_written_here, failed};
 use crate::commands::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
@@ -54,9 +55,9 @@ struct FileView {
 }
 
 impl DividedView {
-    fn of(divided: Divided, out: PathBuf) -> Self {
+    fn of(divided: Divided, out: PathBuf, sources: &Sources) -> Self {
         let files = divided.files.into_iter().map(|file| FileView {
-            file: file.source,
+            file: sources.name_of(&file.source),
             name: file.name,
             by: file.by.name(),
             units: file.units,
@@ -70,17 +71,20 @@ impl DividedView {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    check_all_local(&args.files)?;
+    let hint = "inside a job it is an ordinary folder: submit one that runs `paddle data`";
+    check_written_here(&args.out, hint)?;
+    let sources = Sources::gather(&args.files, context)?;
     let request = Request {
-        inputs: args.files.clone(),
+        inputs: sources.iter().map(|source| source.here.clone()).collect(),
         out: args.out.clone(),
         parts: args.count,
         by: args.by,
     };
     let mut progress = Progress::new(&mut context.world.err, "Dividing");
-    let divided = split::run(&request, &mut |done, total| progress.tell(done, total)).map_err(failed)?;
+    let divided = split::run(&request, &mut |done, total| progress.tell(done, total))
+        .map_err(|error| sources.in_names(failed(error)))?;
     progress.done();
-    let view = DividedView::of(divided, request.out);
+    let view = DividedView::of(divided, request.out, &sources);
     if !context.world.out.structured(args.output, &view)? {
         context.world.out.table(&table(&view))?;
         let nodes = args.count.get();

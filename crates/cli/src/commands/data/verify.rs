@@ -1,14 +1,15 @@
 //! `data verify`: reads everything and tells what is whole and what is not.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use paddlecloud_dataprep::Format as DataFormat;
 use serde::Serialize;
 
 use super::damage::DamageView;
+use super::open_for_review;
 use super::progress::Progress;
-use super::{check_all_local, open_for_review};
+use super::sources::{Source, Sources};
 use crate::commands::{Context, done};
 use crate::error::{CliError, chain};
 use crate::messages::Messages;
@@ -19,7 +20,7 @@ use crate::printer::{Format, Table};
 /// Ends with 1 when something is wrong with one of them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files
+    /// The files, here or on the cluster
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -46,13 +47,15 @@ struct VerifiedView {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    check_all_local(&args.files)?;
+    let sources = Sources::gather(&args.files, context)?;
     let err = &mut context.world.err;
-    let views: Vec<VerifiedView> = args
-        .files
+    let mut views: Vec<VerifiedView> = sources
         .iter()
-        .map(|file| verified(file, args.from, err))
+        .map(|source| verified(source, args.from, err))
         .collect();
+    for view in &mut views {
+        view.problem = view.problem.take().map(|problem| sources.renamed(&problem));
+    }
     let bad = views.iter().filter(|view| !view.whole).count();
     if !context.world.out.structured(args.output, &views)? {
         context.world.out.table(&table(&views))?;
@@ -69,9 +72,9 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     }
 }
 
-fn verified(file: &Path, from: Option<DataFormat>, err: &mut Messages) -> VerifiedView {
+fn verified(source: &Source, from: Option<DataFormat>, err: &mut Messages) -> VerifiedView {
     let mut view = VerifiedView {
-        file: file.to_owned(),
+        file: source.named.clone(),
         format: None,
         records: 0,
         record_bytes: 0,
@@ -79,15 +82,20 @@ fn verified(file: &Path, from: Option<DataFormat>, err: &mut Messages) -> Verifi
         damage: Vec::new(),
         problem: None,
     };
-    if let Err(problem) = fill(&mut view, from, err) {
+    if let Err(problem) = fill(&mut view, source, from, err) {
         view.problem = Some(problem);
     }
     view.whole = view.damage.is_empty() && view.problem.is_none();
     view
 }
 
-fn fill(view: &mut VerifiedView, from: Option<DataFormat>, err: &mut Messages) -> Result<(), String> {
-    let data = open_for_review(&view.file, from).map_err(|error| error.to_string())?;
+fn fill(
+    view: &mut VerifiedView,
+    source: &Source,
+    from: Option<DataFormat>,
+    err: &mut Messages,
+) -> Result<(), String> {
+    let data = open_for_review(&source.here, from).map_err(|error| error.to_string())?;
     view.format = Some(data.format().name());
     let name = view.file.file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(err, format!("Verifying {name}"));
