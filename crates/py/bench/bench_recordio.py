@@ -24,7 +24,8 @@ import recordio
 
 TOTAL_BYTES = 48 << 20
 REPEATS = 5
-BATCH = 1000
+RANDOM_BATCH = 1000
+BATCH_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ class Bench:
         self.size = size
         self.records = make_records(size)
         self.bytes = sum(map(len, self.records))
+        self.batch = max(1, BATCH_BYTES // size)
 
     def run(self) -> None:
         print(f"\nrecords of {self.size} bytes, {len(self.records)} of them; MB per cpu-second, best of {REPEATS}")
@@ -68,8 +70,8 @@ class Bench:
                 for record in self.records:
                     out.write(record)
             self.row(f"recordio {compressor}, one by one", lambda: count(recordio.reader(path)))
-            self.row(f"recordio {compressor}, read_batch to a list", lambda: count_batches(recordio_batches(path)))
-            self.row(f"recordio {compressor}, buffer and offsets", lambda: count_buffers(path))
+            self.row(f"recordio {compressor}, read_batch to a list", lambda: count_batches(recordio_batches(path, self.batch)))
+            self.row(f"recordio {compressor}, buffer and offsets", lambda: count_buffers(path, self.batch))
 
     def parquet_rows(self) -> None:
         pyarrow, parquet = peer("pyarrow"), peer("pyarrow.parquet")
@@ -80,15 +82,19 @@ class Bench:
             path = self.path(f"parquet-{compressor}")
             column = pyarrow.array(self.records, type=pyarrow.binary())
             table = pyarrow.table({"record": column})
-            rows = max(1, (1 << 20) // self.size)
-            parquet.write_table(table, path, compression=compressor, use_dictionary=False, row_group_size=rows)
+            parquet.write_table(table, path, compression=compressor, use_dictionary=False)
 
-            def columns(path: str = path) -> list:
+            def columns(path: str = path):
                 file = parquet.ParquetFile(path)
-                return [batch.column(0) for batch in file.iter_batches(batch_size=rows, use_threads=False)]
+                return (batch.column(0) for batch in file.iter_batches(batch_size=self.batch, use_threads=False))
 
-            self.row(f"parquet {compressor}, to_pylist", lambda: count_batches(c.to_pylist() for c in columns()))
-            self.row(f"parquet {compressor}, to an Arrow column", lambda: count_columns(columns()))
+            def whole(path: str = path) -> list:
+                return parquet.read_table(path, use_threads=False).column(0).chunks
+
+            self.row(f"parquet {compressor}, batches, to_pylist", lambda: count_batches(c.to_pylist() for c in columns()))
+            self.row(f"parquet {compressor}, whole, to_pylist", lambda: count_batches(c.to_pylist() for c in whole()))
+            self.row(f"parquet {compressor}, batches, Arrow columns", lambda: count_columns(columns()))
+            self.row(f"parquet {compressor}, whole, an Arrow column", lambda: count_columns(whole()))
 
     def array_record_rows(self) -> None:
         module = peer("array_record.python.array_record_module")
@@ -113,9 +119,10 @@ class Bench:
         self.row("length and checksum before each record, in Python", lambda: count(framed(path)))
 
     def random_rows(self) -> None:
-        numbers = [random.Random(5).randrange(len(self.records)) for _ in range(20 * BATCH)]
-        batches = [numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH)]
-        print(f"  at random, batches of {BATCH}; records per cpu-second")
+        choice = random.Random(5)
+        numbers = [choice.randrange(len(self.records)) for _ in range(20 * RANDOM_BATCH)]
+        batches = [numbers[i : i + RANDOM_BATCH] for i in range(0, len(numbers), RANDOM_BATCH)]
+        print(f"  at random, batches of {RANDOM_BATCH}; records per cpu-second")
         for compressor in ("none", "snappy"):
             reader = recordio.reader(self.path(f"recordio-{compressor}"))
             self.random_row(f"recordio {compressor}", reader.__getitem__, batches)
@@ -171,16 +178,16 @@ def count_batches(batches) -> tuple[int, int]:
     return number, size
 
 
-def recordio_batches(path: str):
+def recordio_batches(path: str, batch: int):
     reader = recordio.reader(path)
-    return iter(lambda: reader.read_batch(BATCH), [])
+    return iter(lambda: reader.read_batch(batch), [])
 
 
-def count_buffers(path: str) -> tuple[int, int]:
+def count_buffers(path: str, batch: int) -> tuple[int, int]:
     reader = recordio.reader(path)
     number = size = 0
     while True:
-        data, offsets = reader.read_batch_buffer(BATCH)
+        data, offsets = reader.read_batch_buffer(batch)
         if len(offsets) == 1:
             return number, size
         number += len(offsets) - 1
@@ -191,7 +198,7 @@ def count_columns(columns) -> tuple[int, int]:
     number = size = 0
     for column in columns:
         number += len(column)
-        offsets = memoryview(column.buffers()[1]).cast("i")
+        offsets = memoryview(column.buffers()[1]).cast("B").cast("i")
         size += offsets[column.offset + len(column)] - offsets[column.offset]
     return number, size
 

@@ -21,18 +21,6 @@ pub struct ByNumber {
     losses: Losses,
 }
 
-/// Records in file order, and which of them stands where in the answer.
-pub struct Gathered {
-    pub records: Batch,
-    ranks: Option<Vec<usize>>,
-}
-
-impl Gathered {
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        (0..self.records.len()).map(|i| self.records.get(self.ranks.as_ref().map_or(i, |ranks| ranks[i])))
-    }
-}
-
 impl ByNumber {
     /// `cache_bytes` bounds what is remembered of chunks, over all files.
     pub fn new(files: Arc<Files>, cache_bytes: usize) -> Self {
@@ -79,27 +67,6 @@ impl ByNumber {
         Ok(all)
     }
 
-    /// The records with these numbers, all of which must exist.
-    pub fn get_many(&mut self, numbers: &[u64]) -> Result<Gathered, ReadError> {
-        let mut records = Batch::new();
-        if numbers.is_sorted() {
-            self.gather(numbers, &mut records)?;
-            return Ok(Gathered { records, ranks: None });
-        }
-        let mut order: Vec<usize> = (0..numbers.len()).collect();
-        order.sort_unstable_by_key(|i| numbers[*i]);
-        let sorted: Vec<u64> = order.iter().map(|i| numbers[*i]).collect();
-        self.gather(&sorted, &mut records)?;
-        let mut ranks = vec![0; numbers.len()];
-        for (rank, i) in order.into_iter().enumerate() {
-            ranks[i] = rank;
-        }
-        Ok(Gathered {
-            records,
-            ranks: Some(ranks),
-        })
-    }
-
     /// The records with these numbers in a row: all of them, or an error.
     pub fn get_range(&mut self, range: Range<u64>) -> Result<Batch, ReadError> {
         let (batch, losses) = self.walk(range)?;
@@ -141,8 +108,8 @@ impl ByNumber {
         Ok((batch, losses))
     }
 
-    /// Appends the records with these sorted numbers.
-    fn gather(&mut self, mut numbers: &[u64], records: &mut Batch) -> Result<(), ReadError> {
+    /// Appends the records with these numbers, which must be sorted and exist.
+    pub fn gather(&mut self, mut numbers: &[u64], records: &mut Batch) -> Result<(), ReadError> {
         while let Some(first) = numbers.first() {
             let file = self.file_of(*first)?;
             let starts = self.starts()?;

@@ -23,6 +23,11 @@ use crate::paths;
 
 const CACHE_BYTES: usize = 64 << 20;
 
+/// How many records are fetched by number before their objects are made: a few until their size is known.
+const FIRST_STEP: usize = 8;
+const MAX_STEP: usize = 4096;
+const STEP_BYTES: usize = 512 << 10;
+
 /// reader(paths, *, policy="strict", max_lost_bytes=268435456, max_lost_ranges=1000, cache_bytes=67108864)
 /// --
 ///
@@ -167,17 +172,15 @@ impl Reader {
     fn __getitem__<'py>(&self, py: Python<'py>, numbers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         match Wanted::parse(numbers, self.count(py)?)? {
             Wanted::One(number) => {
-                let gathered = self.by_number(py, |by_number| by_number.get_many(&[number]))?;
-                Ok(PyBytes::new(py, gathered.records.get(0)).into_any())
+                let mut record = Batch::new();
+                self.by_number(py, |by_number| by_number.gather(&[number], &mut record))?;
+                Ok(PyBytes::new(py, record.get(0)).into_any())
             }
             Wanted::Range(range) => {
                 let batch = self.by_number(py, |by_number| by_number.get_range(range))?;
                 Ok(list_of(py, batch.iter())?.into_any())
             }
-            Wanted::Many(numbers) => {
-                let gathered = self.by_number(py, |by_number| by_number.get_many(&numbers))?;
-                Ok(list_of(py, gathered.iter())?.into_any())
-            }
+            Wanted::Many(numbers) => Ok(self.gather(py, &numbers)?.into_any()),
         }
     }
 
@@ -260,6 +263,30 @@ impl Reader {
 
     fn count(&self, py: Python<'_>) -> PyResult<u64> {
         self.by_number(py, ByNumber::len)
+    }
+
+    /// The records with these numbers, in their order.
+    ///
+    /// They are fetched in file order, so that every chunk is needed once, and a little at a time, so that a
+    /// record is still in the processor's cache when its object is made.
+    fn gather<'py>(&self, py: Python<'py>, numbers: &[u64]) -> PyResult<Bound<'py, PyList>> {
+        let mut order: Vec<usize> = (0..numbers.len()).collect();
+        order.sort_by_key(|place| numbers[*place]);
+        let sorted: Vec<u64> = order.iter().map(|place| numbers[*place]).collect();
+        let mut records: Vec<Option<Bound<'py, PyBytes>>> = vec![None; numbers.len()];
+        let (mut done, mut step) = (0, FIRST_STEP);
+        let mut batch = Batch::new();
+        while done < sorted.len() {
+            let end = sorted.len().min(done + step);
+            batch.clear();
+            self.by_number(py, |by_number| by_number.gather(&sorted[done..end], &mut batch))?;
+            for (record, place) in batch.iter().zip(&order[done..end]) {
+                records[*place] = Some(PyBytes::new(py, record));
+            }
+            step = (STEP_BYTES * batch.len() / batch.data().len().max(1)).clamp(FIRST_STEP, MAX_STEP);
+            done = end;
+        }
+        PyList::new(py, records)
     }
 
     fn by_number<T: Send>(
