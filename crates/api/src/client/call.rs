@@ -106,13 +106,21 @@ impl Opened {
 }
 
 /// Why one attempt failed, and whether the server may have seen the request.
-enum Attempt {
+pub(super) enum Attempt {
     /// Nothing was sent.
     NotSent(ClientError),
     /// The connection broke before the reply was whole.
     Lost(ClientError),
     /// An answer, or an error on this side: trying again changes nothing.
     Final(ClientError),
+}
+
+impl Attempt {
+    fn into_error(self) -> ClientError {
+        match self {
+            Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error) => error,
+        }
+    }
 }
 
 impl Client {
@@ -127,7 +135,8 @@ impl Client {
     pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
         let started = Instant::now();
         let mut pause = Duration::ZERO;
-        let mut was_connected = false;
+        // A server that is started again answers soon, so it is worth another try from the first one on.
+        let mut is_hopeful = self.reviver.is_some();
         loop {
             let failure = match self.once(call).await {
                 Ok(bytes) => return Ok(bytes),
@@ -138,14 +147,14 @@ impl Client {
                     let busy = error.refusal() == Some(ErrorName::Unavailable);
                     (error, busy && call.replay == Replay::Safe)
                 }
-                Attempt::NotSent(error) => (error, was_connected),
+                Attempt::NotSent(error) => (error, is_hopeful),
                 Attempt::Lost(error) => {
-                    was_connected = true;
+                    is_hopeful = true;
                     (error, call.replay == Replay::Safe)
                 }
             };
             if !again || started.elapsed() + pause > self.limits.give_up {
-                return Err(error);
+                return Err(self.told(error));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).clamp(self.limits.pause, LONGEST_PAUSE);
@@ -159,27 +168,20 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Sends the call and hands back the reply as soon as it begins; only a success gets through.
-    pub(super) async fn stream(&self, call: &Call) -> Result<Incoming, ClientError> {
-        match self.respond(call).await {
-            Ok((response, _)) => Ok(response.into_body()),
-            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
-        }
-    }
-
-    /// Like [`Client::stream`], with the reply's headers, and the connection is kept.
+    /// Sends the call and hands back the reply as soon as it begins; only a success gets through. The connection is
+    /// kept.
     pub(super) async fn open(&self, call: &Call) -> Result<Opened, ClientError> {
         match self.respond(call).await {
             Ok((response, channel)) => Ok(Opened {
                 response,
                 channel: Some(channel),
             }),
-            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+            Err(attempt) => Err(self.told(attempt.into_error())),
         }
     }
 
     /// One attempt, and a second one with a new token when the first token was refused.
-    async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
+    pub(super) async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
         if self.login.is_some() && self.state().token.is_none() {
             self.renew_token().await?;
         }
@@ -196,13 +198,13 @@ impl Client {
     async fn send_json(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
         let limit = self.limits.reply + call.patience;
         loop {
-            let mut channel = self.channel().await.map_err(Attempt::NotSent)?;
+            let mut channel = self.channel().await?;
             let body = Full::new(call.json.clone().unwrap_or_default());
             let request = self.request(call, body.map_err(|never| match never {}).boxed_unsync());
             let sent = tokio::time::timeout(limit, channel.sender.send_request(request)).await;
             match sent {
                 Ok(Ok(response)) => {
-                    self.note_version(&response);
+                    self.note_server(&response);
                     return Ok((response, channel));
                 }
                 // The server closed a kept connection just now; hyper says that nothing was read from us.
@@ -239,7 +241,8 @@ impl Client {
         body: RequestBody,
         progress: &Arc<AtomicU64>,
     ) -> Result<Bytes, ClientError> {
-        let mut channel = self.channel().await?;
+        let channel = self.channel().await;
+        let mut channel = channel.map_err(|attempt| self.told(attempt.into_error()))?;
         let request = self.request(call, body);
         let limit = self.limits.reply + call.patience;
         let reply = watch(limit, progress, channel.sender.send_request(request)).await;
@@ -256,7 +259,7 @@ impl Client {
                 return Err(self.broken(format!("closed the connection during the upload: {error}")));
             }
         };
-        self.note_version(&response);
+        self.note_server(&response);
         let received = match self.success(response, channel).await {
             Ok((response, channel)) => self.whole(response).await.map(|bytes| (bytes, channel)),
             Err(attempt) => Err(attempt),
@@ -266,7 +269,7 @@ impl Client {
                 self.keep(channel.sender);
                 Ok(bytes)
             }
-            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
+            Err(attempt) => Err(attempt.into_error()),
         }
     }
 
@@ -302,7 +305,8 @@ impl Client {
         request
     }
 
-    fn note_version(&self, response: &Response<Incoming>) {
+    fn note_server(&self, response: &Response<Incoming>) {
+        self.state().reached = true;
         let version = response.headers().get(crate::VERSION_HEADER);
         if let Some(version) = version.and_then(|value| value.to_str().ok()) {
             self.state().server_version = Some(version.to_owned());
@@ -319,11 +323,14 @@ impl Client {
         if status.is_success() {
             return Ok((response, channel));
         }
+        let is_ours = response.headers().contains_key(crate::VERSION_HEADER);
         let bytes = self.whole(response).await?;
         self.keep(channel.sender);
         Err(Attempt::Final(
             match serde_json::from_slice::<ErrorBody>(&bytes) {
                 Ok(body) => ClientError::Refused(body),
+                // A reply to HEAD has no body: the status is all it says.
+                Err(_) if is_ours && bytes.is_empty() => ClientError::Refused(bodiless(status)),
                 Err(_) => self.strange(status, &bytes),
             },
         ))
@@ -404,11 +411,36 @@ impl Client {
 
     /// Proves the password now and hands the token to the sink.
     pub async fn login(&self) -> Result<(), ClientError> {
-        match self.renew_token().await {
-            Ok(()) => Ok(()),
-            Err(Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error)) => Err(error),
-        }
+        let renewed = self.renew_token().await;
+        renewed.map_err(|attempt| self.told(attempt.into_error()))
     }
+}
+
+/// A refusal of which only the status arrived.
+fn bodiless(status: StatusCode) -> ErrorBody {
+    let (name, msg) = match status.as_u16() {
+        401 => (ErrorName::Unauthorized, "the server does not know who asks"),
+        403 => (ErrorName::Forbidden, "this is not allowed"),
+        404 => (ErrorName::NotFound, "not found"),
+        405 => (
+            ErrorName::MethodNotAllowed,
+            "the server does not know this request",
+        ),
+        409 => (ErrorName::Conflict, "this contradicts what is there"),
+        413 => (ErrorName::PayloadTooLarge, "this is more than the server takes"),
+        501 => (ErrorName::NotThereYet, "the server cannot do this yet"),
+        503 => (
+            ErrorName::Unavailable,
+            "the server is starting, stopping or overloaded",
+        ),
+        507 => (ErrorName::StorageFull, "the server's disk is full"),
+        500.. => (
+            ErrorName::Internal,
+            "the server made a mistake; its log has the story",
+        ),
+        _ => (ErrorName::BadRequest, "the server cannot read the request"),
+    };
+    ErrorBody::new(name, msg)
 }
 
 /// A server refuses a client's certificate only after the client believes the connection to stand.

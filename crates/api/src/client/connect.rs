@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::call::RequestBody;
+use super::call::{Attempt, RequestBody};
 use super::{Client, ClientError, Endpoint};
 
 /// Servers close idle connections; older ones than this are not worth the risk of a lost request.
@@ -28,18 +28,31 @@ pub(super) struct Channel {
 }
 
 impl Client {
-    /// The idle connection that was used last if it still lives, else a new one.
-    pub(super) async fn channel(&self) -> Result<Channel, ClientError> {
+    /// The idle connection that was used last if it still lives, else a new one. A server that can be started
+    /// again is.
+    pub(super) async fn channel(&self) -> Result<Channel, Attempt> {
         if let Some(sender) = self.idle() {
             return Ok(Channel { sender, reused: true });
         }
-        let made = tokio::time::timeout(self.limits.connect, self.connect()).await;
-        let sender = made.unwrap_or_else(|_| {
-            Err(self.unreachable(format!("no answer within {} s", self.limits.connect.as_secs())))
-        })?;
+        let sender = match (self.connect_in_time().await, &self.reviver) {
+            (Err(ClientError::Unreachable { .. }), Some(revive)) => {
+                revive().await.map_err(|problem| {
+                    Attempt::Final(self.broken(format!("is gone and cannot be started again: {problem}")))
+                })?;
+                self.connect_in_time().await
+            }
+            (made, _) => made,
+        };
         Ok(Channel {
-            sender,
+            sender: sender.map_err(Attempt::NotSent)?,
             reused: false,
+        })
+    }
+
+    async fn connect_in_time(&self) -> Result<SendRequest<RequestBody>, ClientError> {
+        let made = tokio::time::timeout(self.limits.connect, self.connect()).await;
+        made.unwrap_or_else(|_| {
+            Err(self.unreachable(format!("no answer within {} s", self.limits.connect.as_secs())))
         })
     }
 
@@ -128,6 +141,16 @@ impl Client {
         ClientError::Unreachable {
             endpoint: self.endpoint.to_string(),
             reason,
+        }
+    }
+
+    /// The error as callers get it: a server that has answered before was lost, whatever the last attempt met.
+    pub(super) fn told(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Unreachable { reason, .. } if self.state().reached => {
+                self.broken(format!("does not answer any more: {reason}"))
+            }
+            error => error,
         }
     }
 

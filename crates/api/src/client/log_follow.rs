@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use hyper::body::Incoming;
 
-use super::call::Call;
+use super::call::{Attempt, Call};
 use super::query::Target;
 use super::{Client, ClientError};
 use crate::error::ErrorName;
@@ -171,22 +171,43 @@ impl<'a> LogFollow<'a> {
                 self.pause = (self.pause * 2).clamp(self.client.limits.pause, LONGEST_PAUSE);
             }
             let call = self.call();
-            match self.client.stream(&call).await {
-                Ok(body) => {
-                    self.body = Some(body);
+            match self.client.respond(&call).await {
+                Ok((response, _)) => {
+                    self.body = Some(response.into_body());
                     self.numbers.clear();
                     self.connected_once = true;
                     return Ok(());
                 }
-                Err(error) => {
-                    self.connected_once |= matches!(error, ClientError::Broken { .. });
-                    let gone = matches!(error, ClientError::Refused(_) | ClientError::Tls(_))
-                        && error.refusal() != Some(ErrorName::Unavailable);
+                Err(attempt) => {
+                    let (error, again) = self.judge(attempt);
                     let since = *self.lost_since.get_or_insert_with(Instant::now);
-                    if gone || !self.connected_once || since.elapsed() > self.client.limits.give_up {
-                        return Err(error);
+                    if !again || since.elapsed() > self.client.limits.give_up {
+                        return Err(self.client.told(error));
                     }
                 }
+            }
+        }
+    }
+
+    /// Whether another try may bring more than this one.
+    fn judge(&mut self, attempt: Attempt) -> (ClientError, bool) {
+        let revives = self.client.reviver.is_some();
+        match attempt {
+            Attempt::NotSent(error) => {
+                let again = self.connected_once || revives;
+                let again = again && !matches!(error, ClientError::Tls(_));
+                (error, again)
+            }
+            Attempt::Lost(error) => {
+                self.connected_once = true;
+                (error, true)
+            }
+            // A proxy may answer for a server that restarts; nothing stands before a server that is revived.
+            Attempt::Final(error) => {
+                let busy = error.refusal() == Some(ErrorName::Unavailable);
+                let by_another = matches!(error, ClientError::Broken { .. }) && !revives;
+                let again = (busy && (self.connected_once || revives)) || by_another;
+                (error, again)
             }
         }
     }

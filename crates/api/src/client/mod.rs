@@ -14,6 +14,7 @@ mod routes;
 mod tls;
 mod upload;
 
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -27,6 +28,12 @@ pub use self::upload::{UploadBody, UploadWriter, upload_channel};
 
 /// Called with every token the server gives out, so that it can be kept.
 pub type TokenSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Starts a server again that nobody answers for; its error is a sentence that says why it cannot.
+pub type Reviver = Box<dyn Fn() -> Revival + Send + Sync>;
+
+/// A start under way.
+pub type Revival = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// How the caller proves who they are.
 #[derive(Default, Clone)]
@@ -70,6 +77,7 @@ pub struct Client {
     login: Option<(String, String)>,
     limits: Limits,
     on_token: Option<TokenSink>,
+    reviver: Option<Reviver>,
     state: Mutex<State>,
 }
 
@@ -78,6 +86,8 @@ pub struct Client {
 struct State {
     token: Option<String>,
     server_version: Option<String>,
+    /// A reply has come: from now on the server is lost, not unreachable.
+    reached: bool,
     idle: Vec<Idle>,
     tls_config: Option<tls::SharedConfig>,
 }
@@ -90,6 +100,7 @@ impl Client {
             login: None,
             limits: Limits::default(),
             on_token: None,
+            reviver: None,
             state: Mutex::default(),
         }
     }
@@ -113,6 +124,12 @@ impl Client {
     /// `sink` gets every new token; the client itself keeps it only in memory.
     pub fn on_new_token(mut self, sink: TokenSink) -> Client {
         self.on_token = Some(sink);
+        self
+    }
+
+    /// `reviver` is called whenever nobody answers; calls go on with the server it starts.
+    pub fn with_reviver(mut self, reviver: Reviver) -> Client {
+        self.reviver = Some(reviver);
         self
     }
 

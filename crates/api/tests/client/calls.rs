@@ -141,6 +141,26 @@ async fn a_reply_of_another_program_says_what_came() {
 }
 
 #[tokio::test]
+async fn a_refusal_without_a_body_is_read_from_its_status() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 => Reply::Keep(json(500, "")),
+        1 => Reply::Keep(json(404, "")),
+        _ => Reply::Keep(b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n".to_vec()),
+    })
+    .await;
+    let client = client(&endpoint);
+    let error = client.package_has("abc").await.unwrap_err();
+    assert_eq!(error.refusal(), Some(ErrorName::Internal));
+    assert!(!client.package_has("abc").await.unwrap());
+    assert!(log.lock().unwrap()[0].line.starts_with("HEAD "));
+    let stranger = client.package_has("abc").await.unwrap_err();
+    assert!(
+        stranger.to_string().contains("perhaps not a PaddleCloud server"),
+        "{stranger}"
+    );
+}
+
+#[tokio::test]
 async fn a_port_nobody_listens_on_is_unreachable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -3,5 +3,7 @@
 
 mod calls;
 mod following;
+#[cfg(unix)]
+mod reviving;
 mod scripted;
 mod sockets;
