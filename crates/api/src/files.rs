@@ -397,16 +397,15 @@ pub struct UploadRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UploadReply {
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub id: StagedId,
+    /// Names the upload in all further requests; absent when there is nothing left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub id: Option<StagedId>,
     /// Ranges that have not arrived, `[from, to)`, ascending.
     pub missing: Vec<(u64, u64)>,
     /// Size of the file that is there now; what it shares with the new one need not be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_size: Option<u64>,
-    /// The file is in its place already, taken from one with the same content.
-    #[serde(default)]
-    pub done: bool,
 }
 
 /// Takes chunks of the old file that are the same in the new one.

@@ -7,6 +7,7 @@ pub mod app;
 pub mod auth;
 pub mod config;
 pub mod engine;
+pub mod files;
 pub mod http;
 pub mod logs;
 pub mod metrics;

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::{Config, SystemUserError, SystemUsers};
+use crate::files::Files;
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::logs::Logs;
@@ -30,6 +32,9 @@ use crate::tls::{self, TlsError};
 const THREADS: usize = 2;
 /// Threads for what blocks: files, passwords.
 const BLOCKING_THREADS: usize = 16;
+
+/// How often unfinished uploads are looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +131,10 @@ impl Server {
         })?;
         let storage = storage.with_owners(system_users);
         storage.make_homes()?;
+        let files = Files::open(&config).map_err(|source| StartError::Storage {
+            path: config.storage.clone(),
+            source,
+        })?;
         let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;
         let degraded = engine.degraded().to_vec();
         let sharing = Sharing {
@@ -156,9 +165,11 @@ impl Server {
             store,
             jobs,
             storage,
+            files,
             stop,
             degraded,
         });
+        drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
         tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
         Ok(Server {
             app,
@@ -188,6 +199,7 @@ impl Server {
         let router = crate::http::router(Arc::clone(&self.app));
         serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
+        self.app.files_sweep().await;
         // The last handle to the jobs goes with the app, and with it the loop ends.
         drop(self.app);
         self.reconciler.ended().await;
@@ -296,6 +308,18 @@ async fn discard_strays(store: Store, engine: LocalEngine) {
         if let Ok(None) = store.get(&job).await {
             engine.discard(&job).await;
         }
+    }
+}
+
+/// Clears away uploads nobody returned to, again and again until the server stops.
+async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(SWEEP_EVERY))
+        .await
+        .is_some()
+    {
+        let Some(app) = app.upgrade() else { return };
+        app.files_sweep().await;
     }
 }
 

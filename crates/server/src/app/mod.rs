@@ -4,6 +4,7 @@
 //! in memory first and at the store behind them.
 
 mod duration;
+mod files;
 mod find;
 mod info;
 mod jobs;
@@ -22,11 +23,13 @@ use paddlecloud_core::job::Job;
 use paddlecloud_core::ports::StoreError;
 use tokio_util::sync::CancellationToken;
 
+pub use files::{ListQuery as FileListQuery, Takes, Taking};
 pub use jobs::{ListQuery, WaitEnd};
 pub use packages::Upload;
 
 use crate::auth::Authenticator;
 use crate::config::Config;
+use crate::files::Files;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::packages::{PackageError, Storage};
@@ -39,6 +42,7 @@ pub struct App {
     pub store: Store,
     pub jobs: Jobs,
     pub storage: Storage,
+    pub files: Files,
     pub logs: Logs,
     pub auth: Authenticator,
     pub metrics: Metrics,

@@ -23,6 +23,7 @@ pub fn embedded(data: &Path) -> Config {
             admin: true,
             quota: Quota::default(),
             storage: None,
+            files: None,
             system_user: None,
         }],
         socket_user: Some(user),

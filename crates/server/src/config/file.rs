@@ -77,6 +77,7 @@ struct QuotaEntry {
     parallelism: Option<u32>,
     #[serde(deserialize_with = "parsed_option")]
     storage: Option<Bytes>,
+    files: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -270,6 +271,7 @@ impl UserEntry {
                 parallelism: self.quota.parallelism,
             },
             storage: self.quota.storage,
+            files: self.quota.files,
             system_user: self.system_user,
         })
     }

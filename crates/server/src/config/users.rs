@@ -20,6 +20,8 @@ pub struct User {
     pub quota: Quota,
     /// Bytes the user may store.
     pub storage: Option<Bytes>,
+    /// Files and links the user may store.
+    pub files: Option<u64>,
     /// The system user this user's workers run as.
     pub system_user: Option<String>,
 }

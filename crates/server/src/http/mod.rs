@@ -4,6 +4,7 @@
 //! the only ones that know JSON names and status codes.
 
 mod caller;
+mod files;
 mod health;
 mod jobs;
 mod logs;
@@ -61,6 +62,7 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         ))
         .routes(routes!(packages::package_announce))
         .routes(routes!(packages::package_has, packages::package_receive))
+        .merge(files::routes())
         .routes(routes!(server::whoami))
         .routes(routes!(server::server_show))
         .routes(routes!(server::server_stop))

@@ -74,14 +74,14 @@ impl Engine<'_> {
             }
             other => other?,
         };
-        if reply.done {
+        let Some(id) = reply.id.clone() else {
             self.tally.spared(sending.meta.size);
             return Ok(Outcome::Transferred);
-        }
-        let names = self.spare_what_is_there(&sending, &reply).await?;
-        let digest = self.send_missing(&sending, &reply.id, names).await?;
-        self.check_unchanged(item, &sending, &reply.id).await?;
-        self.commit(&sending, &reply.id, digest).await
+        };
+        let names = self.spare_what_is_there(&sending, &id, &reply).await?;
+        let digest = self.send_missing(&sending, &id, names).await?;
+        self.check_unchanged(item, &sending, &id).await?;
+        self.commit(&sending, &id, digest).await
     }
 
     fn upload_request(&self, sending: &Sending) -> UploadRequest {

@@ -31,6 +31,7 @@ impl Engine<'_> {
     pub(super) async fn spare_what_is_there(
         &self,
         sending: &Sending,
+        id: &StagedId,
         reply: &UploadReply,
     ) -> Result<BTreeMap<u64, ChunkName>, TransferError> {
         let size = sending.meta.size;
@@ -43,9 +44,9 @@ impl Engine<'_> {
         };
         let names = self.name_all(sending).await?;
         if old.max(size) <= LARGEST_DELTA {
-            self.copy_matches(sending, &reply.id, old).await?;
+            self.copy_matches(sending, id, old).await?;
         } else {
-            self.take_chunks(&reply.id, &names).await?;
+            self.take_chunks(id, &names).await?;
         }
         Ok(names)
     }

@@ -1,0 +1,426 @@
+//! Use cases of the file service: what blocks runs on threads that may block, one step at a time.
+
+use bytes::Bytes;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::files::{
+    CommitRequest, CopyReply, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, PackReply,
+    PackRequest, RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView,
+    TakeRequest, UploadReply, UploadRequest, UsageView, WirePath,
+};
+use paddlecloud_pfs::content::ChunkName;
+use paddlecloud_pfs::pack::PackTotals;
+use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::{PfsPath, Space};
+
+use super::{App, internal};
+use crate::auth::Caller;
+use crate::files::{ByteRange, ChunkIn, Content, Files, FilesError, Lister, PackIn, PackOut, Parts, RangeIn};
+
+/// What a request asks for a listing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListQuery {
+    pub recursive: bool,
+    pub digests: bool,
+}
+
+impl App {
+    /// Does something with users' files on a thread that may block.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let (files, caller) = (self.files.clone(), caller.clone());
+        blocking(move || work(&files, &caller)).await
+    }
+
+    pub async fn file_stat(
+        &self,
+        caller: &Caller,
+        path: &str,
+        link: bool,
+        digest: bool,
+    ) -> Result<FileMeta, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.stat(caller, &path, link, digest)
+        })
+        .await
+    }
+
+    pub async fn file_stats(
+        &self,
+        caller: &Caller,
+        request: StatsRequest,
+    ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.stats(caller, &request))
+            .await
+    }
+
+    pub async fn file_list(
+        &self,
+        caller: &Caller,
+        path: &str,
+        query: ListQuery,
+    ) -> Result<Lister, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.list(caller, &path, query.recursive, query.digests)
+        })
+        .await
+    }
+
+    pub async fn file_glob(&self, caller: &Caller, pattern: String) -> Result<Vec<FileView>, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.glob(caller, &pattern))
+            .await
+    }
+
+    pub async fn file_mkdir(&self, caller: &Caller, request: MkdirRequest) -> Result<(), ErrorBody> {
+        self.with_store(caller, move |files, caller| files.mkdir(caller, &request))
+            .await
+    }
+
+    pub async fn file_remove(
+        &self,
+        caller: &Caller,
+        request: RemoveRequest,
+    ) -> Result<Vec<Removed>, ErrorBody> {
+        self.with_store(caller, move |files, caller| Ok(files.remove(caller, &request)))
+            .await
+    }
+
+    pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
+        self.with_store(caller, move |files, caller| files.rename(caller, &request))
+            .await
+    }
+
+    pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.copy(caller, &request))
+            .await
+    }
+
+    pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| files.usage(caller, &path))
+            .await
+    }
+
+    pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
+        self.with_store(caller, |files, caller| files.storage(caller))
+            .await
+    }
+
+    /// Refuses a caller whose home holds more than it may.
+    pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
+        self.with_store(caller, |files, caller| files.check_room(caller))
+            .await
+    }
+
+    pub async fn file_content(
+        &self,
+        caller: &Caller,
+        path: &str,
+        range: ByteRange,
+        version: Option<String>,
+    ) -> Result<Content, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.content(caller, &path, range, version.as_deref())
+        })
+        .await
+    }
+
+    pub async fn file_parts(
+        &self,
+        caller: &Caller,
+        path: &str,
+        first: u64,
+        count: u64,
+        version: Option<String>,
+    ) -> Result<Parts, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.parts(caller, &path, first, count, version.as_deref())
+        })
+        .await
+    }
+
+    pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| files.signature(caller, &path))
+            .await
+    }
+
+    pub async fn pack_in(
+        &self,
+        caller: &Caller,
+        path: &str,
+        announced: PackTotals,
+        no_overwrite: bool,
+    ) -> Result<Taking<PackIn>, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.pack_in(caller, &path, announced, no_overwrite)
+        })
+        .await
+        .map(Taking::new)
+    }
+
+    pub async fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.pack_out(caller, request))
+            .await
+    }
+
+    pub async fn upload_begin(
+        &self,
+        caller: &Caller,
+        request: UploadRequest,
+    ) -> Result<UploadReply, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.upload_begin(caller, &request))
+            .await
+    }
+
+    pub async fn upload_show(&self, caller: &Caller, id: &str) -> Result<UploadReply, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| files.upload_show(caller, &id))
+            .await
+    }
+
+    pub async fn upload_chunk(
+        &self,
+        caller: &Caller,
+        id: &str,
+        index: u64,
+        name: ChunkName,
+    ) -> Result<Taking<ChunkIn>, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| {
+            files.upload_chunk(caller, &id, index, name)
+        })
+        .await
+        .map(Taking::new)
+    }
+
+    pub async fn upload_range(
+        &self,
+        caller: &Caller,
+        id: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<Taking<RangeIn>, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| {
+            files.upload_range(caller, &id, offset, len)
+        })
+        .await
+        .map(Taking::new)
+    }
+
+    pub async fn upload_take(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: TakeRequest,
+    ) -> Result<UploadReply, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| {
+            files.upload_take(caller, &id, &request)
+        })
+        .await
+    }
+
+    pub async fn upload_reuse(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ReuseRequest,
+    ) -> Result<UploadReply, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| {
+            files.upload_reuse(caller, &id, &request)
+        })
+        .await
+    }
+
+    pub async fn upload_commit(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: CommitRequest,
+    ) -> Result<FileMeta, ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| {
+            files.upload_commit(caller, &id, &request)
+        })
+        .await
+    }
+
+    pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
+        let id = upload_id(id)?;
+        self.with_store(caller, move |files, caller| files.upload_discard(caller, &id))
+            .await
+    }
+
+    pub async fn share_create(&self, caller: &Caller, request: ShareRequest) -> Result<ShareView, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.share_create(caller, &request))
+            .await
+    }
+
+    pub async fn share_list(&self, caller: &Caller) -> Result<Vec<ShareView>, ErrorBody> {
+        self.with_store(caller, |files, caller| files.share_list(caller))
+            .await
+    }
+
+    pub async fn share_revoke(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
+        self.with_store(caller, move |files, caller| files.share_revoke(caller, &id))
+            .await
+    }
+
+    /// What a link leads to. It asks for no login: whoever has it may read.
+    pub async fn share_read(&self, token: String, range: ByteRange) -> Result<(Content, String), ErrorBody> {
+        let files = self.files.clone();
+        blocking(move || {
+            let share = files.share_open(&token)?;
+            let name = share.place.path.name().map(String::from_utf8_lossy);
+            let name = name.unwrap_or_default().into_owned();
+            Ok((files.shared(&share, range)?, name))
+        })
+        .await
+    }
+
+    pub async fn file_fsck(&self, caller: &Caller) -> Result<FsckReply, ErrorBody> {
+        self.with_store(caller, |files, caller| files.fsck(caller)).await
+    }
+
+    /// Removes uploads nobody returned to, and keeps what is known of files.
+    pub async fn files_sweep(&self) {
+        let homes = self
+            .config
+            .users
+            .iter()
+            .filter_map(|user| user.name.as_str().parse().ok());
+        let spaces: Vec<Space> = homes.map(Space::Home).chain([Space::Public]).collect();
+        let files = self.files.clone();
+        let swept = tokio::task::spawn_blocking(move || files.sweep(&spaces)).await;
+        if let Ok(swept) = swept
+            && swept.expired > 0
+        {
+            tracing::info!(expired = swept.expired, "unfinished uploads were given up");
+        }
+    }
+}
+
+/// Something that takes bytes, blocking.
+pub trait Takes: Send + 'static {
+    type Done: Send + 'static;
+
+    /// Takes the next bytes.
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
+    /// Accepts what came.
+    fn finish(self) -> Result<Self::Done, FilesError>;
+    /// Gives up.
+    fn discard(self);
+}
+
+/// Bytes on their way in. Dropped unfinished, the rest is given up on a thread that may block.
+pub struct Taking<T: Takes>(Option<T>);
+
+impl<T: Takes> Taking<T> {
+    fn new(taker: T) -> Taking<T> {
+        Taking(Some(taker))
+    }
+
+    /// Takes the next bytes. What it refuses is given up before it says so: nothing half-written stays.
+    pub async fn feed(&mut self, bytes: Bytes) -> Result<(), ErrorBody> {
+        let mut taker = self.0.take().ok_or_else(internal)?;
+        let fed = blocking(move || match taker.feed(&bytes) {
+            Ok(()) => Ok(taker),
+            Err(error) => {
+                taker.discard();
+                Err(error)
+            }
+        });
+        self.0 = Some(fed.await?);
+        Ok(())
+    }
+
+    /// Accepts what came.
+    pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
+        let taker = self.0.take().ok_or_else(internal)?;
+        blocking(move || taker.finish()).await
+    }
+}
+
+impl<T: Takes> Drop for Taking<T> {
+    fn drop(&mut self) {
+        if let Some(taker) = self.0.take() {
+            // The thread outlives this future; what it removes is nobody's any more.
+            drop(tokio::task::spawn_blocking(move || taker.discard()));
+        }
+    }
+}
+
+impl Takes for PackIn {
+    type Done = PackReply;
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        PackIn::feed(self, bytes)
+    }
+
+    fn finish(self) -> Result<PackReply, FilesError> {
+        PackIn::finish(self)
+    }
+
+    fn discard(self) {
+        PackIn::discard(self);
+    }
+}
+
+impl Takes for ChunkIn {
+    type Done = ();
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        ChunkIn::feed(self, bytes)
+    }
+
+    fn finish(self) -> Result<(), FilesError> {
+        ChunkIn::finish(self)
+    }
+
+    /// A chunk that is not whole does not count; there is nothing to remove.
+    fn discard(self) {}
+}
+
+impl Takes for RangeIn {
+    type Done = ();
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        RangeIn::feed(self, bytes)
+    }
+
+    fn finish(self) -> Result<(), FilesError> {
+        RangeIn::finish(self)
+    }
+
+    /// What came counts.
+    fn discard(self) {}
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
+) -> Result<T, ErrorBody> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| internal())?.map_err(|error| error.refusal())
+}
+
+/// A text that is no path names nothing.
+fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
+    let path = path.parse::<WirePath>();
+    path.map(|path| path.0)
+        .map_err(|problem| ErrorBody::new(ErrorName::NotFound, format!("there is no such path: {problem}")))
+}
+
+fn upload_id(id: &str) -> Result<StagedId, ErrorBody> {
+    id.parse()
+        .map_err(|error| ErrorBody::new(ErrorName::NotFound, format!("{error}")))
+}

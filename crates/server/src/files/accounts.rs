@@ -1,0 +1,173 @@
+//! How much every user may store and stores.
+//!
+//! What goes through the service is counted as it is written; what jobs write is found by measuring. Only spaces
+//! with a limit are counted at all.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use paddlecloud_api::files::StorageView;
+use paddlecloud_pfs::quota::{Amount, Ledger, Quota, QuotaError, Reservation};
+use paddlecloud_pfs::store::FileStore;
+use paddlecloud_pfs::{Place, RelPath, Space};
+
+use super::{Files, FilesError, owner_of};
+use crate::auth::Caller;
+use crate::config::Config;
+
+/// How old a measurement may be before jobs' writes are looked for again.
+const MEASURED_FOR: Duration = Duration::from_secs(300);
+/// How old it may be when it is the reason for a refusal: somebody may just have made room.
+const REFUSED_BY: Duration = Duration::from_secs(5);
+
+pub(super) struct Accounts {
+    ledger: Ledger,
+    limited: HashSet<Space>,
+    measured: Mutex<HashMap<Space, Instant>>,
+}
+
+impl Accounts {
+    pub(super) fn new(config: &Config) -> Accounts {
+        let ledger = Ledger::new();
+        let mut limited = HashSet::new();
+        for user in &config.users {
+            let quota = Quota {
+                bytes: user.storage.map(|bytes| bytes.as_u64()),
+                files: user.files,
+            };
+            if let Ok(owner) = user.name.as_str().parse()
+                && quota != Quota::default()
+            {
+                let space = Space::Home(owner);
+                ledger.limit(&space, quota);
+                limited.insert(space);
+            }
+        }
+        Accounts {
+            ledger,
+            limited,
+            measured: Mutex::default(),
+        }
+    }
+
+    fn is_limited(&self, space: &Space) -> bool {
+        self.limited.contains(space)
+    }
+
+    fn age(&self, space: &Space) -> Option<Duration> {
+        self.lock().get(space).map(Instant::elapsed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Space, Instant>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    /// Sets room aside for a write, or says what the limit is and what is used.
+    pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
+        let accounts = &self.0.accounts;
+        if !accounts.is_limited(space) {
+            return Ok(None);
+        }
+        self.measure_if_older(space, MEASURED_FOR)?;
+        let refused = match accounts.ledger.reserve(space, asked) {
+            Ok(reservation) => return Ok(Some(reservation)),
+            Err(refused) => refused,
+        };
+        if !self.measure_if_older(space, REFUSED_BY)? {
+            return Err(refused.into());
+        }
+        Ok(Some(accounts.ledger.reserve(space, asked)?))
+    }
+
+    /// Notes that something went.
+    pub(super) fn freed(&self, space: &Space, amount: Amount) {
+        if self.0.accounts.is_limited(space) {
+            self.0.accounts.ledger.removed(space, amount);
+        }
+    }
+
+    /// Looks again at the next write: what happened cannot be told exactly.
+    pub(super) fn forget_measure(&self, space: &Space) {
+        self.0.accounts.lock().remove(space);
+    }
+
+    fn measure_if_older(&self, space: &Space, age: Duration) -> Result<bool, FilesError> {
+        if self.0.accounts.age(space).is_some_and(|known| known < age) {
+            return Ok(false);
+        }
+        self.measure(space)?;
+        Ok(true)
+    }
+
+    fn measure(&self, space: &Space) -> Result<Amount, FilesError> {
+        let place = Place {
+            space: space.clone(),
+            path: RelPath::root(),
+        };
+        let usage = self.0.store.usage(&place).map_err(|source| FilesError::Space {
+            space: space.clone(),
+            source,
+        })?;
+        let used = Amount::from(usage);
+        if self.0.accounts.is_limited(space) {
+            self.0.accounts.ledger.measured(space, used);
+            self.0.accounts.lock().insert(space.clone(), Instant::now());
+        }
+        Ok(used)
+    }
+
+    /// What the caller may store and stores, freshly measured.
+    pub fn storage(&self, caller: &Caller) -> Result<StorageView, FilesError> {
+        let space = Space::Home(owner_of(caller)?);
+        let used = self.measure(&space)?;
+        let (quota, counted) = match self.0.accounts.is_limited(&space) {
+            true => self.0.accounts.ledger.report(&space),
+            false => (Quota::default(), used),
+        };
+        Ok(StorageView {
+            bytes_used: counted.bytes,
+            files_used: counted.files,
+            bytes_limit: quota.bytes,
+            files_limit: quota.files,
+        })
+    }
+
+    /// Says why a user must make room before anything new is begun; jobs may have filled the home.
+    pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
+        let space = Space::Home(owner_of(caller)?);
+        if !self.0.accounts.is_limited(&space) {
+            return Ok(());
+        }
+        self.measure_if_older(&space, MEASURED_FOR)?;
+        if self.0.accounts.ledger.is_over(&space) {
+            self.measure_if_older(&space, REFUSED_BY)?;
+        }
+        self.over(&space)
+    }
+
+    fn over(&self, space: &Space) -> Result<(), FilesError> {
+        let (quota, used) = self.0.accounts.ledger.report(space);
+        if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
+            return Err(QuotaError::Bytes {
+                space: space.clone(),
+                asked: 0,
+                used: used.bytes,
+                limit,
+            }
+            .into());
+        }
+        if let Some(limit) = quota.files.filter(|limit| used.files > *limit) {
+            return Err(QuotaError::Files {
+                space: space.clone(),
+                asked: 0,
+                used: used.files,
+                limit,
+            }
+            .into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! What can go wrong in the file service, and what the caller is told of it.
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_pfs::content::AssemblyError;
+use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::quota::QuotaError;
+use paddlecloud_pfs::root::GlobError;
+use paddlecloud_pfs::share::ShareError;
+use paddlecloud_pfs::{AccessError, PfsPath, RootError, Space};
+
+/// Why a request about files failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("`{0}` does not exist")]
+    NotFound(String),
+    #[error("`{0}` is kept by the server: it can be read, not changed")]
+    Ours(PfsPath),
+    #[error("`{0}` itself cannot be changed, only what is in it")]
+    SpaceItself(PfsPath),
+    #[error("{}", told(path, source))]
+    Storage { path: PfsPath, source: RootError },
+    #[error("the folder of {space} cannot be opened")]
+    Space { space: Space, source: RootError },
+    #[error(transparent)]
+    Glob(#[from] GlobError),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+    #[error("there is no unfinished upload `{0}`")]
+    NoUpload(String),
+    #[error("`{0}` changed since it was looked at")]
+    OtherVersion(PfsPath),
+    #[error("{0}")]
+    BadRequest(String),
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    #[error("only files of your own home can be published")]
+    NotOwn,
+    #[error("this is for administrators")]
+    AdminOnly,
+    #[error("the disk refused to {1}")]
+    Disk(#[source] std::io::Error, &'static str),
+}
+
+/// The storage knows paths inside a space; people know whole ones.
+fn told(path: &PfsPath, source: &RootError) -> String {
+    let inside = format!("`{}`", path.place().path);
+    source.to_string().replace(&inside, &format!("`{path}`"))
+}
+
+impl FilesError {
+    /// Whether no bytes can be stored any more, by the file system's own word.
+    pub(super) fn is_full(&self) -> bool {
+        let source = match self {
+            FilesError::Storage { source, .. } => source,
+            FilesError::Assembly(AssemblyError::Storage(source)) => source,
+            FilesError::Pack(PackError::Storage(source)) => source,
+            _ => return false,
+        };
+        matches!(source, RootError::NoSpace(_) | RootError::FsQuota(_))
+    }
+
+    /// What the caller may know of it.
+    pub fn refusal(&self) -> ErrorBody {
+        let name = self.name();
+        if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
+            tracing::error!(error = crate::app::chain_of(self), "the storage failed");
+        }
+        let body = ErrorBody::new(name, self.to_string());
+        match (self, name) {
+            (_, ErrorName::StorageFull) => {
+                body.with_hint("free some space on the server, or ask an administrator")
+            }
+            (FilesError::Quota(_), _) => body.with_hint("remove something: `paddlectl du` shows what is big"),
+            (
+                FilesError::Storage {
+                    source: RootError::IsAFolder(_),
+                    ..
+                },
+                _,
+            ) => body.with_hint("`-r` works on whole folders"),
+            (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
+                body.with_hint("send it again: nothing of it was kept")
+            }
+            _ => body,
+        }
+    }
+
+    fn name(&self) -> ErrorName {
+        match self {
+            FilesError::Access(AccessError::NotFound(_))
+            | FilesError::NotFound(_)
+            | FilesError::NoUpload(_) => ErrorName::NotFound,
+            FilesError::Access(AccessError::ReadOnly(_))
+            | FilesError::Ours(_)
+            | FilesError::SpaceItself(_)
+            | FilesError::NotOwn
+            | FilesError::AdminOnly => ErrorName::Forbidden,
+            FilesError::Storage { source, .. } | FilesError::Space { source, .. } => storage_name(source),
+            FilesError::Glob(_) | FilesError::BadRequest(_) => ErrorName::BadRequest,
+            FilesError::Quota(_) => ErrorName::QuotaExceeded,
+            FilesError::Pack(error) => pack_name(error),
+            FilesError::Assembly(error) => assembly_name(error),
+            FilesError::OtherVersion(_) => ErrorName::Conflict,
+            FilesError::Share(_) => ErrorName::NotFound,
+            FilesError::Disk(..) => ErrorName::Internal,
+        }
+    }
+}
+
+fn storage_name(error: &RootError) -> ErrorName {
+    match error {
+        RootError::NotFound(_) | RootError::Escapes(_) | RootError::Path(_) => ErrorName::NotFound,
+        RootError::Exists(_) | RootError::NotEmpty(_) | RootError::Changing(_) => ErrorName::Conflict,
+        RootError::NotAFolder(_)
+        | RootError::IsAFolder(_)
+        | RootError::NotAFile(_)
+        | RootError::ThroughLink(_)
+        | RootError::TooLong(_)
+        | RootError::IntoItself { .. } => ErrorName::BadRequest,
+        RootError::Denied(_) => ErrorName::Forbidden,
+        RootError::NoSpace(_) => ErrorName::StorageFull,
+        RootError::FsQuota(_) => ErrorName::QuotaExceeded,
+        _ => ErrorName::Internal,
+    }
+}
+
+fn pack_name(error: &PackError) -> ErrorName {
+    match error {
+        PackError::Storage(source) => storage_name(source),
+        PackError::Limit { .. } | PackError::Order(_) | PackError::LinkOutside(_) | PackError::Path(_) => {
+            ErrorName::BadRequest
+        }
+        _ => ErrorName::Damaged,
+    }
+}
+
+fn assembly_name(error: &AssemblyError) -> ErrorName {
+    match error {
+        AssemblyError::OutOfRange { .. } => ErrorName::BadRequest,
+        AssemblyError::WrongLength { .. }
+        | AssemblyError::DamagedChunk { .. }
+        | AssemblyError::WrongDigest { .. } => ErrorName::Damaged,
+        // The other one ends soon, one way or the other.
+        AssemblyError::PartBusy { .. } | AssemblyError::Busy(_) => ErrorName::Unavailable,
+        AssemblyError::Finished(_) | AssemblyError::State { .. } => ErrorName::NotFound,
+        AssemblyError::Incomplete { .. } => ErrorName::Conflict,
+        AssemblyError::Storage(source) => storage_name(source),
+    }
+}

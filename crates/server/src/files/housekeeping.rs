@@ -1,0 +1,109 @@
+//! Cleaning up after uploads nobody returned to, and checking files against what is known of them.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use paddlecloud_api::files::{FsckFinding, FsckReply, FsckVerdict};
+use paddlecloud_pfs::check::{Verdict, check_files};
+use paddlecloud_pfs::staging::{self, StagedId};
+use paddlecloud_pfs::{Mtime, Root, Space};
+
+use super::{Files, FilesError};
+use crate::auth::Caller;
+
+/// Unfinished uploads are kept so long after the last byte.
+const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Uploads that were given up.
+    pub expired: u64,
+}
+
+impl Files {
+    /// Removes what nobody touched for long and keeps what is known. Safe while others run.
+    pub fn sweep(&self, users: &[Space]) -> Swept {
+        self.sweep_older_than(users, KEEP_UNFINISHED)
+    }
+
+    /// A sweep with another age, for tests.
+    pub fn sweep_older_than(&self, spaces: &[Space], age: Duration) -> Swept {
+        self.0.uploads.put_down_idle();
+        let now = Mtime::from(SystemTime::now());
+        let mut swept = Swept::default();
+        let mut alive: HashSet<StagedId> = HashSet::new();
+        let mut all_seen = true;
+        for space in spaces {
+            let expired = self.space(space).and_then(|root| {
+                let failed = |source| FilesError::Space {
+                    space: space.clone(),
+                    source,
+                };
+                let expired = staging::expire(&root, age, now).map_err(failed)?;
+                alive.extend(
+                    staging::unfinished(&root)
+                        .map_err(failed)?
+                        .into_iter()
+                        .map(|one| one.id),
+                );
+                Ok(expired.len() as u64)
+            });
+            match expired {
+                Ok(expired) => swept.expired += expired,
+                Err(error) => {
+                    all_seen = false;
+                    tracing::warn!(%space, error = crate::app::chain_of(&error), "unfinished uploads were not swept");
+                }
+            }
+        }
+        if all_seen && let Err(error) = self.0.uploads.forget_names(|id| !alive.contains(id)) {
+            tracing::warn!(%error, "names of gone uploads were not removed");
+        }
+        self.save();
+        swept
+    }
+
+    /// Reads every known file and says which are not as they were.
+    pub fn fsck(&self, caller: &Caller) -> Result<FsckReply, FilesError> {
+        if !caller.admin {
+            return Err(FilesError::AdminOnly);
+        }
+        let known: HashSet<Space> = self
+            .0
+            .hints
+            .all()
+            .into_iter()
+            .map(|hint| hint.place.space)
+            .collect();
+        let mut spaces: Vec<(Space, Root)> = Vec::new();
+        for space in known {
+            let root = self.space(&space)?;
+            spaces.push((space, root));
+        }
+        let verdicts = check_files(&self.0.hints, &spaces).map_err(|source| FilesError::Space {
+            space: Space::Public,
+            source,
+        })?;
+        let findings = verdicts.iter().filter_map(|(place, verdict)| {
+            Some(FsckFinding {
+                path: format!("{}/{}", place.space, place.path),
+                verdict: finding(*verdict)?,
+            })
+        });
+        Ok(FsckReply {
+            checked: verdicts.len() as u64,
+            findings: findings.collect(),
+        })
+    }
+}
+
+fn finding(verdict: Verdict) -> Option<FsckVerdict> {
+    match verdict {
+        Verdict::Sound => None,
+        Verdict::Touched => Some(FsckVerdict::Touched),
+        Verdict::ChangedOutside => Some(FsckVerdict::ChangedOutside),
+        Verdict::RemovedOutside => Some(FsckVerdict::RemovedOutside),
+        Verdict::Damaged => Some(FsckVerdict::Damaged),
+    }
+}

@@ -1,0 +1,98 @@
+//! A listing, a few lines at a time: memory does not grow with the folder.
+
+use paddlecloud_api::files::{FileMeta, ListEntry, ListLine};
+use paddlecloud_pfs::root::{DirEntry, Kind};
+use paddlecloud_pfs::{Access, PfsPath, RootError};
+
+use super::{Files, FilesError, Reached};
+use crate::auth::Caller;
+
+/// Bytes of text that are gathered before they are sent.
+const LINES: usize = 64 << 10;
+
+type Entries = Box<dyn Iterator<Item = Result<DirEntry, RootError>> + Send>;
+
+/// Goes through a folder.
+pub struct Lister {
+    files: Files,
+    base: Reached,
+    entries: Entries,
+    digests: bool,
+    count: u64,
+    ended: bool,
+}
+
+impl Files {
+    /// Begins to list a folder, or everything below it.
+    pub fn list(
+        &self,
+        caller: &Caller,
+        path: &PfsPath,
+        recursive: bool,
+        digests: bool,
+    ) -> Result<Lister, FilesError> {
+        let base = self.reach(caller, path, Access::Read)?;
+        if !base.stat()?.is_dir() {
+            return Err(base.failed()(RootError::NotAFolder(base.place.path.clone())));
+        }
+        let entries: Entries = match recursive {
+            true => Box::new(base.root.walk(&base.place.path)),
+            false => {
+                let listed = base.root.list(&base.place.path).map_err(base.failed())?;
+                Box::new(listed.into_iter().map(Ok))
+            }
+        };
+        Ok(Lister {
+            files: self.clone(),
+            base,
+            entries,
+            digests,
+            count: 0,
+            ended: false,
+        })
+    }
+}
+
+impl Lister {
+    /// The next lines; `None` after the last.
+    pub fn next_lines(&mut self) -> Option<Vec<u8>> {
+        if self.ended {
+            return None;
+        }
+        let mut lines = Vec::with_capacity(LINES + 1024);
+        while lines.len() < LINES && !self.ended {
+            let line = match self.entries.next() {
+                Some(Ok(entry)) => self.line(entry),
+                Some(Err(error)) => Err(self.base.failed()(error)),
+                None => Ok(Some(ListLine::End(self.count))),
+            };
+            let line = match line {
+                Ok(Some(line)) => line,
+                // Gone between being listed and being read: as if it had gone a moment before.
+                Ok(None) => continue,
+                Err(error) => ListLine::Error(error.refusal()),
+            };
+            match line {
+                ListLine::Entry(_) => self.count += 1,
+                ListLine::End(_) | ListLine::Error(_) => self.ended = true,
+            }
+            serde_json::to_writer(&mut lines, &line).expect("plain data becomes JSON");
+            lines.push(b'\n');
+        }
+        Some(lines)
+    }
+
+    fn line(&self, entry: DirEntry) -> Result<Option<ListLine>, FilesError> {
+        let below = entry.path.strip_prefix(&self.base.place.path);
+        let path = below.expect("what is listed lies below what was asked for");
+        let mut meta = FileMeta::of(&entry.meta);
+        if self.digests && entry.meta.kind == Kind::File {
+            meta.digest = match self.files.digest(&self.base.below(&path)?) {
+                Ok(digest) => digest,
+                Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(Some(ListLine::Entry(ListEntry { path, meta })))
+    }
+}

@@ -1,0 +1,227 @@
+//! The file service: users' files below `/pfs/<datacenter>/`, confined, counted and checked.
+//!
+//! Plain blocking code over `paddlecloud_pfs`; `app` runs it where blocking is allowed. Every path is resolved below
+//! the opened root of a space; the text of a path only chooses the space.
+
+mod accounts;
+mod content;
+mod error;
+mod housekeeping;
+mod list;
+mod packs;
+mod shares;
+mod tree;
+mod uploads;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use paddlecloud_api::files::below;
+use paddlecloud_pfs::content::{Hint, HintStore, hash_file};
+use paddlecloud_pfs::root::{Meta, Stamp};
+use paddlecloud_pfs::store::LocalStore;
+use paddlecloud_pfs::{
+    Access, Caller as PfsCaller, Digest, HomeOwner, Mtime, PfsPath, Place, RelPath, Role, Root, RootError,
+    Space,
+};
+
+pub use content::{ByteRange, Content, PIECE, Parts, RangeError};
+pub use error::FilesError;
+pub use housekeeping::Swept;
+pub use list::Lister;
+pub use packs::{PackIn, PackOut};
+pub use uploads::{ChunkIn, RangeIn};
+
+use crate::auth::Caller;
+use crate::config::Config;
+use accounts::Accounts;
+use shares::Shares;
+use uploads::Uploads;
+
+/// The server's own folder in every home: read like anything else, changed by the server alone.
+const OURS: &[u8] = b".paddlecloud";
+
+/// More hints are not kept: they are a convenience, and memory is not endless.
+const MOST_HINTS: usize = 1_000_000;
+
+/// All users' files. Cheap to clone.
+#[derive(Clone)]
+pub struct Files(Arc<Inner>);
+
+struct Inner {
+    store: LocalStore,
+    datacenter: String,
+    accounts: Accounts,
+    hints: HintStore,
+    hints_file: PathBuf,
+    uploads: Uploads,
+    shares: Shares,
+}
+
+/// A path the caller may use, and the root that confines it.
+#[derive(Clone)]
+struct Reached {
+    root: Root,
+    place: Place,
+    /// As it was asked for, for messages.
+    shown: PfsPath,
+}
+
+impl Files {
+    /// Opens the storage and what is remembered of it.
+    pub fn open(config: &Config) -> io::Result<Files> {
+        let store = LocalStore::open(&config.storage).map_err(io::Error::other)?;
+        let folder = config.data.join("files");
+        std::fs::create_dir_all(&folder)?;
+        let hints_file = folder.join("hints");
+        Ok(Files(Arc::new(Inner {
+            store,
+            datacenter: config.datacenter.to_string(),
+            accounts: Accounts::new(config),
+            hints: HintStore::load(&hints_file),
+            uploads: Uploads::open(&folder)?,
+            shares: Shares::open(&folder)?,
+            hints_file,
+        })))
+    }
+
+    /// Keeps what is known for the next start. Losing it costs time, nothing else.
+    pub fn save(&self) {
+        if let Err(error) = self.0.hints.save(&self.0.hints_file) {
+            tracing::warn!(%error, "what is known of files could not be saved");
+        }
+    }
+
+    /// Lets the caller through to a path.
+    fn reach(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
+        let asking = PfsCaller {
+            user: caller.user.as_str(),
+            datacenter: &self.0.datacenter,
+            role: match caller.admin {
+                true => Role::Administrator,
+                false => Role::User,
+            },
+        };
+        let place = path.admit(&asking, access)?.clone();
+        let ours = place.path.parts().next() == Some(OURS) && matches!(place.space, Space::Home(_));
+        if access == Access::Write && ours {
+            return Err(FilesError::Ours(path.clone()));
+        }
+        Ok(Reached {
+            root: self.space(&place.space)?,
+            place,
+            shown: path.clone(),
+        })
+    }
+
+    /// The opened root of a space.
+    fn space(&self, space: &Space) -> Result<Root, FilesError> {
+        self.0.store.space(space).map_err(|source| FilesError::Space {
+            space: space.clone(),
+            source,
+        })
+    }
+
+    /// The spaces a caller may read: content in them need not be sent again.
+    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, Root)>, FilesError> {
+        let spaces = [Space::Home(owner_of(caller)?), Space::Public];
+        spaces
+            .into_iter()
+            .map(|space| Ok((space.clone(), self.space(&space)?)))
+            .collect()
+    }
+
+    /// The digest of a file, read only when it is not known.
+    fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
+        let (file, meta) = match reached.root.open_file(&reached.place.path) {
+            Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
+            other => other.map_err(reached.failed())?,
+        };
+        if let Some(known) = self.0.hints.digest_of(&reached.place, &meta.stamp) {
+            return Ok(Some(known));
+        }
+        let began = Mtime::from(SystemTime::now());
+        let digest = hash_file(&file).map_err(|error| FilesError::Disk(error, "read"))?;
+        if meta.stamp.is_settled(began) {
+            self.remember(&reached.place, meta.stamp, digest);
+        }
+        Ok(Some(digest))
+    }
+
+    fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {
+        if self.0.hints.len() < MOST_HINTS {
+            self.0.hints.record(Hint {
+                place: place.clone(),
+                stamp,
+                digest,
+            });
+        }
+    }
+}
+
+impl Reached {
+    /// Names the path that was asked for in an error of the storage.
+    fn failed(&self) -> impl Fn(RootError) -> FilesError {
+        let shown = self.shown.clone();
+        move |source| FilesError::Storage {
+            path: shown.clone(),
+            source,
+        }
+    }
+
+    /// Something below it.
+    fn below(&self, path: &RelPath) -> Result<Reached, FilesError> {
+        Ok(Reached {
+            root: self.root.clone(),
+            place: Place {
+                space: self.place.space.clone(),
+                path: self
+                    .place
+                    .path
+                    .join(path)
+                    .map_err(|error| self.failed()(error.into()))?,
+            },
+            shown: below(&self.shown, path)
+                .map_err(|_| FilesError::NotFound(format!("{}/{path}", self.shown)))?,
+        })
+    }
+
+    fn stat(&self) -> Result<Meta, FilesError> {
+        self.root.stat(&self.place.path).map_err(self.failed())
+    }
+
+    fn stat_link(&self) -> Result<Meta, FilesError> {
+        self.root.stat_link(&self.place.path).map_err(self.failed())
+    }
+
+    /// What is there now; `None` for nothing.
+    fn stat_if_there(&self) -> Result<Option<Meta>, FilesError> {
+        match self.root.stat_link(&self.place.path) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(None),
+            Err(error) => Err(self.failed()(error)),
+        }
+    }
+
+    /// Refuses a home or the public folder itself.
+    fn not_the_space(&self) -> Result<(), FilesError> {
+        match self.place.path.is_root() {
+            true => Err(FilesError::SpaceItself(self.shown.clone())),
+            false => Ok(()),
+        }
+    }
+}
+
+fn owner_of(caller: &Caller) -> Result<HomeOwner, FilesError> {
+    let owner = caller.user.as_str().parse();
+    owner.map_err(|_| FilesError::NotFound(format!("the home of {}", caller.user)))
+}
+
+/// Writes a small file of the server's own in one step.
+fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, content)?;
+    std::fs::rename(&fresh, path)
+}

@@ -1,0 +1,264 @@
+//! Many small files in one request, either way.
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
+use paddlecloud_pfs::pack::{PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacker};
+use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::{Access, Entry, Existing, Node, PfsPath, RelPath};
+
+use super::content::PIECE;
+use super::tree::existing;
+use super::{Files, FilesError, Reached};
+use crate::auth::Caller;
+
+/// Bytes of content one pack may hold.
+const MOST_BYTES: u64 = 1 << 30;
+/// Entries one pack may hold.
+const MOST_ENTRIES: u64 = 100_000;
+
+/// A pack on its way in. Dropped unfinished, nothing of it appears.
+pub struct PackIn {
+    files: Files,
+    folder: Reached,
+    staged: StagedTree,
+    parser: PackParser<Unpacker>,
+    room: Option<Reservation>,
+    existing: Existing,
+}
+
+impl Files {
+    /// Begins to take in a pack of so many bytes and entries, whose files will lie below a folder.
+    pub fn pack_in(
+        &self,
+        caller: &Caller,
+        path: &PfsPath,
+        announced: PackTotals,
+        no_overwrite: bool,
+    ) -> Result<PackIn, FilesError> {
+        let folder = self.reach(caller, path, Access::Write)?;
+        if announced.bytes > MOST_BYTES || announced.entries > MOST_ENTRIES {
+            return Err(FilesError::BadRequest("a pack cannot hold that much".to_owned()));
+        }
+        let asked = Amount {
+            bytes: announced.bytes,
+            files: announced.entries,
+        };
+        let room = self.reserve(&folder.place.space, asked)?;
+        let staged = StagedTree::create(&folder.root).map_err(folder.failed())?;
+        let limits = PackLimits {
+            entries: announced.entries,
+            bytes: announced.bytes,
+            ..PackLimits::default()
+        };
+        let parser = staged.unpacker(limits);
+        Ok(PackIn {
+            files: self.clone(),
+            folder,
+            staged,
+            parser,
+            room,
+            existing: existing(no_overwrite),
+        })
+    }
+}
+
+impl PackIn {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        Ok(self.parser.feed(bytes)?)
+    }
+
+    /// Gives up; removes what was staged.
+    pub fn discard(self) {
+        drop(self.parser);
+        if let Err(error) = self.staged.discard() {
+            tracing::warn!(%error, "a staged pack could not be removed");
+        }
+    }
+
+    /// Accepts the whole pack and puts its files in their places. Durable when it returns.
+    pub fn finish(self) -> Result<PackReply, FilesError> {
+        let PackIn {
+            files,
+            folder,
+            staged,
+            parser,
+            room,
+            existing,
+        } = self;
+        let ours = staged.tree().exists(&ours()).unwrap_or(true) && folder.place.path.is_root();
+        let checked = parser.finish_unpacking();
+        if checked.is_err() || ours {
+            staged.discard().map_err(folder.failed())?;
+            checked?;
+            return Err(FilesError::Ours(folder.shown));
+        }
+        let usage = match room {
+            Some(_) => staged.tree().usage(&RelPath::root()).map_err(folder.failed())?,
+            None => Default::default(),
+        };
+        let total = checked?.entries;
+        let space = folder.place.space.clone();
+        let merged = staged
+            .merge(&folder.place.path, existing, false)
+            .map_err(folder.failed())?;
+        if let Some(room) = room {
+            room.settle(usage.into(), merged.replaced.into());
+        }
+        if !merged.kept.is_empty() || !merged.failed.is_empty() {
+            files.forget_measure(&space);
+        }
+        let failed = merged.failed.into_iter().map(|(path, error)| {
+            let shown = folder.below(&path);
+            let error = match shown {
+                Ok(reached) => reached.failed()(error),
+                Err(error) => error,
+            };
+            PackFailure {
+                path,
+                error: error.refusal(),
+            }
+        });
+        let failed: Vec<PackFailure> = failed.collect();
+        Ok(PackReply {
+            stored: total - merged.kept.len() as u64 - failed.len() as u64,
+            kept: merged.kept,
+            failed,
+        })
+    }
+}
+
+fn ours() -> RelPath {
+    RelPath::from_bytes(super::OURS).expect("a plain name")
+}
+
+/// A pack on its way out. Files that cannot be read, or are not small any more, are left out.
+pub struct PackOut {
+    folder: Reached,
+    files: std::vec::IntoIter<RelPath>,
+    writer: Option<PackWriter<Buffer>>,
+    buffer: Buffer,
+    seen: HashSet<RelPath>,
+    content: Vec<u8>,
+}
+
+/// Where the writer leaves its bytes, and whence they are taken.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Files {
+    /// Begins to send small files of a folder.
+    pub fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, FilesError> {
+        let folder = self.reach(caller, &request.path.0, Access::Read)?;
+        if !folder.stat()?.is_dir() {
+            return Err(FilesError::not_a_file(&folder));
+        }
+        let ascending = request.files.is_sorted_by(|a, b| a < b);
+        if !ascending
+            || request.files.len() as u64 > MOST_ENTRIES
+            || request.files.iter().any(RelPath::is_root)
+        {
+            return Err(FilesError::BadRequest(
+                "the files of a pack must be named once, in order".to_owned(),
+            ));
+        }
+        let buffer = Buffer::default();
+        Ok(PackOut {
+            folder,
+            files: request.files.into_iter(),
+            writer: Some(PackWriter::new(buffer.clone())?),
+            buffer,
+            seen: HashSet::from([RelPath::root()]),
+            content: Vec::new(),
+        })
+    }
+}
+
+impl PackOut {
+    /// The next bytes; `None` at the end.
+    pub fn next_piece(&mut self) -> Result<Option<Bytes>, FilesError> {
+        let Some(mut writer) = self.writer.take() else {
+            return Ok(None);
+        };
+        while self.buffer.len() < PIECE {
+            let Some(path) = self.files.next() else {
+                writer.finish()?;
+                return Ok(Some(self.buffer.take().into()));
+            };
+            self.add(&mut writer, path)?;
+        }
+        self.writer = Some(writer);
+        Ok(Some(self.buffer.take().into()))
+    }
+
+    fn add(&mut self, writer: &mut PackWriter<Buffer>, path: RelPath) -> Result<(), FilesError> {
+        let Some(entry) = self.read(&path) else {
+            return Ok(());
+        };
+        let mut missing = Vec::new();
+        let mut parent = path.parent();
+        while let Some(folder) = parent.filter(|folder| !self.seen.contains(folder)) {
+            parent = folder.parent();
+            missing.push(folder);
+        }
+        for folder in missing.into_iter().rev() {
+            let entry = Entry {
+                path: folder.clone(),
+                node: Node::Dir,
+                mtime: entry.mtime,
+            };
+            writer.add(&entry, &self.folder.root)?;
+            self.seen.insert(folder);
+        }
+        Ok(writer.add_file(&entry, self.content.as_slice())?)
+    }
+
+    /// Reads a whole file, so that nothing can go wrong once its head is sent.
+    fn read(&mut self, path: &RelPath) -> Option<Entry> {
+        let reached = self.folder.below(path).ok()?;
+        let (file, meta) = reached.root.open_file(&reached.place.path).ok()?;
+        if meta.size > SMALL_FILE {
+            return None;
+        }
+        self.content.clear();
+        (&file).take(SMALL_FILE + 1).read_to_end(&mut self.content).ok()?;
+        if self.content.len() as u64 != meta.size {
+            return None;
+        }
+        Some(Entry {
+            path: path.clone(),
+            node: Node::File {
+                size: meta.size,
+                executable: meta.executable,
+                digest: None,
+            },
+            mtime: meta.mtime,
+        })
+    }
+}

@@ -1,0 +1,480 @@
+//! Large files on their way up: begun once, gone on with after any restart, published whole.
+//!
+//! What arrived lies with the file's own space (`paddlecloud_pfs::content::Assembly`); here is only which sender's file is which
+//! upload, and the room that is set aside for those that are being worked on.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use paddlecloud_api::files::{
+    COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
+};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, ChunkWriter, Op};
+use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::root::FileAttributes;
+use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::{Access, Place, RelPath, Root, RootError, Space};
+
+use super::tree::existing;
+use super::{Files, FilesError, Reached, owner_of};
+use crate::auth::Caller;
+
+/// Longest name a sender may give to its file's state.
+const LONGEST_KEY: usize = 128;
+/// An upload nobody touched for so long is put down; whoever comes back takes it up again.
+const IDLE: Duration = Duration::from_secs(1800);
+
+/// Which uploads there are.
+pub(super) struct Uploads {
+    folder: PathBuf,
+    live: Mutex<HashMap<StagedId, Arc<Live>>>,
+}
+
+/// An upload that is being worked on.
+struct Live {
+    reached: Reached,
+    assembly: Assembly,
+    room: Mutex<Option<Reservation>>,
+    used: Mutex<Instant>,
+}
+
+impl Live {
+    /// Takes bytes or gives them up: on a full disk nothing half-written stays.
+    fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => FilesError::from(error),
+        };
+        if error.is_full() {
+            files.forget_upload(self.assembly.id());
+            if let Err(error) = self.assembly.clone().discard() {
+                tracing::warn!(%error, "an upload that does not fit could not be removed");
+            }
+        }
+        Err(error)
+    }
+}
+
+impl Uploads {
+    pub(super) fn open(data: &Path) -> std::io::Result<Uploads> {
+        let folder = data.join("uploads");
+        std::fs::create_dir_all(&folder)?;
+        Ok(Uploads {
+            folder,
+            live: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is written down which upload a sender's file is.
+    fn key_file(&self, space: &Space, path: &RelPath, key: &str) -> PathBuf {
+        let mut hasher = blake3::Hasher::new();
+        for part in [space.folder().as_bytes(), path.as_bytes(), key.as_bytes()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        self.folder.join(&hasher.finalize().to_hex()[..32])
+    }
+
+    fn find(&self, file: &Path) -> Option<StagedId> {
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    /// Puts down what nobody touches, so that it holds neither room nor open files.
+    pub(super) fn put_down_idle(&self) {
+        self.lock().retain(|_, live| {
+            let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.elapsed() < IDLE
+        });
+    }
+
+    /// Forgets names of uploads that are gone.
+    pub(super) fn forget_names(&self, gone: impl Fn(&StagedId) -> bool) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(&self.folder)? {
+            let file = entry?.path();
+            if self.find(&file).is_none_or(|id| gone(&id)) {
+                std::fs::remove_file(file)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Files {
+    /// Begins an upload, or finds the one the same key began.
+    pub fn upload_begin(&self, caller: &Caller, request: &UploadRequest) -> Result<UploadReply, FilesError> {
+        let reached = self.reach(caller, &request.path.0, Access::Write)?;
+        reached.not_the_space()?;
+        if request.key.is_empty() || request.key.len() > LONGEST_KEY {
+            return Err(FilesError::BadRequest(
+                "an upload needs a key of 1 to 128 bytes".to_owned(),
+            ));
+        }
+        let old = reached.stat_if_there()?;
+        if let Some(old) = &old {
+            if old.is_dir() {
+                return Err(reached.failed()(RootError::IsAFolder(reached.place.path.clone())));
+            }
+            if request.no_overwrite {
+                return Err(reached.failed()(RootError::Exists(reached.place.path.clone())));
+            }
+        }
+        let plan = AssemblyPlan {
+            path: reached.place.path.clone(),
+            size: request.size,
+            executable: request.executable,
+            mtime: request.mtime,
+        };
+        let uploads = &self.0.uploads;
+        let key_file = uploads.key_file(&reached.place.space, &plan.path, &request.key);
+        if let Some(id) = uploads.find(&key_file)
+            && let Ok(live) = self.take_up(&reached.root, &reached.place.space, &id)
+            && *live.assembly.plan() == plan
+        {
+            return Ok(reply(&live, old.map(|old| old.size)));
+        }
+        if self.reuse_known(caller, &reached, request)? {
+            return Ok(UploadReply {
+                id: None,
+                missing: Vec::new(),
+                old_size: None,
+            });
+        }
+        let live = self.create(reached, plan)?;
+        super::write_whole(&key_file, live.assembly.id().to_string().as_bytes())
+            .map_err(|error| FilesError::Disk(error, "note an upload"))?;
+        Ok(reply(&live, old.filter(|old| old.is_file()).map(|old| old.size)))
+    }
+
+    fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
+        let room = self.reserve(&reached.place.space, amount(&plan))?;
+        let (free, _) = reached.root.free_space().map_err(reached.failed())?;
+        if free < plan.size {
+            return Err(reached.failed()(RootError::NoSpace(plan.path)));
+        }
+        let assembly = Assembly::create(&reached.root, plan)?;
+        Ok(self.live(reached, assembly, room))
+    }
+
+    fn live(&self, reached: Reached, assembly: Assembly, room: Option<Reservation>) -> Arc<Live> {
+        let live = Arc::new(Live {
+            reached,
+            room: Mutex::new(room),
+            used: Mutex::new(Instant::now()),
+            assembly,
+        });
+        let id = live.assembly.id().clone();
+        // Two requests may take up the same upload at once; the first one's room counts.
+        self.0.uploads.lock().entry(id).or_insert(live).clone()
+    }
+
+    /// A file with this content may be there already, where the caller may read it.
+    fn reuse_known(
+        &self,
+        caller: &Caller,
+        reached: &Reached,
+        request: &UploadRequest,
+    ) -> Result<bool, FilesError> {
+        let Some(digest) = request.digest else {
+            return Ok(false);
+        };
+        let readable = self.readable(caller)?;
+        if !self.0.hints.has(digest, &readable) {
+            return Ok(false);
+        }
+        let asked = Amount {
+            bytes: request.size,
+            files: 1,
+        };
+        let room = self.reserve(&reached.place.space, asked)?;
+        let replaced = reached.replaced()?;
+        let attributes = FileAttributes {
+            executable: request.executable,
+            mtime: request.mtime,
+        };
+        self.make_parent(reached)?;
+        let (root, path) = (&reached.root, &reached.place.path);
+        let made = self
+            .0
+            .hints
+            .reuse(digest, &readable, root, path, attributes)
+            .map_err(reached.failed())?;
+        if made {
+            if let Some(room) = room {
+                room.settle(asked, replaced);
+            }
+            if request.mtime.is_some() {
+                self.remember(&reached.place, reached.stat_link()?.stamp, digest);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Finds an upload of the caller's, also one from before a restart.
+    fn upload(&self, caller: &Caller, id: &StagedId) -> Result<Arc<Live>, FilesError> {
+        let mut spaces = vec![Space::Home(owner_of(caller)?)];
+        if caller.admin {
+            spaces.push(Space::Public);
+        }
+        for space in spaces {
+            let root = self.space(&space)?;
+            match self.take_up(&root, &space, id) {
+                Err(FilesError::NoUpload(_)) => {}
+                other => return other,
+            }
+        }
+        Err(FilesError::NoUpload(id.to_string()))
+    }
+
+    fn take_up(&self, root: &Root, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {
+        let known = self.0.uploads.lock().get(id).cloned();
+        if let Some(live) = known {
+            if live.reached.place.space != *space {
+                return Err(FilesError::NoUpload(id.to_string()));
+            }
+            *live.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            return Ok(live);
+        }
+        let assembly = match Assembly::open(root, id) {
+            Err(AssemblyError::Storage(error)) if error.is_not_found() => {
+                return Err(FilesError::NoUpload(id.to_string()));
+            }
+            Err(AssemblyError::State { .. }) => return Err(FilesError::NoUpload(id.to_string())),
+            other => other?,
+        };
+        let room = self.reserve(space, amount(assembly.plan()))?;
+        let path = assembly.plan().path.clone();
+        let reached = Reached {
+            root: root.clone(),
+            shown: paddlecloud_api::files::below(&self.name_of(space), &path)
+                .map_err(|_| FilesError::NoUpload(id.to_string()))?,
+            place: Place {
+                space: space.clone(),
+                path,
+            },
+        };
+        Ok(self.live(reached, assembly, room))
+    }
+
+    /// What has not arrived.
+    pub fn upload_show(&self, caller: &Caller, id: &StagedId) -> Result<UploadReply, FilesError> {
+        Ok(reply(&*self.upload(caller, id)?, None))
+    }
+
+    /// Begins to take in one chunk.
+    pub fn upload_chunk(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        index: u64,
+        name: ChunkName,
+    ) -> Result<ChunkIn, FilesError> {
+        let live = self.upload(caller, id)?;
+        let writer = live.assembly.chunk(index)?;
+        Ok(ChunkIn {
+            files: self.clone(),
+            live,
+            writer,
+            name,
+        })
+    }
+
+    /// Begins to take in bytes at any offset.
+    pub fn upload_range(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        offset: u64,
+        len: u64,
+    ) -> Result<RangeIn, FilesError> {
+        let live = self.upload(caller, id)?;
+        Ok(RangeIn {
+            files: self.clone(),
+            live,
+            offset,
+            left: len,
+        })
+    }
+
+    /// Takes chunks of the old file that are the same in the new one.
+    pub fn upload_take(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        request: &TakeRequest,
+    ) -> Result<UploadReply, FilesError> {
+        let live = self.upload(caller, id)?;
+        let old = open_old(&live)?;
+        for (index, name) in &request.chunks {
+            let taken = live.assembly.take_chunk(*index, *name, &old);
+            live.checked(self, taken)?;
+        }
+        Ok(reply(&live, None))
+    }
+
+    /// Copies ranges of the old file to other places of the new one.
+    pub fn upload_reuse(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        request: &ReuseRequest,
+    ) -> Result<UploadReply, FilesError> {
+        let live = self.upload(caller, id)?;
+        let copies = request.ops.iter().filter_map(|op| match *op {
+            Op::Copy { to, from, len } => Some((to, from, len)),
+            Op::Send { .. } => None,
+        });
+        let total = copies
+            .clone()
+            .fold(0_u64, |total, (_, _, len)| total.saturating_add(len));
+        // One copy may end just beyond the limit.
+        if total > 2 * COPY_AT_ONCE {
+            return Err(FilesError::BadRequest(
+                "these are too many bytes to copy at once".to_owned(),
+            ));
+        }
+        let old = open_old(&live)?;
+        for (to, from, len) in copies {
+            let copied = live.assembly.copy_from(to, &old, from, len);
+            live.checked(self, copied)?;
+        }
+        Ok(reply(&live, None))
+    }
+
+    /// Checks that everything arrived and gives the file its place. Durable when it returns.
+    pub fn upload_commit(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        request: &CommitRequest,
+    ) -> Result<FileMeta, FilesError> {
+        let live = self.upload(caller, id)?;
+        let replaced = live.reached.replaced()?;
+        self.make_parent(&live.reached)?;
+        let committed = live
+            .assembly
+            .commit(request.digest, existing(request.no_overwrite));
+        let meta = match live.checked(self, committed) {
+            Ok(meta) => meta,
+            Err(FilesError::Assembly(AssemblyError::Storage(error @ RootError::Exists(_)))) => {
+                // It was to stay, so the new one is not wanted any more.
+                self.upload_discard(caller, id)?;
+                return Err(live.reached.failed()(error));
+            }
+            Err(error) => return Err(error),
+        };
+        self.forget_upload(id);
+        let room = live.room.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(room) = room {
+            room.settle(amount(live.assembly.plan()), replaced);
+        }
+        if live.assembly.plan().mtime.is_some() {
+            self.remember(&live.reached.place, meta.stamp, request.digest);
+        }
+        Ok(FileMeta {
+            digest: Some(request.digest),
+            version: Some(paddlecloud_api::files::version_of(&meta.stamp)),
+            ..FileMeta::of(&meta)
+        })
+    }
+
+    /// Removes an upload with all that arrived.
+    pub fn upload_discard(&self, caller: &Caller, id: &StagedId) -> Result<(), FilesError> {
+        let live = self.upload(caller, id)?;
+        self.forget_upload(id);
+        Ok(live.assembly.clone().discard()?)
+    }
+
+    fn forget_upload(&self, id: &StagedId) {
+        self.0.uploads.lock().remove(id);
+    }
+
+    fn make_parent(&self, reached: &Reached) -> Result<(), FilesError> {
+        match reached.place.path.parent() {
+            Some(parent) => reached.root.make_dirs(&parent).map_err(reached.failed()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn amount(plan: &AssemblyPlan) -> Amount {
+    Amount {
+        bytes: plan.size,
+        files: 1,
+    }
+}
+
+fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
+    let missing = live.assembly.missing();
+    UploadReply {
+        id: Some(live.assembly.id().clone()),
+        missing: missing.into_iter().map(|gap| (gap.start, gap.end)).collect(),
+        old_size,
+    }
+}
+
+fn open_old(live: &Live) -> Result<File, FilesError> {
+    let reached = &live.reached;
+    let (file, _) = reached
+        .root
+        .open_file_no_links(&reached.place.path)
+        .map_err(reached.failed())?;
+    Ok(file)
+}
+
+/// One chunk on its way in; it counts only after `finish`.
+pub struct ChunkIn {
+    files: Files,
+    live: Arc<Live>,
+    writer: ChunkWriter,
+    name: ChunkName,
+}
+
+impl ChunkIn {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let written = self.writer.write(bytes);
+        self.live.checked(&self.files, written)
+    }
+
+    /// Accepts the chunk if it is whole and has its name.
+    pub fn finish(self) -> Result<(), FilesError> {
+        let finished = self.writer.finish(self.name);
+        self.live.checked(&self.files, finished)
+    }
+}
+
+/// Bytes at any offset on their way in; each piece counts at once.
+pub struct RangeIn {
+    files: Files,
+    live: Arc<Live>,
+    offset: u64,
+    left: u64,
+}
+
+impl RangeIn {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left =
+            left.ok_or_else(|| FilesError::BadRequest("more bytes came than were announced".to_owned()))?;
+        let put = self.live.assembly.put_range(self.offset, bytes);
+        self.live.checked(&self.files, put)?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Whether everything came that was announced.
+    pub fn finish(self) -> Result<(), FilesError> {
+        match self.left {
+            0 => Ok(()),
+            left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `/api/v1/pfs/content`, `parts` and `signature`: bytes on their way out.
+
+use std::io;
+
+use axum::body::Body as Stream;
+use axum::extract::State;
+use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, RANGE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use paddlecloud_api::files::{DIGEST_HEADER, PARTS};
+use serde::Deserialize;
+
+use super::PathQuery;
+use crate::auth::Caller;
+use crate::files::{ByteRange, Content, FilesError};
+use crate::http::Shared;
+use crate::http::reply::Refused;
+use crate::http::request::Asked;
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+/// The bytes of a file. `Range` asks for some of them, `If-Match` for one version.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/content", tag = "files", params(PathQuery),
+    responses(
+        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream")
+    )
+)]
+pub(in crate::http) async fn file_content(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<PathQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (range, version) = (range(&headers)?, version(&headers));
+    let content = app.file_content(&caller, &query.path, range, version).await?;
+    Ok(reply(content))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct PartsQuery {
+    path: String,
+    /// Number of the first chunk.
+    first: u64,
+    /// How many chunks.
+    count: u64,
+}
+
+/// Some chunks of a file, each followed by the 32 bytes of its name.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/parts", tag = "files", params(PartsQuery),
+    responses((status = 200, body = Vec<u8>, content_type = "application/x-pfs-parts"))
+)]
+pub(in crate::http) async fn file_parts(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<PartsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let version = version(&headers);
+    let parts = app
+        .file_parts(&caller, &query.path, query.first, query.count, version)
+        .await?;
+    let mut headers = HeaderMap::from_iter([
+        (CONTENT_TYPE, HeaderValue::from_static(PARTS)),
+        (CONTENT_LENGTH, parts.len.into()),
+        (ETAG, quoted(&parts.version)),
+    ]);
+    if let Some(digest) = parts.digest {
+        let digest = HeaderValue::try_from(digest.to_string()).expect("hex digits");
+        headers.insert(HeaderName::from_static(DIGEST_HEADER), digest);
+    }
+    let pieces = stream(parts, |parts| parts.next_piece());
+    Ok((headers, Stream::from_stream(pieces)).into_response())
+}
+
+/// Sums of a file's blocks: whoever has a new version finds out what the old one shares with it.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/signature", tag = "files", params(PathQuery),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
+)]
+pub(in crate::http) async fn file_signature(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<PathQuery>,
+) -> Result<Response, Refused> {
+    let signature = app.file_signature(&caller, &query.path).await?;
+    Ok(([(CONTENT_TYPE, OCTETS)], signature).into_response())
+}
+
+/// A file's bytes with everything HTTP says about ranges.
+pub(super) fn reply(content: Content) -> Response {
+    let mut headers = HeaderMap::from_iter([
+        (CONTENT_TYPE, OCTETS),
+        (CONTENT_LENGTH, content.len.into()),
+        (ETAG, quoted(&content.version)),
+        (ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+    ]);
+    let mut status = StatusCode::OK;
+    if content.range != ByteRange::All {
+        status = StatusCode::PARTIAL_CONTENT;
+        let end = content.offset + content.len.saturating_sub(1);
+        let range = format!("bytes {}-{end}/{}", content.offset, content.meta.size);
+        headers.insert(
+            CONTENT_RANGE,
+            HeaderValue::try_from(range).expect("digits and signs"),
+        );
+    }
+    let pieces = stream(content, |content| content.next_piece());
+    (status, headers, Stream::from_stream(pieces)).into_response()
+}
+
+/// Pieces of something that blocks while it makes them, one at a time: a slow reader slows it down.
+pub(super) fn stream<T: Send + 'static>(
+    source: T,
+    next: fn(&mut T) -> io::Result<Option<Bytes>>,
+) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send {
+    stream::unfold(Some(source), move |source| async move {
+        let mut source = source?;
+        let made = tokio::task::spawn_blocking(move || {
+            let piece = next(&mut source);
+            (source, piece)
+        });
+        match made.await {
+            Ok((source, Ok(Some(piece)))) => Some((Ok(piece), Some(source))),
+            Ok((_, Ok(None))) => None,
+            Ok((_, Err(error))) => Some((Err(error), None)),
+            Err(error) => Some((Err(io::Error::other(error)), None)),
+        }
+    })
+}
+
+pub(super) fn range(headers: &HeaderMap) -> Result<ByteRange, Refused> {
+    let Some(value) = headers.get(RANGE) else {
+        return Ok(ByteRange::All);
+    };
+    let range = ByteRange::parse(value.to_str().unwrap_or_default());
+    range.map_err(|error| Refused(FilesError::from(error).refusal()))
+}
+
+/// The version a request insists on.
+fn version(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(IF_MATCH)?.to_str().ok()?.trim();
+    (value != "*").then(|| value.trim_matches('"').to_owned())
+}
+
+fn quoted(version: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).expect("hex digits in quotes")
+}

@@ -1,0 +1,236 @@
+//! `/api/v1/pfs`: looking at files and changing where they lie.
+
+pub(super) mod content;
+pub(super) mod packs;
+pub(super) mod shares;
+pub(super) mod uploads;
+
+use axum::body::Body as Stream;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use paddlecloud_api::Envelope;
+use paddlecloud_api::files::{
+    CopyReply, FileMeta, FileView, FsckReply, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed,
+    StatsRequest, StorageView, UsageView,
+};
+use serde::Deserialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Shared;
+use super::reply::{Refused, Reply, envelope};
+use super::request::{Asked, Body, flag};
+use crate::app::{App, FileListQuery};
+use crate::auth::Caller;
+
+/// Every route of the file service.
+pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(file_stat))
+        .routes(routes!(file_stats))
+        .routes(routes!(file_list))
+        .routes(routes!(file_glob))
+        .routes(routes!(file_mkdir))
+        .routes(routes!(file_remove))
+        .routes(routes!(file_rename))
+        .routes(routes!(file_copy))
+        .routes(routes!(file_usage))
+        .routes(routes!(file_storage))
+        .routes(routes!(file_fsck))
+        .routes(routes!(content::file_content))
+        .routes(routes!(content::file_parts))
+        .routes(routes!(content::file_signature))
+        .routes(routes!(packs::pack_receive, packs::pack_send))
+        .routes(routes!(uploads::upload_begin))
+        .routes(routes!(uploads::upload_show, uploads::upload_discard))
+        .routes(routes!(uploads::upload_chunk))
+        .routes(routes!(uploads::upload_range))
+        .routes(routes!(uploads::upload_take))
+        .routes(routes!(uploads::upload_reuse))
+        .routes(routes!(uploads::upload_commit))
+        .routes(routes!(shares::share_list, shares::share_create))
+        .routes(routes!(shares::share_revoke))
+        .routes(routes!(shares::share_read))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatQuery {
+    path: String,
+    /// Tell a link as a link.
+    #[serde(default, deserialize_with = "flag")]
+    link: bool,
+    /// With the digest of a file's content.
+    #[serde(default, deserialize_with = "flag")]
+    digest: bool,
+}
+
+/// What is at a path.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/stat", tag = "files", params(StatQuery),
+    responses((status = 200, body = Envelope<FileMeta>))
+)]
+pub(super) async fn file_stat(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<StatQuery>,
+) -> Reply<Envelope<FileMeta>> {
+    let meta = app
+        .file_stat(&caller, &query.path, query.link, query.digest)
+        .await?;
+    Ok(envelope(meta))
+}
+
+/// What some paths below a folder are, in the order asked; `null` for what is not there.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/stats", tag = "files", request_body = StatsRequest,
+    responses((status = 200, body = Envelope<Vec<Option<FileMeta>>>))
+)]
+pub(super) async fn file_stats(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<StatsRequest>,
+) -> Reply<Envelope<Vec<Option<FileMeta>>>> {
+    Ok(envelope(app.file_stats(&caller, request).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListQuery {
+    path: String,
+    /// Everything below, not only what lies directly in it.
+    #[serde(default, deserialize_with = "flag")]
+    recursive: bool,
+    /// With the digests of files.
+    #[serde(default, deserialize_with = "flag")]
+    digest: bool,
+}
+
+/// What is in a folder: a line of JSON for every entry, then one that says it is the end.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/list", tag = "files", params(ListQuery),
+    responses((status = 200, body = ListLine, content_type = "application/x-ndjson"))
+)]
+pub(super) async fn file_list(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<ListQuery>,
+) -> Result<Response, Refused> {
+    let asked = FileListQuery {
+        recursive: query.recursive,
+        digests: query.digest,
+    };
+    let lister = app.file_list(&caller, &query.path, asked).await?;
+    let lines = content::stream(lister, |lister| Ok(lister.next_lines().map(Into::into)));
+    Ok((
+        [(CONTENT_TYPE, "application/x-ndjson")],
+        Stream::from_stream(lines),
+    )
+        .into_response())
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct GlobQuery {
+    /// Such as `/pfs/dc/home/me/data/*.rio`.
+    pattern: String,
+}
+
+/// Everything that matches a pattern.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/glob", tag = "files", params(GlobQuery),
+    responses((status = 200, body = Envelope<Vec<FileView>>))
+)]
+pub(super) async fn file_glob(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<GlobQuery>,
+) -> Reply<Envelope<Vec<FileView>>> {
+    Ok(envelope(app.file_glob(&caller, query.pattern).await?))
+}
+
+/// Makes a folder.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/mkdir", tag = "files", request_body = MkdirRequest,
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn file_mkdir(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<MkdirRequest>,
+) -> Reply<Envelope<String>> {
+    app.file_mkdir(&caller, request).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Removes files, links and folders; one that cannot go does not stop the others.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/remove", tag = "files", request_body = RemoveRequest,
+    responses((status = 200, body = Envelope<Vec<Removed>>))
+)]
+pub(super) async fn file_remove(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<RemoveRequest>,
+) -> Reply<Envelope<Vec<Removed>>> {
+    Ok(envelope(app.file_remove(&caller, request).await?))
+}
+
+/// Gives a file or folder another place, in one step.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/rename", tag = "files", request_body = MoveRequest,
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn file_rename(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<MoveRequest>,
+) -> Reply<Envelope<String>> {
+    app.file_rename(&caller, request).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Copies a file or folder inside the storage.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/copy", tag = "files", request_body = MoveRequest,
+    responses((status = 200, body = Envelope<CopyReply>))
+)]
+pub(super) async fn file_copy(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<MoveRequest>,
+) -> Reply<Envelope<CopyReply>> {
+    Ok(envelope(app.file_copy(&caller, request).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PathQuery {
+    pub(super) path: String,
+}
+
+/// Bytes and files below a path.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/usage", tag = "files", params(PathQuery),
+    responses((status = 200, body = Envelope<UsageView>))
+)]
+pub(super) async fn file_usage(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<PathQuery>,
+) -> Reply<Envelope<UsageView>> {
+    Ok(envelope(app.file_usage(&caller, &query.path).await?))
+}
+
+/// What the caller may store and stores.
+#[utoipa::path(get, path = "/api/v1/pfs/quota", tag = "files", responses((status = 200, body = Envelope<StorageView>)))]
+pub(super) async fn file_storage(State(app): Shared, caller: Caller) -> Reply<Envelope<StorageView>> {
+    Ok(envelope(app.file_storage(&caller).await?))
+}
+
+/// Reads every file the server knows the digest of and says which are not as they were. For administrators.
+#[utoipa::path(post, path = "/api/v1/pfs/fsck", tag = "files", responses((status = 200, body = Envelope<FsckReply>)))]
+pub(super) async fn file_fsck(State(app): Shared, caller: Caller) -> Reply<Envelope<FsckReply>> {
+    Ok(envelope(app.file_fsck(&caller).await?))
+}

@@ -1,0 +1,90 @@
+//! `/api/v1/pfs/pack`: many small files in one request, either way.
+
+use std::io;
+
+use axum::body::Body as Stream;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use paddlecloud_api::Envelope;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::files::{PackReply, PackRequest};
+use paddlecloud_pfs::pack::PackTotals;
+use serde::Deserialize;
+
+use super::content::stream;
+use crate::app::{Takes, Taking};
+use crate::auth::Caller;
+use crate::http::Shared;
+use crate::http::reply::{Refused, Reply, envelope};
+use crate::http::request::{Asked, Body, flag};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct PackQuery {
+    /// The folder the entries lie in; made if need be.
+    path: String,
+    /// Bytes of content the pack holds at most.
+    bytes: u64,
+    /// Entries it holds at most.
+    entries: u64,
+    /// Leave alone what is there.
+    #[serde(default, deserialize_with = "flag")]
+    no_overwrite: bool,
+}
+
+/// Takes a pack. Its files are in their places, whole and synced, when the reply comes.
+#[utoipa::path(
+    put, path = "/api/v1/pfs/pack", tag = "files", params(PackQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Envelope<PackReply>))
+)]
+pub(in crate::http) async fn pack_receive(
+    State(app): Shared,
+    caller: Caller,
+    Asked(query): Asked<PackQuery>,
+    body: Stream,
+) -> Reply<Envelope<PackReply>> {
+    let announced = PackTotals {
+        entries: query.entries,
+        bytes: query.bytes,
+    };
+    let taking = app
+        .pack_in(&caller, &query.path, announced, query.no_overwrite)
+        .await?;
+    Ok(envelope(take_all(taking, body).await?))
+}
+
+/// Sends small files below a folder as a pack. What cannot be read is left out.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/pack", tag = "files", request_body = PackRequest,
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
+)]
+pub(in crate::http) async fn pack_send(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<PackRequest>,
+) -> Result<Response, Refused> {
+    let pack = app.pack_out(&caller, request).await?;
+    let pieces = stream(pack, |pack| pack.next_piece().map_err(io::Error::other));
+    let body = Stream::from_stream(pieces);
+    Ok(([(CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+/// Feeds a request's body to whoever takes it, piece by piece.
+pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| cut())?;
+        if !piece.is_empty() {
+            taking.feed(piece).await?;
+        }
+    }
+    Ok(taking.finish().await?)
+}
+
+fn cut() -> Refused {
+    let refused = ErrorBody::new(ErrorName::BadRequest, "the bytes did not arrive whole");
+    Refused(refused.with_hint("send again: what arrived stays"))
+}

@@ -1,0 +1,77 @@
+//! `/api/v1/pfs/shares` and the links themselves.
+
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_DISPOSITION;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use paddlecloud_api::Envelope;
+use paddlecloud_api::files::{ShareRequest, ShareView};
+
+use super::content;
+use crate::auth::Caller;
+use crate::http::Shared;
+use crate::http::reply::{Refused, Reply, envelope};
+use crate::http::request::Body;
+
+/// The links the caller gave out and that still work.
+#[utoipa::path(get, path = "/api/v1/pfs/shares", tag = "files", responses((status = 200, body = Envelope<Vec<ShareView>>)))]
+pub(in crate::http) async fn share_list(
+    State(app): Shared,
+    caller: Caller,
+) -> Reply<Envelope<Vec<ShareView>>> {
+    Ok(envelope(app.share_list(&caller).await?))
+}
+
+/// Makes a link that anybody can read one of the caller's files by, for a while.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/shares", tag = "files", request_body = ShareRequest,
+    responses((status = 200, body = Envelope<ShareView>))
+)]
+pub(in crate::http) async fn share_create(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<ShareRequest>,
+) -> Reply<Envelope<ShareView>> {
+    Ok(envelope(app.share_create(&caller, request).await?))
+}
+
+/// Takes a link back.
+#[utoipa::path(
+    delete, path = "/api/v1/pfs/shares/{id}", tag = "files", params(("id" = String, Path)),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(in crate::http) async fn share_revoke(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Reply<Envelope<String>> {
+    app.share_revoke(&caller, id).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// The file a link was given out for. Needs no login.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/shared/{token}", tag = "files", params(("token" = String, Path)), security(()),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
+)]
+pub(in crate::http) async fn share_read(
+    State(app): Shared,
+    Path(token): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let range = content::range(&headers)?;
+    let (content, name) = app.share_read(token, range).await?;
+    let mut response = content::reply(content);
+    // Browsers save it under its name; whatever a name could do inside a header is replaced.
+    let plain: String = name
+        .chars()
+        .map(|c| match c {
+            ' '..='~' if c != '"' && c != '\\' => c,
+            _ => '_',
+        })
+        .collect();
+    if let Ok(value) = HeaderValue::try_from(format!("attachment; filename=\"{plain}\"")) {
+        response.headers_mut().insert(CONTENT_DISPOSITION, value);
+    }
+    Ok(response)
+}

@@ -1,0 +1,157 @@
+//! `/api/v1/pfs/uploads`: large files in chunks.
+
+use axum::body::Body as Stream;
+use axum::extract::{Path, State};
+use paddlecloud_api::Envelope;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::files::{
+    CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
+};
+use serde::Deserialize;
+
+use super::packs::take_all;
+use crate::auth::Caller;
+use crate::http::Shared;
+use crate::http::reply::{Refused, Reply, envelope};
+use crate::http::request::{Asked, Body};
+
+/// Begins an upload, or goes on with the one the same key began.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/uploads", tag = "files", request_body = UploadRequest,
+    responses((status = 200, body = Envelope<UploadReply>))
+)]
+pub(in crate::http) async fn upload_begin(
+    State(app): Shared,
+    caller: Caller,
+    Body(request): Body<UploadRequest>,
+) -> Reply<Envelope<UploadReply>> {
+    Ok(envelope(app.upload_begin(&caller, request).await?))
+}
+
+/// What has not arrived.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/uploads/{id}", tag = "files", params(("id" = String, Path)),
+    responses((status = 200, body = Envelope<UploadReply>))
+)]
+pub(in crate::http) async fn upload_show(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Reply<Envelope<UploadReply>> {
+    Ok(envelope(app.upload_show(&caller, &id).await?))
+}
+
+/// Removes an upload with all that arrived.
+#[utoipa::path(
+    delete, path = "/api/v1/pfs/uploads/{id}", tag = "files", params(("id" = String, Path)),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(in crate::http) async fn upload_discard(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Reply<Envelope<String>> {
+    app.upload_discard(&caller, &id).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct ChunkQuery {
+    /// The chunk's node in the file's BLAKE3 tree, in hex.
+    name: String,
+}
+
+/// Takes one chunk, which is checked before it counts.
+#[utoipa::path(
+    put, path = "/api/v1/pfs/uploads/{id}/chunks/{index}", tag = "files",
+    params(("id" = String, Path), ("index" = u64, Path), ChunkQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(in crate::http) async fn upload_chunk(
+    State(app): Shared,
+    caller: Caller,
+    Path((id, index)): Path<(String, u64)>,
+    Asked(query): Asked<ChunkQuery>,
+    body: Stream,
+) -> Reply<Envelope<String>> {
+    let name = query.name.parse().map_err(|_| bad_name())?;
+    let taking = app.upload_chunk(&caller, &id, index, name).await?;
+    take_all(taking, body).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct RangeQuery {
+    offset: u64,
+    len: u64,
+}
+
+/// Takes bytes at any offset; every piece counts as it comes, and is checked with the whole file.
+#[utoipa::path(
+    put, path = "/api/v1/pfs/uploads/{id}/ranges", tag = "files", params(("id" = String, Path), RangeQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(in crate::http) async fn upload_range(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+    Asked(query): Asked<RangeQuery>,
+    body: Stream,
+) -> Reply<Envelope<String>> {
+    let taking = app.upload_range(&caller, &id, query.offset, query.len).await?;
+    take_all(taking, body).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Takes chunks of the file that is replaced, where they are the same in the new one.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/uploads/{id}/take", tag = "files", params(("id" = String, Path)),
+    request_body = TakeRequest, responses((status = 200, body = Envelope<UploadReply>))
+)]
+pub(in crate::http) async fn upload_take(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+    Body(request): Body<TakeRequest>,
+) -> Reply<Envelope<UploadReply>> {
+    Ok(envelope(app.upload_take(&caller, &id, request).await?))
+}
+
+/// Copies ranges of the file that is replaced to other places of the new one.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/uploads/{id}/reuse", tag = "files", params(("id" = String, Path)),
+    request_body = ReuseRequest, responses((status = 200, body = Envelope<UploadReply>))
+)]
+pub(in crate::http) async fn upload_reuse(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+    Body(request): Body<ReuseRequest>,
+) -> Reply<Envelope<UploadReply>> {
+    Ok(envelope(app.upload_reuse(&caller, &id, request).await?))
+}
+
+/// Ends an upload: the file is in its place, whole, checked and synced, when the reply comes.
+#[utoipa::path(
+    post, path = "/api/v1/pfs/uploads/{id}/commit", tag = "files", params(("id" = String, Path)),
+    request_body = CommitRequest, responses((status = 200, body = Envelope<FileMeta>))
+)]
+pub(in crate::http) async fn upload_commit(
+    State(app): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+    Body(request): Body<CommitRequest>,
+) -> Reply<Envelope<FileMeta>> {
+    Ok(envelope(app.upload_commit(&caller, &id, request).await?))
+}
+
+fn bad_name() -> Refused {
+    Refused(ErrorBody::new(
+        ErrorName::BadRequest,
+        "the name of a chunk is 64 hex digits",
+    ))
+}

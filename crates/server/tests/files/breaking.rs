@@ -1,0 +1,339 @@
+//! Connections that break, servers that go, disks that fill up: in the end every byte is there, or nothing is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use paddlecloud_api::client::files::{Download, ListOptions, TransferError, TransferOptions, Upload};
+use paddlecloud_api::client::{Client, ClientError};
+use paddlecloud_api::error::ErrorName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::stage::{Stage, assert_same, assert_tidy, client, entries, mine, noise};
+
+/// Passes bytes on and cuts every connection after a while, differently each time.
+async fn cutting_proxy(target: String, most: u64) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let cuts = Arc::new(AtomicU64::new(0));
+    let counted = cuts.clone();
+    tokio::spawn(async move {
+        let mut seed = 12345_u64;
+        while let Ok((from, _)) = listener.accept().await {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let budget = 20_000 + (seed >> 33) % most;
+            let (target, cuts) = (target.clone(), counted.clone());
+            tokio::spawn(async move {
+                let Ok(to) = TcpStream::connect(&target).await else {
+                    return;
+                };
+                let left = Arc::new(AtomicU64::new(budget));
+                let (from_read, from_write) = from.into_split();
+                let (to_read, to_write) = to.into_split();
+                let up = pass(from_read, to_write, left.clone());
+                let down = pass(to_read, from_write, left.clone());
+                // Whichever ends first takes the other with it: the connection is cut in both directions.
+                tokio::select! { () = up => {}, () = down => {} }
+                if left.load(Ordering::Relaxed) == 0 {
+                    cuts.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (address, cuts)
+}
+
+async fn pass(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    left: Arc<AtomicU64>,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let read = match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => read as u64,
+        };
+        let allowed = left.load(Ordering::Relaxed).min(read);
+        left.fetch_sub(allowed, Ordering::Relaxed);
+        if to.write_all(&buffer[..allowed as usize]).await.is_err() || allowed < read {
+            left.store(0, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_gets_there_through_connections_that_are_cut() {
+    let stage = Stage::new().await;
+    let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(local.path().join("d")).unwrap();
+    for index in 0..60 {
+        std::fs::write(local.path().join(format!("d/{index}")), noise(index, 20_000)).unwrap();
+    }
+    std::fs::write(local.path().join("large"), noise(99, 9_000_000)).unwrap();
+    std::fs::write(local.path().join("medium"), noise(98, 900_000)).unwrap();
+    let (proxy, cuts) = cutting_proxy(stage.address.clone(), 1_500_000).await;
+    let me: Client = client(&proxy, "me");
+    let files = me.files();
+    let upload = Upload::Tree {
+        local: local.path().to_owned(),
+        remote: mine("t"),
+        entries: entries(local.path()),
+    };
+    let summary = files.upload(vec![upload], &TransferOptions::default(), &()).await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_same(local.path(), &stage.home("me").join("t"));
+    assert_tidy(&stage.home("me"));
+    let after_upload = cuts.load(Ordering::Relaxed);
+    assert!(after_upload > 3, "the proxy cut {after_upload} connections only");
+
+    let options = ListOptions {
+        recursive: true,
+        digests: false,
+    };
+    let listed = stage
+        .me
+        .files()
+        .list(&mine("t"), options)
+        .await
+        .unwrap()
+        .collect()
+        .await
+        .unwrap();
+    let download = Download::Tree {
+        remote: mine("t"),
+        local: back.path().to_owned(),
+        entries: listed.iter().filter_map(|entry| entry.entry()).collect(),
+    };
+    let summary = files
+        .download(vec![download], &TransferOptions::default(), &())
+        .await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_same(local.path(), back.path());
+    assert_tidy(back.path());
+    assert!(cuts.load(Ordering::Relaxed) > after_upload + 3);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_after_the_server_was_started_again() {
+    let stage = Stage::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let path = local.path().join("large");
+    let content = noise(6, 14 << 20);
+    std::fs::write(&path, &content).unwrap();
+    // A client that goes away after two chunks.
+    let meta = paddlecloud_pfs::Root::open(local.path())
+        .unwrap()
+        .stat(&"large".parse().unwrap())
+        .unwrap();
+    let mut key = blake3::Hasher::new();
+    key.update(mine("large").to_string().as_bytes());
+    key.update(paddlecloud_api::files::version_of(&meta.stamp).as_bytes());
+    let request = paddlecloud_api::files::UploadRequest {
+        path: mine("large").into(),
+        size: meta.size,
+        executable: false,
+        mtime: Some(meta.mtime),
+        key: key.finalize().to_hex()[..32].to_owned(),
+        digest: None,
+        no_overwrite: false,
+    };
+    let caller = paddlecloud_server::auth::Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    let begun = stage.app.upload_begin(&caller, request).await.unwrap();
+    let id = begun.id.unwrap().to_string();
+    let layout = paddlecloud_pfs::content::Layout::of(meta.size);
+    for index in 0..2 {
+        let (offset, len) = layout.range(index).unwrap();
+        let bytes = &content[offset as usize..(offset + len) as usize];
+        let mut hasher = layout.hasher(index);
+        hasher.update(bytes);
+        let mut taking = stage
+            .app
+            .upload_chunk(&caller, &id, index, hasher.finish())
+            .await
+            .unwrap();
+        taking.feed(bytes::Bytes::copy_from_slice(bytes)).await.unwrap();
+        taking.finish().await.unwrap();
+    }
+    let folder = stage.finish().await;
+    let stage = Stage::on(
+        folder,
+        "users:\n- {name: me, password_file: word, system_user: a}\n",
+    )
+    .await;
+    let upload = Upload::File {
+        local: path,
+        remote: mine("large"),
+    };
+    let summary = stage
+        .me
+        .files()
+        .upload(vec![upload], &TransferOptions::default(), &())
+        .await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_eq!(summary.moved, 6 << 20, "only the rest is sent");
+    assert_eq!(std::fs::read(stage.home("me").join("large")).unwrap(), content);
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_found_before_it_counts() {
+    let stage = Stage::new().await;
+    let caller = paddlecloud_server::auth::Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    let request = paddlecloud_api::files::UploadRequest {
+        path: mine("f").into(),
+        size: 3,
+        executable: false,
+        mtime: None,
+        key: "k".to_owned(),
+        digest: None,
+        no_overwrite: false,
+    };
+    let id = stage
+        .app
+        .upload_begin(&caller, request)
+        .await
+        .unwrap()
+        .id
+        .unwrap()
+        .to_string();
+    let mut hasher = paddlecloud_pfs::content::Layout::of(3).hasher(0);
+    hasher.update(b"abc");
+    let mut taking = stage
+        .app
+        .upload_chunk(&caller, &id, 0, hasher.finish())
+        .await
+        .unwrap();
+    taking.feed(bytes::Bytes::from_static(b"abC")).await.unwrap();
+    assert_eq!(taking.finish().await.unwrap_err().error, ErrorName::Damaged);
+    assert_eq!(
+        stage.app.upload_show(&caller, &id).await.unwrap().missing,
+        [(0, 3)]
+    );
+    stage.app.upload_discard(&caller, &id).await.unwrap();
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn unfinished_uploads_expire_and_others_stay() {
+    let stage = Stage::new().await;
+    let caller = paddlecloud_server::auth::Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    let begin = async |name: &str| {
+        let request = paddlecloud_api::files::UploadRequest {
+            path: mine(name).into(),
+            size: 3,
+            executable: false,
+            mtime: None,
+            key: "k".to_owned(),
+            digest: None,
+            no_overwrite: false,
+        };
+        stage.app.upload_begin(&caller, request).await.unwrap()
+    };
+    begin("old").await;
+    let space = paddlecloud_pfs::Space::Home("me".parse().unwrap());
+    let spaces = [space];
+    let kept = stage
+        .app
+        .files
+        .sweep_older_than(&spaces, std::time::Duration::from_secs(3600));
+    assert_eq!(kept.expired, 0);
+    let swept = stage
+        .app
+        .files
+        .sweep_older_than(&spaces, std::time::Duration::ZERO);
+    assert_eq!(swept.expired, 1);
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+/// A small file system of its own, unmounted at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where mounting is not permitted.
+    fn new(size: &str) -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder.path())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(SmallDisk(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_leaves_nothing() {
+    let Some(disk) = SmallDisk::new("8m") else {
+        eprintln!("skipped: mounting is not permitted here");
+        return;
+    };
+    let users = format!(
+        "storage: {}\nusers:\n- {{name: me, password_file: word, system_user: a}}\n",
+        disk.0.path().display()
+    );
+    let stage = Stage::with(&users).await;
+    let files = stage.me.files();
+    let local = tempfile::tempdir().unwrap();
+    let send = async |name: &str, size: usize| {
+        let path = local.path().join(name);
+        std::fs::write(&path, noise(2, size)).unwrap();
+        let upload = Upload::File {
+            local: path,
+            remote: mine(name),
+        };
+        files.upload(vec![upload], &TransferOptions::default(), &()).await
+    };
+    assert!(send("fits", 4 << 20).await.failures.is_empty());
+    let refused = send("large", 6 << 20).await;
+    let TransferError::Server(ClientError::Refused(body)) = &refused.failures[0].error else {
+        panic!("{:?}", refused.failures);
+    };
+    assert_eq!(body.error, ErrorName::StorageFull, "{body:?}");
+    // Small files fill it up to the brim; the first that does not fit says so.
+    let mut full = None;
+    for index in 0..12 {
+        let summary = send(&format!("small-{index}"), 900_000).await;
+        if let Some(failure) = summary.failures.into_iter().next() {
+            full = Some(failure);
+            break;
+        }
+    }
+    let failure = full.expect("eight megabytes are not endless");
+    let TransferError::Server(ClientError::Refused(body)) = &failure.error else {
+        panic!("{failure:?}");
+    };
+    assert_eq!(body.error, ErrorName::StorageFull, "{body:?}");
+    let home = disk.0.path().join("home/me");
+    assert_tidy(&home);
+    assert_eq!(
+        std::fs::read(home.join("fits")).unwrap(),
+        noise(2, 4 << 20),
+        "what was there stays"
+    );
+    stage.finish().await;
+}

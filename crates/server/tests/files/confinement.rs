@@ -1,0 +1,279 @@
+//! Nobody gets where they may not, whatever they write and whatever a job does meanwhile.
+
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions, Upload};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::{Existing, PfsPath};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::stage::{Stage, mine};
+
+fn theirs(path: &str) -> PfsPath {
+    format!("/pfs/dc/home/you/{path}").parse().unwrap()
+}
+
+fn not_found<T: std::fmt::Debug>(result: Result<T, ClientError>) {
+    assert_eq!(result.unwrap_err().refusal(), Some(ErrorName::NotFound));
+}
+
+#[tokio::test]
+async fn other_peoples_files_are_not_found_by_any_request() {
+    let stage = Stage::new().await;
+    std::fs::create_dir_all(stage.home("you").join("d")).unwrap();
+    std::fs::write(stage.home("you").join("d/secret"), "secret").unwrap();
+    std::fs::create_dir_all(stage.home("me")).unwrap();
+    std::fs::write(stage.home("me").join("own"), "own").unwrap();
+    let files = stage.me.files();
+    let path = theirs("d/secret");
+    not_found(files.stat(&path).await);
+    not_found(files.stat_digest(&path).await);
+    not_found(files.list(&theirs("d"), ListOptions::default()).await.map(drop));
+    not_found(files.glob("/pfs/dc/home/you/d/*").await);
+    not_found(files.glob("/pfs/dc/home/*/d/*").await);
+    not_found(files.cat(&path, None).await.map(drop));
+    not_found(files.du(&path).await);
+    not_found(files.mkdir(&theirs("new"), true).await);
+    not_found(files.rename(&path, &mine("stolen"), Existing::Replace).await);
+    not_found(
+        files
+            .rename(&mine("own"), &theirs("gift"), Existing::Replace)
+            .await,
+    );
+    not_found(files.copy(&path, &mine("stolen"), Existing::Replace).await);
+    not_found(files.publish(&path, std::time::Duration::from_secs(60)).await);
+    let removed = files
+        .remove(std::slice::from_ref(&path), RemoveOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(removed[0].error.as_ref().unwrap().error, ErrorName::NotFound);
+    let upload = Upload::File {
+        local: stage.home("me").join("own"),
+        remote: path,
+    };
+    let summary = files.upload(vec![upload], &TransferOptions::default(), &()).await;
+    assert_eq!(summary.failures.len(), 1);
+    not_found(files.stat(&"/pfs/elsewhere/home/me/own".parse().unwrap()).await);
+    assert_eq!(
+        std::fs::read_to_string(stage.home("you").join("d/secret")).unwrap(),
+        "secret"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn the_public_folder_is_read_by_all_and_written_by_administrators() {
+    let stage = Stage::new().await;
+    std::fs::write(stage.public().join("set"), "data").unwrap();
+    for path in ["/pfs/public/set", "/pfs/dc/public/set"] {
+        let path: PfsPath = path.parse().unwrap();
+        assert_eq!(stage.you.files().stat(&path).await.unwrap().size, 4);
+    }
+    let new: PfsPath = "/pfs/public/new".parse().unwrap();
+    let refused = stage.you.files().mkdir(&new, true).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::Forbidden));
+    stage.me.files().mkdir(&new, true).await.unwrap();
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_digest_is_no_key_to_another_users_file() {
+    let stage = Stage::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let path = local.path().join("big");
+    std::fs::write(&path, crate::stage::noise(4, 3 << 20)).unwrap();
+    let digest = paddlecloud_pfs::Digest::of(&std::fs::read(&path).unwrap());
+    let upload = Upload::File {
+        local: path,
+        remote: "/pfs/dc/home/you/big".parse().unwrap(),
+    };
+    let sent = stage
+        .you
+        .files()
+        .upload(vec![upload], &TransferOptions::default(), &())
+        .await;
+    assert!(sent.failures.is_empty(), "{:?}", sent.failures);
+    let begin = async |user: &str| {
+        let body = serde_json::json!({
+            "path": format!("/pfs/dc/home/{user}/copy"), "size": 3 << 20, "key": "k", "digest": digest.to_string()
+        });
+        raw(
+            &stage,
+            user,
+            "POST",
+            "/api/v1/pfs/uploads",
+            body.to_string().as_bytes(),
+        )
+        .await
+    };
+    let (status, body) = begin("me").await;
+    assert_eq!(status, 200, "{body}");
+    assert!(
+        body.contains("\"id\""),
+        "another user is asked to send it all: {body}"
+    );
+    let (status, body) = begin("you").await;
+    assert_eq!(status, 200, "{body}");
+    assert!(
+        !body.contains("\"id\""),
+        "the owner need not send it again: {body}"
+    );
+    assert_eq!(
+        std::fs::read(stage.home("you").join("copy")).unwrap().len(),
+        3 << 20
+    );
+    stage.finish().await;
+}
+
+/// One request, byte by byte.
+async fn raw(stage: &Stage, user: &str, method: &str, target: &str, body: &[u8]) -> (u16, String) {
+    use base64::Engine as _;
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
+    let mut stream = tokio::net::TcpStream::connect(&stage.address).await.unwrap();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic {login}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body).await.unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).await.unwrap();
+    let text = String::from_utf8_lossy(&reply).into_owned();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0);
+    (status, text)
+}
+
+/// Parts of paths that somebody might hope to get out with.
+fn hostile_part() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("..".to_owned()),
+        Just("%2e%2e".to_owned()),
+        Just("%252e%252e".to_owned()),
+        Just("..%2f..".to_owned()),
+        Just("%2F".to_owned()),
+        Just(".".to_owned()),
+        Just(String::new()),
+        Just("%00".to_owned()),
+        Just("\\x2e\\x2e".to_owned()),
+        Just("%5Cx2e%5Cx2e".to_owned()),
+        Just("trap".to_owned()),
+        Just("loop".to_owned()),
+        Just("d".to_owned()),
+        Just("you".to_owned()),
+        Just("secret".to_owned()),
+        Just(".pfs-staging".to_owned()),
+        "[a-z\u{ff0e}\u{2024}%.]{1,4}".prop_map(|text| text.replace('%', "%25")),
+    ]
+}
+
+#[test]
+fn no_text_leads_out_of_a_home() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let stage = runtime.block_on(Stage::new());
+    std::fs::create_dir_all(stage.home("you")).unwrap();
+    std::fs::write(stage.home("you").join("secret"), "top secret").unwrap();
+    std::fs::create_dir_all(stage.home("me").join("d")).unwrap();
+    symlink("../../you", stage.home("me").join("trap")).unwrap();
+    symlink("../you", stage.home("me").join("d/trap")).unwrap();
+    symlink("loop", stage.home("me").join("loop")).unwrap();
+    let prefixes: Vec<&str> = vec![
+        "/pfs/dc/home/me",
+        "/pfs/dc/user/me",
+        "/pfs/public",
+        "/pfs/dc",
+        "/pfs",
+        "",
+    ];
+    let paths = (
+        prop::sample::select(prefixes),
+        prop::collection::vec(hostile_part(), 0..6),
+    );
+    let mut runner = TestRunner::new(Config {
+        cases: 300,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let outcome = runner.run(&paths, |(prefix, parts)| {
+        let path = format!("{prefix}/{}", parts.join("/"));
+        for target in ["content", "stat", "list", "usage", "signature"] {
+            let encoded: String = path
+                .bytes()
+                .map(|byte| match byte {
+                    b'%' => "%".to_owned(),
+                    byte if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) => {
+                        char::from(byte).to_string()
+                    }
+                    byte => format!("%{byte:02X}"),
+                })
+                .collect();
+            let target = format!("/api/v1/pfs/{target}?path={encoded}");
+            let (status, reply) = runtime.block_on(raw(&stage, "me", "GET", &target, b""));
+            prop_assert!(!reply.contains("top secret"), "{target}: {reply}");
+            prop_assert!(matches!(status, 200 | 400 | 403 | 404), "{target}: {reply}");
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+    runtime.block_on(stage.finish());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_swapped_in_by_a_job_leads_nowhere() {
+    let stage = Stage::new().await;
+    std::fs::create_dir_all(stage.home("you").join("d")).unwrap();
+    std::fs::write(stage.home("you").join("d/file"), "top secret").unwrap();
+    let home = stage.home("me");
+    std::fs::create_dir_all(home.join("real")).unwrap();
+    std::fs::write(home.join("real/file"), "mine").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapper = {
+        let (stop, home) = (stop.clone(), home.clone());
+        std::thread::spawn(move || {
+            // What a job does: `d` is now a folder of its own, now a link to a neighbour's.
+            while !stop.load(Ordering::Relaxed) {
+                let _ = std::fs::rename(home.join("real"), home.join("d"));
+                let _ = std::fs::rename(home.join("d"), home.join("real"));
+                let _ = symlink("../you/d", home.join("d"));
+                let _ = std::fs::remove_file(home.join("d"));
+            }
+        })
+    };
+    let files = stage.me.files();
+    let local = tempfile::tempdir().unwrap();
+    std::fs::write(local.path().join("file"), "planted").unwrap();
+    for _ in 0..200 {
+        if let Ok(mut content) = files.cat(&mine("d/file"), None).await {
+            let mut text = Vec::new();
+            while let Some(piece) = content.next().await.unwrap() {
+                text.extend_from_slice(&piece);
+            }
+            assert_ne!(text, b"top secret");
+        }
+        let upload = Upload::File {
+            local: local.path().join("file"),
+            remote: mine("d/file"),
+        };
+        let options = TransferOptions {
+            checksum: true,
+            ..TransferOptions::default()
+        };
+        files.upload(vec![upload], &options, &()).await;
+        let _ = files.remove(&[mine("d/file")], RemoveOptions::default()).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    swapper.join().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(stage.home("you").join("d/file")).unwrap(),
+        "top secret"
+    );
+    stage.finish().await;
+}

@@ -1,0 +1,9 @@
+//! The file service of a whole server, through the typed client and byte by byte.
+
+mod breaking;
+mod confinement;
+mod quota;
+mod service;
+mod shares;
+mod stage;
+mod transfers;

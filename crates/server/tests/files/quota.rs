@@ -1,0 +1,117 @@
+//! Limits of bytes and files: told exactly, and nothing half-written stays.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::client::files::{RemoveOptions, TransferError, TransferOptions, Upload};
+use paddlecloud_api::error::ErrorName;
+
+use crate::stage::{Stage, assert_tidy, entries, mine, noise};
+
+const USERS: &str = "users:\n\
+    - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
+    - {name: you, password_file: word, system_user: b}\n";
+
+fn quota_error(error: &TransferError) -> &str {
+    match error {
+        TransferError::Server(ClientError::Refused(body)) => {
+            assert_eq!(body.error, ErrorName::QuotaExceeded, "{body:?}");
+            &body.msg
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn bytes_beyond_the_limit_are_refused_with_limit_and_use() {
+    let stage = Stage::with(USERS).await;
+    let files = stage.me.files();
+    let local = tempfile::tempdir().unwrap();
+    let send = async |name: &str, size: usize| {
+        let path = local.path().join(name);
+        std::fs::write(&path, noise(2, size)).unwrap();
+        let upload = Upload::File {
+            local: path,
+            remote: mine(name),
+        };
+        files.upload(vec![upload], &TransferOptions::default(), &()).await
+    };
+    assert!(send("a", 3 << 20).await.failures.is_empty());
+    let refused = send("b", 2 << 20).await;
+    let message = quota_error(&refused.failures[0].error);
+    assert!(
+        message.contains("4194304") && message.contains("3145728"),
+        "{message}"
+    );
+    assert!(!stage.home("me").join("b").exists());
+    assert_tidy(&stage.home("me"));
+    let small = send("c", 1 << 20).await;
+    assert!(
+        small.failures.is_empty(),
+        "exactly the limit fits: {:?}",
+        small.failures
+    );
+    assert_eq!(
+        quota_error(&send("d", 10).await.failures[0].error)
+            .matches("4194304")
+            .count(),
+        2
+    );
+    let view = files.quota().await.unwrap();
+    assert_eq!((view.bytes_used, view.bytes_limit), (4 << 20, Some(4 << 20)));
+    assert_eq!((view.files_used, view.files_limit), (2, Some(10)));
+    files
+        .remove(&[mine("a")], RemoveOptions::default())
+        .await
+        .unwrap();
+    assert!(
+        send("e", 2 << 20).await.failures.is_empty(),
+        "what was removed makes room"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn too_many_files_are_refused_as_a_whole_pack() {
+    let stage = Stage::with(USERS).await;
+    let files = stage.me.files();
+    let local = tempfile::tempdir().unwrap();
+    for index in 0..11 {
+        std::fs::write(local.path().join(index.to_string()), "x").unwrap();
+    }
+    let upload = Upload::Tree {
+        local: local.path().to_owned(),
+        remote: mine("many"),
+        entries: entries(local.path()),
+    };
+    let summary = files.upload(vec![upload], &TransferOptions::default(), &()).await;
+    assert_eq!(summary.failures.len(), 11);
+    assert!(quota_error(&summary.failures[0].error).contains("10 files"));
+    assert!(!stage.home("me").join("many").exists());
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_job_wrote_counts() {
+    let stage = Stage::with(USERS).await;
+    std::fs::create_dir_all(stage.home("me")).unwrap();
+    std::fs::write(stage.home("me").join("output"), noise(1, 5 << 20)).unwrap();
+    let caller = paddlecloud_server::auth::Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    let refused = stage.app.file_check_room(&caller).await.unwrap_err();
+    assert_eq!(refused.error, ErrorName::QuotaExceeded);
+    let local = tempfile::tempdir().unwrap();
+    std::fs::write(local.path().join("a"), "x").unwrap();
+    let upload = Upload::File {
+        local: local.path().join("a"),
+        remote: mine("a"),
+    };
+    let summary = stage
+        .me
+        .files()
+        .upload(vec![upload], &TransferOptions::default(), &())
+        .await;
+    quota_error(&summary.failures[0].error);
+    stage.finish().await;
+}

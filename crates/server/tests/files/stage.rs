@@ -1,0 +1,153 @@
+//! A server with two users and a client for each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_api::client::{Client, Credentials, Limits};
+use paddlecloud_pfs::package::{Names, Reading, ScanOptions, scan};
+use paddlecloud_pfs::{Entry, PfsPath};
+use paddlecloud_server::app::App;
+use paddlecloud_server::config::Config;
+use paddlecloud_server::start::Server;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const USERS: &str = "users:\n\
+    - {name: me, password_file: word, admin: true, system_user: a}\n\
+    - {name: you, password_file: word, system_user: b}\n";
+
+pub struct Stage {
+    pub folder: tempfile::TempDir,
+    pub address: String,
+    pub app: Arc<App>,
+    pub me: Client,
+    pub you: Client,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Stage {
+    pub async fn new() -> Stage {
+        Stage::with(USERS).await
+    }
+
+    pub async fn with(users: &str) -> Stage {
+        Stage::on(tempfile::tempdir().unwrap(), users).await
+    }
+
+    pub async fn on(folder: tempfile::TempDir, users: &str) -> Stage {
+        std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+        let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\n{users}");
+        let mut config = Config::parse(&text, &folder.path().join("server.yaml")).unwrap();
+        // The tests' system users do not exist; the server's own does everything.
+        config.users.iter_mut().for_each(|user| user.system_user = None);
+        let server = Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new())
+            .await
+            .unwrap();
+        let address = server.addresses()[0].clone();
+        Stage {
+            app: Arc::clone(server.app()),
+            me: client(&address, "me"),
+            you: client(&address, "you"),
+            stop: server.stop_token(),
+            running: tokio::spawn(server.run()),
+            address,
+            folder,
+        }
+    }
+
+    pub fn home(&self, user: &str) -> PathBuf {
+        self.folder.path().join("data/storage/home").join(user)
+    }
+
+    pub fn public(&self) -> PathBuf {
+        self.folder.path().join("data/storage/public")
+    }
+
+    /// Stops the server and gives its folder back.
+    pub async fn finish(self) -> tempfile::TempDir {
+        self.stop.cancel();
+        drop((self.app, self.me, self.you));
+        self.running.await.unwrap();
+        self.folder
+    }
+}
+
+pub fn client(address: &str, user: &str) -> Client {
+    let limits = Limits {
+        give_up: std::time::Duration::from_secs(20),
+        pause: std::time::Duration::from_millis(1),
+        ..Limits::default()
+    };
+    Client::new(format!("http://{address}").parse().unwrap())
+        .with_credentials(Credentials {
+            login: Some((user.to_owned(), "secret".to_owned())),
+            token: None,
+        })
+        .with_limits(limits)
+}
+
+/// A path in the home of `me`.
+pub fn mine(path: &str) -> PfsPath {
+    format!("/pfs/dc/home/me/{path}").parse().unwrap()
+}
+
+/// Everything in a folder, as a transfer wants it.
+pub fn entries(folder: &Path) -> Vec<Entry> {
+    let options = ScanOptions {
+        names: Names::Bytes,
+        reading: Reading::Nothing,
+        take_all: true,
+        ..ScanOptions::default()
+    };
+    scan(folder, &options).unwrap().entries
+}
+
+/// Bytes that do not repeat and are the same for the same seed.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Fails with what differs when two trees are not the same, times and bits included.
+pub fn assert_same(a: &Path, b: &Path) {
+    let options = ScanOptions {
+        names: Names::Bytes,
+        take_all: true,
+        ..ScanOptions::default()
+    };
+    let strip = |folder: &Path| -> Vec<Entry> {
+        let mut entries = scan(folder, &options).unwrap().entries;
+        // The time of a folder changes with what is put into it.
+        entries
+            .iter_mut()
+            .filter(|entry| !entry.is_file())
+            .for_each(|entry| entry.mtime = Default::default());
+        entries
+    };
+    let (a, b) = (strip(a), strip(b));
+    for (left, right) in a.iter().zip(&b) {
+        assert_eq!(left, right);
+    }
+    assert_eq!(a.len(), b.len());
+}
+
+/// Nothing unfinished lies in a home.
+pub fn assert_tidy(home: &Path) {
+    assert!(
+        !home.join(".pfs-staging").exists(),
+        "something unfinished is left in {}",
+        home.display()
+    );
+}
