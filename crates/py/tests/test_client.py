@@ -219,6 +219,22 @@ def test_ctrl_c_ends_a_wait(client, package):  # noqa: F811
     client.job_kill("left", remove=False)
 
 
+def test_a_followed_log_outlives_its_server(client, home, package):  # noqa: F811
+    gate = home / "gate"
+    os.mkfifo(gate)
+    folder = package(f"print('before', flush=True)\nopen({str(gate)!r}).read()\nprint('after')\n")
+    submitted = client.job_submit(folder, name="outlives", **ONE_TRAINER)
+    first = client.server_get().pid
+    with client.job_logs(submitted.id, follow=True) as logs:
+        said = [next(line for line in logs if line == "before")]
+        client.server_stop()
+        gate.write_text("")
+        said += [line for line in logs if line.stream == "stdout"]
+    assert said == ["before", "after"]
+    assert logs.end.status == "Succeeded"
+    assert client.server_get().pid != first
+
+
 def test_pruning_says_what_it_would_remove(client, package):  # noqa: F811
     job = run_to_end(client, package("pass"), name="old")
     assert job.id in client.jobs_prune(older_than=0, dry_run=True).removed

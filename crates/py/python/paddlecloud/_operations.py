@@ -29,19 +29,25 @@ class Operation(NamedTuple, Generic[T]):
     text: str
     read: Callable[[Any], T]
 
+    def result(self, reply: str | bytes) -> T:
+        """What the reply means; bytes are a file's own, all else is JSON."""
+        return self.read(reply if isinstance(reply, bytes) else json.loads(reply))
 
-def _operation(operation: str, read: Callable[[Any], T], /, **arguments: Any) -> Operation[T]:
-    return Operation(json.dumps({"do": operation, **arguments}), read)
+
+def operation(name: str, read: Callable[[Any], T], /, **arguments: Any) -> Operation[T]:
+    """A call by its name in the native module."""
+    return Operation(json.dumps({"do": name, **arguments}), read)
 
 
-def _nothing(_: Any) -> None:
+def nothing(_: Any) -> None:
+    """Reads a reply that says only that all went well."""
     return None
 
 
 def jobs_list(
     all: bool, name: str | None, limit: int | None, after: str | None
 ) -> Operation[views.JobPage]:
-    return _operation("jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after)
+    return operation("jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after)
 
 
 def job_submit(
@@ -59,60 +65,60 @@ def job_submit(
             request["job_package"] = place
         else:
             folder = os.path.abspath(place)
-    return _operation("job_submit", views.Submitted.of, request=request, folder=folder, key=key)
+    return operation("job_submit", views.Submitted.of, request=request, folder=folder, key=key)
 
 
 def job_get(job: str) -> Operation[views.JobDetail]:
-    return _operation("job_get", views.JobDetail.of, job=_job(job))
+    return operation("job_get", views.JobDetail.of, job=_job(job))
 
 
 def job_kill(job: str, remove: bool) -> Operation[views.Killed]:
-    return _operation("job_kill", views.Killed.of, job=_job(job), remove=bool(remove))
+    return operation("job_kill", views.Killed.of, job=_job(job), remove=bool(remove))
 
 
 def job_why(job: str) -> Operation[views.Why]:
-    return _operation("job_why", views.Why.of, job=_job(job))
+    return operation("job_why", views.Why.of, job=_job(job))
 
 
 def job_wait(job: str, timeout: float | None) -> Operation[views.JobDetail]:
-    return _operation("job_wait", views.JobDetail.of, job=_job(job), timeout=_seconds("timeout", timeout))
+    return operation("job_wait", views.JobDetail.of, job=_job(job), timeout=seconds("timeout", timeout))
 
 
 def job_rerun(job: str, key: str | None) -> Operation[views.Submitted]:
-    return _operation("job_rerun", views.Submitted.of, job=_job(job), key=key)
+    return operation("job_rerun", views.Submitted.of, job=_job(job), key=key)
 
 
 def jobs_prune(older_than: float | timedelta | None, dry_run: bool) -> Operation[views.Pruned]:
-    seconds = _seconds("older_than", older_than)
-    return _operation("jobs_prune", views.Pruned.of, older_than=seconds, dry_run=bool(dry_run))
+    age = seconds("older_than", older_than)
+    return operation("jobs_prune", views.Pruned.of, older_than=age, dry_run=bool(dry_run))
 
 
 def workers_list(job: str | None) -> Operation[list[views.Worker]]:
-    return _operation("workers_list", _each(views.Worker), job=job)
+    return operation("workers_list", each(views.Worker), job=job)
 
 
 def quota_get() -> Operation[list[views.Quota]]:
-    return _operation("quota_get", _each(views.Quota))
+    return operation("quota_get", each(views.Quota))
 
 
 def server_get() -> Operation[views.Server]:
-    return _operation("server_get", views.Server.of)
+    return operation("server_get", views.Server.of)
 
 
 def server_stop() -> Operation[None]:
-    return _operation("server_stop", _nothing)
+    return operation("server_stop", nothing)
 
 
 def whoami_get() -> Operation[views.Caller]:
-    return _operation("whoami_get", views.Caller.of)
+    return operation("whoami_get", views.Caller.of)
 
 
 def ping() -> Operation[None]:
-    return _operation("ping", _nothing)
+    return operation("ping", nothing)
 
 
 def login() -> Operation[None]:
-    return _operation("login", _nothing)
+    return operation("login", nothing)
 
 
 def log_query(
@@ -128,7 +134,8 @@ def log_query(
     return json.dumps(query)
 
 
-def _each(view: type[Any]) -> Callable[[Any], list[Any]]:
+def each(view: type[Any]) -> Callable[[Any], list[Any]]:
+    """Reads a list of views."""
     return lambda items: [view.of(item) for item in items]
 
 
@@ -137,13 +144,14 @@ def _job(job: str) -> str:
     return job if isinstance(job, str) else job.id
 
 
-def _seconds(name: str, value: float | timedelta | None) -> float | None:
+def seconds(name: str, value: float | timedelta | None) -> float | None:
+    """A time as a number of seconds; `None` for none and for ever."""
     if value is None:
         return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    if math.isnan(seconds) or seconds < 0:
+    number = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if math.isnan(number) or number < 0:
         raise ValueError(f"`{name}` must not be negative, but it is {value}")
-    return None if math.isinf(seconds) else seconds
+    return None if math.isinf(number) else number
 
 
 def _own_python() -> dict[str, str]:

@@ -11,7 +11,6 @@ Nothing blocks the event loop, and cancelling a task ends its request.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from paddlecloud import _native, _operations, views
 from paddlecloud.client import checked_address, log_end
+from paddlecloud.files import AsyncFiles
 
 __all__ = ["AsyncClient", "AsyncLogs"]
 
@@ -57,13 +57,18 @@ class AsyncClient:
 
     async def _run(self, operation: _operations.Operation[T]) -> T:
         loop = asyncio.get_running_loop()
-        reply: asyncio.Future[str] = loop.create_future()
+        reply: asyncio.Future[str | bytes] = loop.create_future()
         started = self._native.start(operation.text, _heard_by(loop, lambda *told: _settle(reply, *told)))
         try:
-            return operation.read(json.loads(await reply))
+            return operation.result(await reply)
         except asyncio.CancelledError:
             started.cancel()
             raise
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The file service, `/pfs/…`."""
+        return AsyncFiles(self._run)
 
     async def jobs_list(
         self,

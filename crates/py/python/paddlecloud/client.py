@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from paddlecloud import _native, _operations, views
+from paddlecloud.files import Files
 
 __all__ = ["Client", "Logs"]
 
@@ -57,7 +58,12 @@ class Client:
         """Connections are kept while the client lives, and end with it."""
 
     def _run(self, operation: _operations.Operation[T]) -> T:
-        return operation.read(json.loads(self._native.run(operation.text)))
+        return operation.result(self._native.run(operation.text))
+
+    @property
+    def files(self) -> Files:
+        """The file service, `/pfs/…`."""
+        return Files(self._run)
 
     @property
     def datacenter(self) -> str:

@@ -7,6 +7,7 @@ name, such as `"not-found"`); the last two are `None` where no server has answer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class PaddleCloudError(Exception):
@@ -29,7 +30,7 @@ class PaddleCloudError(Exception):
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"hint: {hint}" for hint in self.hints)])
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (type(self), self.message, self.hints, self.code, self.error)
 
 
@@ -38,7 +39,7 @@ class ConfigError(PaddleCloudError):
 
 
 class PackageError(PaddleCloudError, ValueError):
-    """A folder cannot be used as a package."""
+    """A file or folder of this machine cannot be used: as a package, or to be sent."""
 
 
 class UnreachableError(PaddleCloudError, ConnectionError):
@@ -60,9 +61,17 @@ class NotPossibleHere(PaddleCloudError):
 class JobFailedError(PaddleCloudError):
     """A job did not succeed. `job` is the job as it ended."""
 
-    def __init__(self, message: str, *, job: object = None, **details) -> None:
+    def __init__(self, message: str, *, job: object = None, **details: Any) -> None:
         super().__init__(message, **details)
         self.job = job
+
+
+class TransferFailedError(PaddleCloudError, OSError):
+    """Some files did not get there; the others did. `failures` has the path and the reason of each."""
+
+    def __init__(self, message: str, *, failures: Sequence[tuple[str, str]] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.failures = tuple(failures)
 
 
 class RefusedError(PaddleCloudError):

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 _FINAL = frozenset({"Succeeded", "Failed", "Killed", "Lost"})
-_TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate"})
+_TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate", "expires"})
 _FRACTION = re.compile(r"\.(\d+)")
 
 _V = TypeVar("_V", bound="View")
@@ -255,6 +255,89 @@ class LogEnd(View):
     message: str | None
 
 
+@dataclasses.dataclass(frozen=True)
+class FileInfo(View):
+    """What is at a path: `kind` is `"file"`, `"folder"`, `"link"` or `"special"`.
+
+    `path` is relative to the folder in a listing, whole in what a pattern found, and `None` from `stat`.
+    """
+
+    path: str | None
+    kind: str
+    size: int
+    mtime: datetime
+    executable: bool
+    target: str | None
+    digest: str | None
+    version: str | None
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        if name == "mtime":
+            return datetime.fromtimestamp(value / 1e9, timezone.utc)
+        return bool(value) if name == "executable" else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage(View):
+    """What a place holds; `files` counts links too."""
+
+    bytes: int
+    files: int
+    folders: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Removed(View):
+    """What went, or would go, with one path."""
+
+    path: str
+    usage: Usage
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        return Usage.of(value) if name == "usage" else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Storage(View):
+    """What the caller stores and may store; a limit of `None` is none."""
+
+    bytes_used: int
+    files_used: int
+    bytes_limit: int | None
+    files_limit: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Copied(View):
+    """What a copy inside the storage brought over."""
+
+    bytes: int
+    files: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Transferred(View):
+    """What a transfer did. `bytes` are those of the files, `moved` those that really went over the wire."""
+
+    transferred: int
+    unchanged: int
+    kept: int
+    bytes: int
+    moved: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Share(View):
+    """A link to a file. Only who makes it is told `link`."""
+
+    id: str
+    path: str
+    expires: datetime
+    link: str | None
+
+
 class LogLine(str):
     """A line of a worker's log, without its end. It is the text; the rest stands beside it.
 
@@ -264,7 +347,7 @@ class LogLine(str):
 
     worker: str
     role: str
-    index: int
+    worker_index: int
     attempt: int
     stream: str
     time: datetime | None
@@ -275,7 +358,7 @@ class LogLine(str):
         """The line for a row of the native module."""
         worker, role, index, attempt, stream, nanos, raw = row
         line = cls(raw.decode("utf-8", "replace"))
-        line.worker, line.role, line.index, line.attempt = worker, role, index, attempt
+        line.worker, line.role, line.worker_index, line.attempt = worker, role, index, attempt
         line.stream, line.raw = stream, raw
         line.time = datetime.fromtimestamp(nanos / 1e9, timezone.utc) if nanos else None
         return line

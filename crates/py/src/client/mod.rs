@@ -4,6 +4,7 @@
 //! Python. The GIL is released while anything is under way.
 
 mod failure;
+mod files;
 mod lines;
 mod log;
 mod operation;
@@ -22,7 +23,7 @@ use tokio::task::AbortHandle;
 
 use self::failure::Failure;
 use self::log::LogStream;
-use self::operation::Operation;
+use self::operation::{Operation, Reply};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Connection>()?;
@@ -111,10 +112,13 @@ impl Connection {
     }
 
     /// Does one operation and returns its reply.
-    fn run(&self, py: Python<'_>, operation: &str) -> PyResult<String> {
+    fn run(&self, py: Python<'_>, operation: &str) -> PyResult<Py<PyAny>> {
         let (operation, way) = (parse(operation)?, self.way());
         let done = runtime::wait(py, way.run(operation))?;
-        self.take(done).map_err(|failure| failure.into_error(py))
+        match self.take(done) {
+            Ok(reply) => Ok(reply.into_object(py)),
+            Err(failure) => Err(failure.into_error(py)),
+        }
     }
 
     /// Begins one operation; `done(reply, error)` is called on a thread of this module when it has ended.
@@ -122,8 +126,8 @@ impl Connection {
         let connection = slf.get();
         let (operation, way) = (parse(operation)?, connection.way());
         let this = slf.clone().unbind();
-        Started::begin(way.run(operation), done, move |_, outcome| {
-            this.get().take(outcome)
+        Started::begin(way.run(operation), done, move |py, outcome| {
+            this.get().take(outcome).map(|reply| reply.into_object(py))
         })
     }
 
@@ -155,7 +159,7 @@ impl Connection {
         });
     }
 
-    fn take(&self, outcome: Outcome) -> Result<String, Failure> {
+    fn take(&self, outcome: Outcome) -> Result<Reply, Failure> {
         if let Some(session) = &outcome.session {
             self.keep(session);
         }
@@ -164,7 +168,12 @@ impl Connection {
 }
 
 fn parse(operation: &str) -> PyResult<Operation> {
-    serde_json::from_str(operation).map_err(|error| PyValueError::new_err(error.to_string()))
+    serde_json::from_str(operation).map_err(|error| {
+        // Where in the JSON it stands is nobody's business: people never see it.
+        let words = error.to_string();
+        let words = words.split(" at line ").next().unwrap_or_default();
+        PyValueError::new_err(words.to_owned())
+    })
 }
 
 /// All that an operation needs, apart from Python.
@@ -177,7 +186,7 @@ pub struct Way {
 /// A reply, and the session it came through.
 struct Outcome {
     session: Option<Arc<Session>>,
-    reply: Result<String, Failure>,
+    reply: Result<Reply, Failure>,
 }
 
 impl Way {

@@ -6,9 +6,12 @@ use std::time::Duration;
 use paddlecloud_api::client::{JobFilter, new_idempotency_key};
 use paddlecloud_api::jobs::JobRequest;
 use paddlecloud_connect::{ConnectError, Environment, Session, package};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
+use super::files::FileOperation;
 
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -58,10 +61,28 @@ pub enum Operation {
     WhoamiGet,
     Ping,
     Login,
+    Files {
+        call: FileOperation,
+    },
+}
+
+/// What an operation brings: JSON, or a file's bytes.
+pub enum Reply {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Reply {
+    pub fn into_object(self, py: Python<'_>) -> Py<PyAny> {
+        match self {
+            Reply::Text(text) => PyString::new(py, &text).into_any().unbind(),
+            Reply::Bytes(bytes) => PyBytes::new(py, &bytes).into_any().unbind(),
+        }
+    }
 }
 
 impl Operation {
-    pub async fn run(self, session: &Session, environment: &Environment) -> Result<String, Failure> {
+    pub async fn run(self, session: &Session, environment: &Environment) -> Result<Reply, Failure> {
         let client = &session.client;
         match self {
             Operation::JobsList {
@@ -107,12 +128,15 @@ impl Operation {
                 client.login().await?;
                 reply(&())
             }
+            Operation::Files { call } => call.run(client.files()).await,
         }
     }
 }
 
-fn reply(value: &impl Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string(value).expect("wire types always serialize"))
+/// A value as JSON.
+pub fn reply(value: &impl Serialize) -> Result<Reply, Failure> {
+    let text = serde_json::to_string(value).expect("wire types always serialize");
+    Ok(Reply::Text(text))
 }
 
 fn sure(key: Option<String>) -> String {

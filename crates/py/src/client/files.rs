@@ -1,0 +1,277 @@
+//! Operations of the file service: `{"do": "files", "call": {"do": "stat", "path": "/pfs/…"}}`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use paddlecloud_api::client::files::{
+    Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload,
+};
+use paddlecloud_api::files::{WirePath, split_last};
+use paddlecloud_connect::{ConnectError, chain};
+use paddlecloud_pfs::root::Kind;
+use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root};
+use serde::Deserialize;
+
+use super::failure::Failure;
+use super::operation::{Reply, reply};
+
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum FileOperation {
+    Stat {
+        path: WirePath,
+        digest: bool,
+    },
+    List {
+        path: WirePath,
+        recursive: bool,
+        digests: bool,
+    },
+    Glob {
+        pattern: String,
+    },
+    Mkdir {
+        path: WirePath,
+        parents: bool,
+    },
+    Remove {
+        paths: Vec<WirePath>,
+        recursive: bool,
+        dry_run: bool,
+    },
+    Rename {
+        source: WirePath,
+        target: WirePath,
+        overwrite: bool,
+    },
+    Copy {
+        source: WirePath,
+        target: WirePath,
+        overwrite: bool,
+    },
+    Usage {
+        path: WirePath,
+    },
+    Quota,
+    Read {
+        path: WirePath,
+        start: u64,
+        /// `None`: to the end.
+        end: Option<u64>,
+    },
+    Upload {
+        local: PathBuf,
+        remote: WirePath,
+        overwrite: bool,
+        checksum: bool,
+    },
+    Download {
+        remote: WirePath,
+        local: PathBuf,
+        overwrite: bool,
+        checksum: bool,
+    },
+    Publish {
+        path: WirePath,
+        seconds: u64,
+    },
+    Published,
+    Unpublish {
+        id: String,
+    },
+}
+
+impl FileOperation {
+    pub async fn run(self, files: FileClient<'_>) -> Result<Reply, Failure> {
+        match self {
+            FileOperation::Stat { path, digest: true } => reply(&files.stat_digest(&path.0).await?),
+            FileOperation::Stat { path, .. } => reply(&files.stat(&path.0).await?),
+            FileOperation::List {
+                path,
+                recursive,
+                digests,
+            } => {
+                let listing = files.list(&path.0, ListOptions { recursive, digests }).await?;
+                reply(&listing.collect().await?)
+            }
+            FileOperation::Glob { pattern } => reply(&files.glob(&pattern).await?),
+            FileOperation::Mkdir { path, parents } => reply(&files.mkdir(&path.0, parents).await?),
+            FileOperation::Remove {
+                paths,
+                recursive,
+                dry_run,
+            } => {
+                let paths: Vec<PfsPath> = paths.into_iter().map(|path| path.0).collect();
+                let options = RemoveOptions { recursive, dry_run };
+                reply(&files.remove(&paths, options).await?)
+            }
+            FileOperation::Rename {
+                source,
+                target,
+                overwrite,
+            } => reply(&files.rename(&source.0, &target.0, existing(overwrite)).await?),
+            FileOperation::Copy {
+                source,
+                target,
+                overwrite,
+            } => reply(&files.copy(&source.0, &target.0, existing(overwrite)).await?),
+            FileOperation::Usage { path } => reply(&files.du(&path.0).await?),
+            FileOperation::Quota => reply(&files.quota().await?),
+            FileOperation::Read { path, start, end } => read(files, &path.0, start, end).await,
+            FileOperation::Upload {
+                local,
+                remote,
+                overwrite,
+                checksum,
+            } => {
+                let options = transfer(overwrite, checksum);
+                let upload = uploaded(files, local, remote.0).await?;
+                told(files.upload(vec![upload], &options, &()).await)
+            }
+            FileOperation::Download {
+                remote,
+                local,
+                overwrite,
+                checksum,
+            } => {
+                let options = transfer(overwrite, checksum);
+                let download = downloaded(files, remote.0, local).await?;
+                told(files.download(vec![download], &options, &()).await)
+            }
+            FileOperation::Publish { path, seconds } => {
+                reply(&files.publish(&path.0, Duration::from_secs(seconds)).await?)
+            }
+            FileOperation::Published => reply(&files.published().await?),
+            FileOperation::Unpublish { id } => reply(&files.unpublish(&id).await?),
+        }
+    }
+}
+
+fn existing(overwrite: bool) -> Existing {
+    if overwrite {
+        Existing::Replace
+    } else {
+        Existing::Keep
+    }
+}
+
+fn transfer(overwrite: bool, checksum: bool) -> TransferOptions {
+    TransferOptions {
+        checksum,
+        no_overwrite: !overwrite,
+        ..TransferOptions::default()
+    }
+}
+
+async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64>) -> Result<Reply, Failure> {
+    let end = end.unwrap_or(u64::MAX);
+    if end <= start {
+        return Ok(Reply::Bytes(Vec::new()));
+    }
+    let whole = start == 0 && end == u64::MAX;
+    let mut content = files.cat(path, (!whole).then_some(start..end)).await?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = content.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Reply::Bytes(bytes))
+}
+
+/// A file or a folder of this machine, which becomes exactly `remote`. The folders on the way are made.
+async fn uploaded(files: FileClient<'_>, local: PathBuf, remote: PfsPath) -> Result<Upload, Failure> {
+    let meta = std::fs::metadata(&local).map_err(|error| unusable(&local, &error))?;
+    if !meta.is_dir() {
+        if let Some((folder, _)) = split_last(&remote) {
+            files.mkdir(&folder, true).await?;
+        }
+        return Ok(Upload::File { local, remote });
+    }
+    let folder = local.clone();
+    let walked = tokio::task::spawn_blocking(move || walk(&folder)).await;
+    let entries = walked.map_err(|error| unusable(&local, &error))??;
+    files.mkdir(&remote, true).await?;
+    Ok(Upload::Tree {
+        local,
+        remote,
+        entries,
+    })
+}
+
+/// What a folder holds; sockets, pipes and devices stay here.
+fn walk(folder: &Path) -> Result<Vec<Entry>, Failure> {
+    let wrong = |error: &dyn std::error::Error| unusable(folder, error);
+    let root = Root::open(folder).map_err(|error| wrong(&error))?;
+    let mut entries = Vec::new();
+    for found in root.walk(&RelPath::root()) {
+        let found = found.map_err(|error| wrong(&error))?;
+        let node = match found.meta.kind {
+            Kind::Dir => Node::Dir,
+            Kind::File => Node::File {
+                size: found.meta.size,
+                executable: found.meta.executable,
+                digest: None,
+            },
+            Kind::Symlink(target) => Node::Symlink { target },
+            Kind::Special => continue,
+        };
+        entries.push(Entry {
+            path: found.path,
+            node,
+            mtime: found.meta.mtime,
+        });
+    }
+    Ok(entries)
+}
+
+/// A file or a folder of the cluster, which becomes exactly `local`. The folders on the way are made.
+async fn downloaded(files: FileClient<'_>, remote: PfsPath, local: PathBuf) -> Result<Download, Failure> {
+    if files.stat(&remote).await?.is_file() {
+        let folder = local.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
+        return Ok(Download::File { remote, local });
+    }
+    let options = ListOptions {
+        recursive: true,
+        digests: false,
+    };
+    let listed = files.list(&remote, options).await?.collect().await?;
+    std::fs::create_dir_all(&local).map_err(|error| unusable(&local, &error))?;
+    Ok(Download::Tree {
+        remote,
+        local,
+        entries: listed.iter().filter_map(|entry| entry.entry()).collect(),
+    })
+}
+
+fn unusable(path: &Path, error: &dyn std::error::Error) -> Failure {
+    let message = format!("cannot use `{}`: {}", path.display(), chain(error));
+    Failure::from(ConnectError::Refused {
+        message,
+        hints: Vec::new(),
+    })
+}
+
+/// The summary. When nothing got there and the server said why, that is the answer.
+fn told(mut summary: Summary) -> Result<Reply, Failure> {
+    if let [only] = summary.failures.as_slice()
+        && summary.transferred + summary.unchanged + summary.kept == 0
+        && matches!(only.error, TransferError::Server(_))
+        && let Some(failure) = summary.failures.pop()
+        && let TransferError::Server(error) = failure.error
+    {
+        return Err(error.into());
+    }
+    let failures: Vec<_> = summary
+        .failures
+        .iter()
+        .map(|failure| serde_json::json!({"path": failure.path, "message": chain(&failure.error)}))
+        .collect();
+    reply(&serde_json::json!({
+        "transferred": summary.transferred,
+        "unchanged": summary.unchanged,
+        "kept": summary.kept,
+        "bytes": summary.bytes,
+        "moved": summary.moved,
+        "failures": failures,
+    }))
+}
