@@ -69,9 +69,12 @@ class Bench:
             with recordio.writer(path, compressor) as out:
                 for record in self.records:
                     out.write(record)
-            self.row(f"recordio {compressor}, one by one", lambda: count(recordio.reader(path)))
-            self.row(f"recordio {compressor}, read_batch to a list", lambda: count_batches(recordio_batches(path, self.batch)))
-            self.row(f"recordio {compressor}, buffer and offsets", lambda: count_buffers(path, self.batch))
+            self.read_rows(f"recordio {compressor}", path)
+
+    def read_rows(self, name: str, path: str) -> None:
+        self.row(f"{name}, one by one", lambda: count(recordio.reader(path)))
+        self.row(f"{name}, read_batch to a list", lambda: count_batches(recordio_batches(path, self.batch)))
+        self.row(f"{name}, buffer and offsets", lambda: count_buffers(path, self.batch))
 
     def parquet_rows(self) -> None:
         pyarrow, parquet = peer("pyarrow"), peer("pyarrow.parquet")
@@ -84,17 +87,20 @@ class Bench:
             table = pyarrow.table({"record": column})
             parquet.write_table(table, path, compression=compressor, use_dictionary=False)
 
-            def columns(path: str = path):
-                file = parquet.ParquetFile(path)
-                return (batch.column(0) for batch in file.iter_batches(batch_size=self.batch, use_threads=False))
+            self.column_rows(f"parquet {compressor}", parquet, path)
 
-            def whole(path: str = path) -> list:
-                return parquet.read_table(path, use_threads=False).column(0).chunks
+    def column_rows(self, name: str, parquet, path: str) -> None:
+        def batches():
+            file = parquet.ParquetFile(path)
+            return (batch.column(0) for batch in file.iter_batches(batch_size=self.batch, use_threads=False))
 
-            self.row(f"parquet {compressor}, batches, to_pylist", lambda: count_batches(c.to_pylist() for c in columns()))
-            self.row(f"parquet {compressor}, whole, to_pylist", lambda: count_batches(c.to_pylist() for c in whole()))
-            self.row(f"parquet {compressor}, batches, Arrow columns", lambda: count_columns(columns()))
-            self.row(f"parquet {compressor}, whole, an Arrow column", lambda: count_columns(whole()))
+        def whole() -> list:
+            return parquet.read_table(path, use_threads=False).column(0).chunks
+
+        self.row(f"{name}, batches, to_pylist", lambda: count_batches(c.to_pylist() for c in batches()))
+        self.row(f"{name}, whole, to_pylist", lambda: count_batches(c.to_pylist() for c in whole()))
+        self.row(f"{name}, batches, Arrow columns", lambda: count_columns(batches()))
+        self.row(f"{name}, whole, an Arrow column", lambda: count_columns(whole()))
 
     def array_record_rows(self) -> None:
         module = peer("array_record.python.array_record_module")
@@ -108,7 +114,7 @@ class Bench:
                 writer.write(record)
             writer.close()
             name = f"array_record {compressor}, group {group}"
-            self.row(f"{name}, read_all", lambda: count(module.ArrayRecordReader(path).read_all()))
+            self.row(f"{name}, read_all", lambda path=path: count(module.ArrayRecordReader(path).read_all()))
 
     def framed_row(self) -> None:
         """Length, checksum, bytes: TFRecord's framing, read in Python, with zlib's checksum."""

@@ -111,7 +111,8 @@ def test_a_closed_reader_reads_no_more(write_records):
     with recordio.reader(write_records([b"a", b"b"])) as reader:
         assert reader.read() == b"a"
     assert reader.closed
-    for use in [reader.read, lambda: reader.read_batch(1), lambda: reader[0], lambda: len(reader), lambda: next(reader)]:
+    uses = [reader.read, reader.__next__, reader.__len__, lambda: reader.read_batch(1), lambda: reader[0]]
+    for use in uses:
         with pytest.raises(ValueError, match="the reader is closed"):
             use()
     reader.close()

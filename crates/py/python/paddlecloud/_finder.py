@@ -21,7 +21,7 @@ class PaddleFinder:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         if name == "paddle":
-            return _stand_in_spec(cls) if _is_imported_for_ours() and not _is_elsewhere(cls) else None
+            return _stand_in_spec() if _is_imported_for_ours() and not _is_elsewhere(cls) else None
         if name == _V2:
             return _v2_spec()
         if name == _JOB:
@@ -57,10 +57,10 @@ def install() -> None:
 def _alias_spec(name: str, real: str):
     from importlib.machinery import ModuleSpec
 
-    return ModuleSpec(name, _Alias(real), origin=real)
+    return ModuleSpec(name, _Alias(real), origin=real)  # type: ignore[arg-type]
 
 
-def _stand_in_spec(finder):
+def _stand_in_spec():
     from importlib.util import spec_from_file_location
 
     # No search locations of its own: everything below it goes through the finder, as with the real one.
@@ -90,7 +90,7 @@ def _is_imported_for_ours() -> bool:
         wanted = frame.f_locals.get("fullname") or frame.f_locals.get("name")
         if isinstance(wanted, str) and (wanted + ".").startswith((_V2 + ".", _JOB + ".")):
             return True
-        frame = frame.f_back
+        frame = frame.f_back  # type: ignore[assignment]
     return False
 
 

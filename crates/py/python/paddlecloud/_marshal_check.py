@@ -31,7 +31,7 @@ def refuse_what_marshal_changes(value: object) -> None:
         item = left.pop()
         kind = type(item)
         if kind in _CONTAINERS:
-            left.extend(item)  # type: ignore[call-overload]
+            left.extend(item)  # type: ignore[arg-type]
         elif kind is dict:
             left.extend(item.keys())  # type: ignore[attr-defined]
             left.extend(item.values())  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ class Consumer:
     workers: int = 1
 
     def share(self, records: int, equal: bool) -> range:
-        """Places in the order that are this consumer's. Shares differ by one at most, or are equal and drop the rest."""
+        """This consumer's places in the order. Shares differ by one at most, or are equal and drop the rest."""
         if equal:
             each = records // self.world_size
             mine = range(self.rank * each, (self.rank + 1) * each)

@@ -109,9 +109,10 @@ class RecordDataset:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         made_for, here = state["made_for"], self._made_for(self._consumer())
-        differing = [f"{key} was {made_for.get(key)!r}, now {here[key]!r}" for key in here if made_for.get(key) != here[key]]
+        differing = [key for key in here if made_for.get(key) != here[key]]
         if differing:
-            raise ValueError(f"cannot resume, the order would be another one: {'; '.join(differing)}")
+            words = "; ".join(f"{key} was {made_for.get(key)!r}, now {here[key]!r}" for key in differing)
+            raise ValueError(f"cannot resume, the order would be another one: {words}")
         self._epoch, self._position, self._resume = state["epoch"], state["position"], True
 
     def _made_for(self, consumer: Consumer) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""`paddlecloud.torch` under a real DataLoader, where torch is installed."""
+
+import pickle
+
+import pytest
+
+torch_data = pytest.importorskip("torch.utils.data")
+
+from paddlecloud.torch import IndexedRecordDataset, RecordDataset  # noqa: E402
+
+COUNT = 100
+
+
+def number(record):
+    return int(record[:3])
+
+
+@pytest.fixture
+def files(write_records):
+    return [
+        write_records([b"%03d" % i + b"." * 5000 for i in range(start, stop)], f"part-{start}", chunk_size=50_000)
+        for start, stop in [(0, 70), (70, COUNT)]
+    ]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_workers_share_the_records_of_all_trainers(files, workers, shuffle):
+    found = []
+    for rank in range(2):
+        data = RecordDataset(files, decode=number, shuffle=shuffle, buffer_size=20, rank=rank, world_size=2)
+        assert isinstance(data, torch_data.IterableDataset)
+        for batch in torch_data.DataLoader(data, batch_size=7, num_workers=workers):
+            found += batch.tolist()
+    assert sorted(found) == list(range(COUNT))
+
+
+def test_set_epoch_reaches_the_workers(files):
+    data = RecordDataset(files, decode=number, shuffle=True, buffer_size=50)
+    loader = torch_data.DataLoader(data, batch_size=None, num_workers=2)
+    epochs = []
+    for epoch in (0, 1, 0):
+        data.set_epoch(epoch)
+        epochs.append([int(sample) for sample in loader])
+    assert epochs[0] == epochs[2] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(COUNT))
+
+
+def test_a_state_made_in_one_worker_is_refused_in_another(files):
+    data = RecordDataset(files, decode=number)
+    state = data.state_dict()
+    state["made_for"]["workers"] = 4
+    with pytest.raises(ValueError, match="workers was 4, now 1"):
+        data.load_state_dict(state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_indexed_dataset_serves_a_sampler(files, workers):
+    data = IndexedRecordDataset(files, decode=number)
+    assert len(data) == COUNT
+    assert (data[3], data[-1], data.__getitems__([99, 0])) == (3, 99, [99, 0])
+    loader = torch_data.DataLoader(data, batch_size=9, shuffle=True, num_workers=workers)
+    found = [sample for batch in loader for sample in batch.tolist()]
+    assert sorted(found) == list(range(COUNT))
+    assert found != list(range(COUNT))
+
+
+def test_without_a_decoder_records_are_bytes(files):
+    assert IndexedRecordDataset(files)[0][:4] == b"000."
+    assert next(iter(RecordDataset(files)))[:4] == b"000."
+    assert pickle.loads(pickle.dumps(IndexedRecordDataset(files)))[1][:3] == b"001"
