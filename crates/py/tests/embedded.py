@@ -10,15 +10,16 @@ import pytest
 import paddlecloud
 from paddlecloud.errors import PaddleCloudError
 
-PROGRAM = Path(__file__).resolve().parents[3] / "target" / "debug" / "paddlecloud"
+_BUILT = Path(__file__).resolve().parents[3] / "target" / "debug" / "paddlecloud"
+# The program under test, read before the tests' own environment hides the variable.
+PROGRAM = Path(os.environ.get("PADDLECLOUD_TEST_PROGRAM", _BUILT))
 LIMIT_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
 def home():
     """A home without a configuration; the embedded server that tests start there is stopped at the end."""
-    program = Path(os.environ.get("PADDLECLOUD_TEST_PROGRAM", PROGRAM))
-    assert program.is_file(), f"build the program first: `cargo build` makes {program}"
+    assert PROGRAM.is_file(), f"build the program first: `cargo build` makes {PROGRAM}"
     # A socket's path must be short, which pytest's own folders are not.
     folder = Path(tempfile.mkdtemp(prefix="pc-"))
     with pytest.MonkeyPatch.context() as patch:
@@ -27,12 +28,13 @@ def home():
                 patch.delenv(name)
         patch.setenv("HOME", str(folder))
         patch.setenv("PADDLECLOUD_HOME", str(folder / ".paddle"))
-        patch.setenv("PADDLECLOUD_PROGRAM", str(program))
+        patch.setenv("PADDLECLOUD_PROGRAM", str(PROGRAM))
         try:
             yield folder
         finally:
             try:
-                stop_all()
+                if (folder / ".paddle" / "local" / "server.sock").exists():
+                    stop_all()
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
