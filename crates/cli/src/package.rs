@@ -26,7 +26,7 @@ const UPLOADING: &str = "Uploading package";
 pub fn collect(folder: &Path, world: &mut World) -> Result<Package, CliError> {
     let folder = package::resolve(folder)?;
     world.err.begin(COLLECTING);
-    let collected = package::look_through(folder).inspect_err(|_| world.err.failed())?;
+    let collected = package::look_through(folder, &world.env).inspect_err(|_| world.err.failed())?;
     world.err.done(COLLECTING);
     let collected = collected.not_empty()?;
     tell_big(&collected.scan, world);

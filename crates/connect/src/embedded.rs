@@ -4,19 +4,21 @@
 //! pipe, so nothing polls. The server's program is the client's under another name.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::client::{Client, ClientError, Endpoint};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use serde::Deserialize;
 
 use crate::environment::Environment;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, chain};
+use crate::holder::{Holder, pid_handle, wait_readable};
 use crate::private_file::create_private_folder;
 use crate::program::Program;
 use crate::session::Host;
@@ -50,6 +52,7 @@ const PASSED_ON: [&str; 12] = [
 ];
 
 /// Where the embedded server keeps everything.
+#[derive(Debug, Clone)]
 pub struct Place {
     pub data: PathBuf,
 }
@@ -99,10 +102,24 @@ pub async fn open<N: FnMut(&str)>(
             (host.note)(&format!(
                 "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not disturbed"
             ));
-            replace(&place, environment, program).await
+            replace(&place, environment, program).await?;
+            Ok(reviving(place.client(), environment, program))
         }
-        _ => Ok(client),
+        (_, Some(program)) => Ok(reviving(client, environment, program)),
+        (_, None) => Ok(client),
     }
+}
+
+/// A client that starts the server again when it is gone, and goes on with it.
+fn reviving(client: Client, environment: &Environment, program: &Program) -> Client {
+    let (environment, program) = (environment.clone(), program.clone());
+    client.with_reviver(Box::new(move || {
+        let (environment, program) = (environment.clone(), program.clone());
+        Box::pin(async move {
+            let revived = revive(&environment, &program).await;
+            revived.map_err(|error| chain(&error))
+        })
+    }))
 }
 
 /// The server must be started, so there must be something to start.
@@ -123,23 +140,18 @@ fn older(client: &Client) -> Option<String> {
 }
 
 /// Puts a new server in the place of an old one, unless another command has done so meanwhile.
-async fn replace(
-    place: &Place,
-    environment: &Environment,
-    program: &Program,
-) -> Result<Client, ConnectError> {
-    let _lock = lock(place)?;
+async fn replace(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+    let _lock = lock(place).await?;
     let client = place.client();
     match client.ping().await {
         Ok(()) if older(&client).is_some() => {
             stop(&client).await?;
-            spawn(place, environment, program)?;
+            spawn(place, environment, program).await
         }
-        Ok(()) => {}
-        Err(ClientError::Unreachable { .. }) => spawn(place, environment, program)?,
-        Err(error) => return Err(error.into()),
+        Ok(()) => Ok(()),
+        Err(ClientError::Unreachable { .. }) => spawn(place, environment, program).await,
+        Err(error) => Err(error.into()),
     }
-    Ok(place.client())
 }
 
 /// Starts the server unless another command was faster; says whether it was this one.
@@ -149,11 +161,35 @@ pub async fn start(
     program: &Program,
 ) -> Result<bool, ConnectError> {
     create_private_folder(&place.data).map_err(|error| cannot_use(place, &error))?;
-    let _lock = lock(place)?;
-    if place.client().ping().await.is_ok() {
+    let _lock = lock(place).await?;
+    if is_served(place).await? {
         return Ok(false);
     }
-    spawn(place, environment, program).map(|()| true)
+    spawn(place, environment, program).await.map(|()| true)
+}
+
+/// Whether a server answers. One that still leaves, or only comes up, is waited for.
+async fn is_served(place: &Place) -> Result<bool, ConnectError> {
+    let limit = Duration::from_secs(STOP_LIMIT.tv_sec.unsigned_abs());
+    let begun = Instant::now();
+    loop {
+        if place.client().ping().await.is_ok() {
+            return Ok(true);
+        }
+        let Some(holder) = Holder::of(place) else {
+            return Ok(false);
+        };
+        if begun.elapsed() > limit {
+            return Err(holder.wedged(place));
+        }
+        blocking(move || holder.watch()).await?;
+    }
+}
+
+/// Runs what blocks beside the runtime, so that Ctrl-C is heard meanwhile.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ConnectError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ConnectError::refused("starting the embedded server was interrupted"))
 }
 
 /// Asks the server to stop and waits until its process is gone.
@@ -174,13 +210,8 @@ pub async fn stop(client: &Client) -> Result<(), ConnectError> {
     )))
 }
 
-fn pid_handle(pid: u32) -> Option<OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
-    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
-}
-
 /// Held while a server is being started or replaced. Freed by the kernel even if this process dies.
-fn lock(place: &Place) -> Result<File, ConnectError> {
+async fn lock(place: &Place) -> Result<File, ConnectError> {
     let path = place.data.join("start.lock");
     let file = File::options()
         .create(true)
@@ -189,9 +220,9 @@ fn lock(place: &Place) -> Result<File, ConnectError> {
         .mode(0o600)
         .open(&path)
         .map_err(|error| cannot_use(place, &error))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| cannot_use(place, &error.into()))?;
-    Ok(file)
+    let locked =
+        blocking(move || rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map(|()| file));
+    locked.await?.map_err(|error| cannot_use(place, &error.into()))
 }
 
 fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
@@ -205,7 +236,12 @@ fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
 }
 
 /// Starts the detached process and waits for its word.
-fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+async fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+    let (place, environment, program) = (place.clone(), environment.clone(), program.clone());
+    blocking(move || spawn_and_wait(&place, &environment, &program)).await?
+}
+
+fn spawn_and_wait(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
     let failed = |error: &std::io::Error| ConnectError::NoServer {
         message: format!("cannot start the embedded server: {error}"),
         hints: Vec::new(),
@@ -218,6 +254,7 @@ fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<
         .mode(0o600)
         .open(place.log())
         .map_err(|error| cannot_use(place, &error))?;
+    let log_begins = log.metadata().map_or(0, |file| file.len());
     let log_again = log.try_clone().map_err(|error| failed(&error))?;
     let mut command = Command::new(program.path());
     command
@@ -239,7 +276,7 @@ fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<
     let mut middle = command.spawn().map_err(|error| failed(&error))?;
     middle.wait().map_err(|error| failed(&error))?;
     drop(theirs);
-    wait_ready(place, ready)
+    wait_ready(place, log_begins, ready)
 }
 
 /// Leaves the caller's session for good: the server survives logout and belongs to no terminal.
@@ -274,22 +311,24 @@ struct Word {
     hints: Vec<String>,
 }
 
-fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), ConnectError> {
+/// `log_begins` is where this server's part of the log does: earlier lines are of others.
+fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<(), ConnectError> {
+    let not_ready = |problem: String| not_ready(place, log_begins, &problem);
     let mut line = Vec::new();
     let mut pipe = File::from(ready);
     let mut piece = [0; 4096];
     while !line.contains(&b'\n') {
         if !wait_readable(&pipe, START_LIMIT) {
-            return Err(not_ready(
-                place,
-                format!("was not ready within {} s", START_LIMIT.tv_sec),
-            ));
+            return Err(not_ready(format!(
+                "was not ready within {} s",
+                START_LIMIT.tv_sec
+            )));
         }
         match pipe.read(&mut piece) {
             Ok(0) => break,
             Ok(count) => line.extend_from_slice(&piece[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(not_ready(place, format!("cannot be heard: {error}"))),
+            Err(error) => return Err(not_ready(format!("cannot be heard: {error}"))),
         }
     }
     match serde_json::from_slice::<Word>(line.trim_ascii()) {
@@ -301,35 +340,28 @@ fn wait_ready(place: &Place, ready: OwnedFd) -> Result<(), ConnectError> {
             ),
             hints: word.hints,
         }),
-        Err(_) => Err(not_ready(place, "ended before it was ready".to_owned())),
+        Err(_) => Err(not_ready("ended before it was ready".to_owned())),
     }
 }
 
-fn not_ready(place: &Place, problem: String) -> ConnectError {
+fn not_ready(place: &Place, log_begins: u64, problem: &str) -> ConnectError {
     let mut hints = vec![format!("its log is `{}`", place.log().display())];
-    hints.extend(last_line(&place.log()).map(|line| format!("its last line: {line}")));
+    let line = last_line(&place.log(), log_begins);
+    hints.extend(line.map(|line| format!("its last line: {line}")));
     ConnectError::NoServer {
         message: format!("the embedded server {problem}"),
         hints,
     }
 }
 
-fn last_line(path: &Path) -> Option<String> {
-    let text = std::fs::read(path).ok()?;
+fn last_line(path: &Path, from: u64) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(line.trim().chars().take(300).collect())
-}
-
-fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Timespec) -> bool {
-    loop {
-        let mut fds = [PollFd::new(fd, PollFlags::IN)];
-        match poll(&mut fds, Some(&limit)) {
-            Ok(count) => return count > 0,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
 }
 
 /// Whether version `theirs` comes before `ours`. What is not a version is left in peace.
@@ -357,33 +389,76 @@ pub async fn revive(environment: &Environment, program: &Program) -> Result<(), 
 mod tests {
     use super::*;
 
-    /// What a server that writes `words` and goes away is taken for.
-    fn heard(words: &str) -> Result<(), ConnectError> {
+    const EARLIER: &str = "an earlier server is ready\n";
+
+    fn place() -> (tempfile::TempDir, Place) {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place {
-            data: folder.path().to_owned(),
-        };
-        std::fs::write(place.log(), "first\nlast words\n\n").unwrap();
+        let data = folder.path().to_owned();
+        (folder, Place { data })
+    }
+
+    /// What a server that writes `words`, and these lines into the log, is taken for.
+    fn heard(words: &str, lines: &str) -> Result<(), ConnectError> {
+        let (_folder, place) = place();
+        std::fs::write(place.log(), format!("{EARLIER}{lines}")).unwrap();
         let (ready, theirs) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&theirs, words.as_bytes()).unwrap();
         drop(theirs);
-        wait_ready(&place, ready)
+        wait_ready(&place, EARLIER.len() as u64, ready)
+    }
+
+    fn hints_of_silence(lines: &str) -> Vec<String> {
+        let ConnectError::NoServer { message, hints } = heard("", lines).unwrap_err() else {
+            panic!("a server that says nothing was not reached");
+        };
+        assert_eq!(message, "the embedded server ended before it was ready");
+        hints
     }
 
     #[test]
     fn a_server_says_when_it_is_ready_and_why_it_is_not() {
-        assert!(heard("{\"ready\":true}\n").is_ok());
-        let refused =
-            heard("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n").unwrap_err();
+        assert!(heard("{\"ready\":true}\n", "").is_ok());
+        let refused = heard(
+            "{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n",
+            "",
+        )
+        .unwrap_err();
         assert_eq!(
             refused.to_string(),
             "the embedded server cannot start: the port is taken"
         );
-        let ConnectError::NoServer { message, hints } = heard("").unwrap_err() else {
-            panic!("a server that says nothing was not reached");
-        };
-        assert_eq!(message, "the embedded server ended before it was ready");
+        let hints = hints_of_silence("first\nlast words\n\n");
         assert_eq!(hints.last().unwrap(), "its last line: last words");
+    }
+
+    #[test]
+    fn the_words_of_an_earlier_server_are_not_this_ones() {
+        let hints = hints_of_silence("");
+        assert_eq!(hints.len(), 1, "{hints:?}");
+        assert!(hints[0].starts_with("its log is "), "{hints:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_still_leaves_is_waited_for() {
+        let (_folder, place) = place();
+        assert!(!is_served(&place).await.unwrap(), "nobody was ever there");
+        let mut server = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        std::fs::write(place.data.join("lock"), server.id().to_string()).unwrap();
+        let held = File::open(place.data.join("lock")).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let gone = std::cell::Cell::new(false);
+        let looking = async {
+            let served = is_served(&place).await.unwrap();
+            (served, gone.get())
+        };
+        let leaving = async {
+            gone.set(true);
+            drop(held);
+            server.kill().unwrap();
+            server.wait().unwrap();
+        };
+        let (found, ()) = tokio::join!(biased; looking, leaving);
+        assert_eq!(found, (false, true), "not before it was gone");
     }
 
     #[test]

@@ -57,6 +57,13 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
             }
             hints
         }
+        ClientError::Unreachable { endpoint, .. } | ClientError::Broken { endpoint, .. }
+            if is_embedded(endpoint) =>
+        {
+            vec![format!(
+                "`{program} server status` shows whether it runs and where its log is"
+            )]
+        }
         ClientError::Unreachable { .. } => {
             vec![format!(
                 "check `endpoint` in your configuration: `{program} config view`"
@@ -66,9 +73,31 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
     }
 }
 
+/// Whether it is this machine's own server: nobody configured its socket.
+fn is_embedded(endpoint: &str) -> bool {
+    endpoint.starts_with("unix:") && endpoint.ends_with("/local/server.sock")
+}
+
 /// The error and its causes in one line: a message never repeats its source.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let words: Vec<String> = causes.map(ToString::to_string).collect();
     words.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_sent_to_a_configuration_that_does_not_name_the_server() {
+        let unreachable = |endpoint: &str| ClientError::Unreachable {
+            endpoint: endpoint.to_owned(),
+            reason: "refused".to_owned(),
+        };
+        let hints = |endpoint: &str| client_hints("paddlectl", &unreachable(endpoint)).join("\n");
+        assert!(!hints("unix:/home/me/.paddle/local/server.sock").contains("endpoint"));
+        assert!(hints("unix:/run/other.sock").contains("endpoint"));
+        assert!(hints("http://dc1.example.org").contains("endpoint"));
+    }
 }

@@ -9,6 +9,8 @@ pub mod config;
 pub mod embedded;
 mod environment;
 mod error;
+#[cfg(target_os = "linux")]
+mod holder;
 pub mod package;
 mod private_file;
 mod program;

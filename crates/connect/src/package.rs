@@ -6,11 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use paddlecloud_api::client::{Client, ClientError, UploadWriter, upload_channel};
-use paddlecloud_pfs::package::{Manifest, Scan, ScanOptions, scan};
-use paddlecloud_pfs::{Entry, Root};
+use paddlecloud_pfs::package::{Manifest, Scan, ScanError, ScanOptions, scan};
+use paddlecloud_pfs::{Entry, RelPath, Root};
 
+use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 
+/// How often an upload whose connection broke is begun again.
+const TRIES: usize = 3;
 /// How often an upload says how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -44,28 +47,44 @@ impl Package {
 
 /// A folder as a package, ready to go up.
 pub fn collect(folder: &Path) -> Result<Package, ConnectError> {
-    look_through(resolve(folder)?)?.not_empty()
+    look_through(resolve(folder)?, &Environment::of_this_process())?.not_empty()
 }
 
 /// Finds what belongs to the package, honouring `.gitignore` and `.paddleignore`. May take a while.
-pub fn look_through(folder: PathBuf) -> Result<Package, ConnectError> {
+pub fn look_through(folder: PathBuf, environment: &Environment) -> Result<Package, ConnectError> {
     let name = folder.file_name().map_or_else(
         || "package".to_owned(),
         |name| name.to_string_lossy().into_owned(),
     );
-    let collected = scan(&folder, &ScanOptions::default())
-        .map_err(|error| chain(&error))
-        .and_then(|scan| {
-            let manifest = scan.manifest().map_err(|error| chain(&error))?;
-            Ok((scan, manifest))
-        });
-    let (scan, manifest) = collected.map_err(|problem| unusable(&folder, &problem))?;
+    let options = ScanOptions {
+        without: own_folder(&folder, environment),
+        ..ScanOptions::default()
+    };
+    let scan = scan(&folder, &options).map_err(|error| {
+        let refused = unusable(&folder, &chain(&error));
+        match error {
+            ScanError::LinkOutside(_) => refused
+                .with_hint("put the file itself there, or name the link in `.paddleignore` to leave it out"),
+            _ => refused,
+        }
+    })?;
+    let manifest = scan.manifest();
+    let manifest = manifest.map_err(|error| unusable(&folder, &chain(&error)))?;
     Ok(Package {
         folder,
         name,
         scan,
         manifest,
     })
+}
+
+/// The client's own folder, where it lies in the package: configuration, tokens and the embedded server's data are
+/// nobody's program.
+fn own_folder(folder: &Path, environment: &Environment) -> Option<RelPath> {
+    let own = environment.paddle_home()?.canonicalize().ok()?;
+    let inside = own.strip_prefix(folder).ok()?;
+    let inside = RelPath::from_bytes(inside.as_os_str().as_encoded_bytes()).ok()?;
+    (!inside.is_root()).then_some(inside)
 }
 
 fn unusable(folder: &Path, problem: &str) -> ConnectError {
@@ -93,10 +112,26 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
 }
 
 /// Brings the package to the server, unless it is there. `progress` hears the bytes sent and their total.
+///
+/// A package is named by its content, so sending it twice is the same as sending it once.
 pub async fn upload(
     client: &Client,
     package: &Package,
     mut progress: impl FnMut(u64, u64),
+) -> Result<(), ConnectError> {
+    let mut tries = 1;
+    loop {
+        match upload_once(client, package, &mut progress).await {
+            Err(ConnectError::Client(ClientError::Broken { .. })) if tries < TRIES => tries += 1,
+            ended => return ended,
+        }
+    }
+}
+
+async fn upload_once(
+    client: &Client,
+    package: &Package,
+    progress: &mut impl FnMut(u64, u64),
 ) -> Result<(), ConnectError> {
     let id = package.id();
     if client.package_has(&id).await? {
@@ -154,4 +189,50 @@ fn pack(folder: &Path, entries: &[Entry], writer: UploadWriter) -> Result<(), St
     let (writer, _) =
         paddlecloud_pfs::pack::write_pack(&root, entries, writer).map_err(|error| chain(&error))?;
     writer.finish().map_err(|error| error.to_string())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// A home with a program, the client's own folder, and a link in it that leads elsewhere.
+    fn home() -> (tempfile::TempDir, Environment) {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(home.path().join(".paddle/local/bin")).unwrap();
+        std::fs::write(home.path().join("train.py"), "print()").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", home.path().join(".paddle/local/bin/paddle")).unwrap();
+        let path = home.path().display().to_string();
+        let environment = Environment::from(BTreeMap::from([("HOME".to_owned(), path)]));
+        (home, environment)
+    }
+
+    #[test]
+    fn the_clients_own_folder_is_no_part_of_a_package() {
+        let (home, environment) = home();
+        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let paths: Vec<String> = package
+            .scan
+            .entries
+            .iter()
+            .map(|entry| entry.path.to_string())
+            .collect();
+        assert_eq!(paths, ["train.py"]);
+    }
+
+    #[test]
+    fn a_link_that_leads_out_says_what_to_do() {
+        let (home, environment) = home();
+        std::os::unix::fs::symlink("/etc/hosts", home.path().join("hosts")).unwrap();
+        let Err(error) = look_through(resolve(home.path()).unwrap(), &environment) else {
+            panic!("a link out of the folder cannot travel");
+        };
+        assert!(
+            error.to_string().contains("`hosts` leads out of the folder"),
+            "{error}"
+        );
+        assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
+    }
 }

@@ -4,6 +4,7 @@
 //! time takes `now`.
 
 pub mod conductor;
+pub mod duration;
 pub mod exit;
 pub mod job;
 pub mod names;

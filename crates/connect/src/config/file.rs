@@ -159,9 +159,12 @@ impl ConfigFile {
             .text
             .lines()
             .nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
-        let (_, value) = text.split_once(':')?;
+        let (key, value) = text.split_once(':')?;
         let value = value.trim();
-        (value.starts_with('[') || value.starts_with('{')).then(|| (line, value.to_owned()))
+        // A list that does not end here, or one of datacenters, is no placeholder but a list that went wrong.
+        let is_bracketed = |open, close| value.starts_with(open) && value.contains(close);
+        let is_placeholder = is_bracketed('[', ']') || is_bracketed('{', '}');
+        (is_placeholder && key.trim() != "datacenters").then(|| (line, value.to_owned()))
     }
 
     fn check(&self) -> Result<(), ConfigError> {

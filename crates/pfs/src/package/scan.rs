@@ -20,6 +20,8 @@ pub struct ScanOptions<'a> {
     pub reading: Reading,
     /// Whether ignore files are left unread and nothing, not even `.git`, stays out.
     pub take_all: bool,
+    /// A file or folder that stays out whatever the rules say.
+    pub without: Option<RelPath>,
     /// What earlier scans found; files that did not change since are not read again.
     pub known: Option<&'a StatCache>,
     /// Threads that read; as many as there are cores when absent.
@@ -187,6 +189,7 @@ impl Collector<'_> {
 
     fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<DirEntry>, ScanError> {
         let mut entries = self.root.list(folder)?;
+        entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
         if !self.options.take_all {
             self.rules.enter(self.root, folder, &entries)?;
             let before = entries.len();
