@@ -8,3 +8,5 @@ mod commands;
 mod docker;
 #[path = "data/preparation.rs"]
 mod preparation;
+#[path = "data/python.rs"]
+mod python;

@@ -260,3 +260,25 @@ fn shellcheck_finds_nothing() {
         Err(_) => eprintln!("skipped: there is no shellcheck on this machine"),
     }
 }
+
+/// The real thing, where an engine runs; `scratch` is built on without any network.
+#[test]
+fn a_real_engine_builds_the_image() {
+    let answers = |args: &[&str]| Command::new("docker").args(args).output();
+    if !answers(&["info"]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no docker engine runs on this machine");
+        return;
+    }
+    let bench = Bench::new();
+    let package = bench.package();
+    let image = format!("paddlecloud-e2e:{}", std::process::id());
+    let output = Command::new(checkout().join(PLACES[0]))
+        .args([package.to_str().unwrap(), "/example", "scratch", &image])
+        .env_remove("PADDLECLOUD_PROGRAM")
+        .output()
+        .unwrap();
+    let folder = answers(&["image", "inspect", "--format", "{{.Config.WorkingDir}}", &image]).unwrap();
+    let _ = answers(&["image", "rm", &image]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&folder.stdout).trim(), "/example");
+}
