@@ -8,6 +8,7 @@ mod client;
 mod damage;
 mod error;
 mod files;
+mod fork;
 mod in_order;
 mod numbers;
 mod paths;
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(module)?;
+    fork::register(module)?;
     client::register(module)?;
     module.add_class::<damage::LostRange>()?;
     module.add_class::<reader::Reader>()?;

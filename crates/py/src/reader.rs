@@ -4,19 +4,19 @@
 //! released for everything that waits or computes; a record already in memory is not worth that.
 
 use std::ffi::OsStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use numpy::{IntoPyArray, PyArray1};
 use paddlecloud_recordio::{Batch, Policy, ReadError, SkipBound};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PyTuple};
 
 use crate::by_number::ByNumber;
 use crate::damage::{DEFAULT_BOUND, LostRange, to_python};
 use crate::error;
 use crate::files::Files;
+use crate::fork::ForkLock;
 use crate::in_order::{InOrder, Position};
 use crate::numbers::Wanted;
 use crate::paths;
@@ -38,7 +38,7 @@ const STEP_BYTES: usize = 512 << 10;
 pub struct Reader {
     files: Arc<Files>,
     cache_bytes: usize,
-    state: Mutex<State>,
+    state: ForkLock<State>,
 }
 
 struct State {
@@ -74,7 +74,7 @@ impl Reader {
         Ok(Self {
             files,
             cache_bytes,
-            state: Mutex::new(state),
+            state: ForkLock::new(state),
         })
     }
 
@@ -131,16 +131,17 @@ impl Reader {
     }
 
     /// Files are closed; reading on is a ValueError.
-    fn close(&self, py: Python<'_>) {
-        let mut state = self.lock(py);
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.state.lock(py)?;
         state.is_open = false;
         state.in_order = InOrder::new(Arc::clone(&self.files));
         state.by_number.close();
+        Ok(())
     }
 
     #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
-        !self.lock(py).is_open
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(!self.state.lock(py)?.is_open)
     }
 
     /// The files read, in order.
@@ -151,13 +152,13 @@ impl Reader {
 
     /// What was passed over so far under policy="skip".
     #[getter]
-    fn damage(&self, py: Python<'_>) -> Vec<LostRange> {
-        let state = self.lock(py);
+    fn damage(&self, py: Python<'_>) -> PyResult<Vec<LostRange>> {
+        let state = self.state.lock(py)?;
         let (before, file, now) = state.in_order.losses();
         let mut all = before.to_python();
         all.extend(now.iter().map(|range| to_python(file, range)));
         all.extend(state.by_number.losses().to_python());
-        all
+        Ok(all)
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -197,8 +198,8 @@ impl Reader {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {
@@ -220,19 +221,19 @@ impl Reader {
         Ok(((self.paths(),), options))
     }
 
-    fn __getstate__(&self, py: Python<'_>) -> (bool, usize, u64, bool) {
-        let state = self.lock(py);
+    fn __getstate__(&self, py: Python<'_>) -> PyResult<(bool, usize, u64, bool)> {
+        let state = self.state.lock(py)?;
         let Position {
             file,
             given,
             after_damage,
         } = state.in_order.position();
-        (state.is_open, file, given, after_damage)
+        Ok((state.is_open, file, given, after_damage))
     }
 
     fn __setstate__(&self, py: Python<'_>, saved: (bool, usize, u64, bool)) -> PyResult<()> {
         let (is_open, file, given, after_damage) = saved;
-        let mut state = self.lock(py);
+        let mut state = self.state.lock(py)?;
         state.is_open = is_open;
         let to = Position {
             file,
@@ -246,15 +247,8 @@ impl Reader {
 }
 
 impl Reader {
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves a position, at worst, that the next read puts right.
-        self.state
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock_open(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
-        let state = self.lock(py);
+        let state = self.state.lock(py)?;
         match state.is_open {
             true => Ok(state),
             false => Err(PyValueError::new_err("the reader is closed")),

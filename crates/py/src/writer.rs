@@ -3,15 +3,14 @@
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_recordio::{Compressor, DEFAULT_CHUNK_SIZE, FileWriter, IndexFile, WriteOptions};
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
 
 use crate::error;
+use crate::fork::{ForkLock, generation};
 use crate::paths;
 
 /// writer(path, compressor="snappy", chunk_size=1048576, *, threads=1, index=False)
@@ -23,7 +22,7 @@ use crate::paths;
 pub struct Writer {
     path: PathBuf,
     chunk_size: u64,
-    state: Mutex<State>,
+    state: ForkLock<State>,
 }
 
 struct State {
@@ -32,7 +31,7 @@ struct State {
     records: u64,
     /// record bytes in the chunk being filled
     in_chunk: u64,
-    /// the process that may write: a fork's child has a copy of the buffers, not of the file
+    /// the generation that may write: a fork's child has a copy of the buffers, not a file of its own
     owner: u32,
 }
 
@@ -60,19 +59,19 @@ impl Writer {
             writer: Some(writer),
             records: 0,
             in_chunk: 0,
-            owner: std::process::id(),
+            owner: generation(),
         };
         Ok(Self {
             path,
             chunk_size,
-            state: Mutex::new(state),
+            state: ForkLock::new(state),
         })
     }
 
     /// Adds one record: bytes, or anything that shows its bytes (bytearray, memoryview, numpy array).
     fn write(&self, py: Python<'_>, record: &Bound<'_, PyAny>) -> PyResult<()> {
         let record = bytes_of(record)?;
-        let mut state = self.lock(py);
+        let mut state = self.state.lock(py)?;
         let State {
             writer,
             records,
@@ -99,7 +98,7 @@ impl Writer {
 
     /// Makes the file durable and gives it its name. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut state = self.lock(py);
+        let mut state = self.state.lock(py)?;
         if state.writer.is_none() {
             return Ok(());
         }
@@ -111,14 +110,14 @@ impl Writer {
     }
 
     /// Drops what was written; an older file of that name stays as it is.
-    fn abandon(&self, py: Python<'_>) {
-        let mut state = self.lock(py);
-        drop_writer(&mut state);
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        drop_writer(&mut *self.state.lock(py)?);
+        Ok(())
     }
 
     #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
-        self.lock(py).writer.is_none()
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.state.lock(py)?.writer.is_none())
     }
 
     #[getter]
@@ -128,8 +127,8 @@ impl Writer {
 
     /// How many records were written so far.
     #[getter]
-    fn records(&self, py: Python<'_>) -> u64 {
-        self.lock(py).records
+    fn records(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.state.lock(py)?.records)
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -141,8 +140,7 @@ impl Writer {
         if kind.is_none() {
             return self.close(py);
         }
-        self.abandon(py);
-        Ok(())
+        self.abandon(py)
     }
 
     fn __repr__(&self) -> String {
@@ -150,18 +148,9 @@ impl Writer {
     }
 }
 
-impl Writer {
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
-        // After a panic inside the format library its writer refuses to go on by itself.
-        self.state
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Writer {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         let lost = state.records;
         if drop_writer(state) && lost > 0 {
             let message = format!(
@@ -178,7 +167,7 @@ fn drop_writer(state: &mut State) -> bool {
     let Some(writer) = state.writer.take() else {
         return false;
     };
-    if state.owner != std::process::id() {
+    if state.owner != generation() {
         // The temporary file is the parent's: dropping would remove it there.
         std::mem::forget(writer);
         return false;
@@ -196,7 +185,7 @@ fn warn(py: Python<'_>, message: &str) {
 }
 
 fn open_here(writer: &mut Option<FileWriter>, owner: u32) -> PyResult<&mut FileWriter> {
-    if owner != std::process::id() {
+    if owner != generation() {
         let message = "this writer belongs to the process that opened it; open one of your own after a fork";
         return Err(PyRuntimeError::new_err(message));
     }

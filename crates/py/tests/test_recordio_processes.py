@@ -72,6 +72,45 @@ def test_parent_and_forked_child_read_on_independently(paths):
     child.join()
 
 
+def test_a_child_forked_while_a_thread_reads_is_told_and_does_not_hang(run_python):
+    """The thread waits inside the reader, for the writer of a pipe; the child has the lock but not the thread."""
+    program = """
+import os, platform, threading, recordio
+
+OPENAT = {"x86_64": "257", "aarch64": "56"}[platform.machine()]
+
+def wait_until_opening(thread):
+    while True:
+        with open(f"/proc/self/task/{thread.native_id}/syscall") as file:
+            if file.read().split()[0] == OPENAT:
+                return
+
+os.mkfifo("pipe")
+reader = recordio.reader("pipe")
+
+def read():
+    try:
+        reader.read()
+    except (OSError, recordio.Error):
+        pass
+
+thread = threading.Thread(target=read)
+thread.start()
+wait_until_opening(thread)
+child = os.fork()
+if child == 0:
+    try:
+        reader.read()
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+open("pipe", "wb").close()
+thread.join()
+"""
+    assert "when the process was forked; open one of your own here" in run_python(program)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_pool_share_a_reader_by_number(paths, method):
     reader = recordio.reader(paths)
