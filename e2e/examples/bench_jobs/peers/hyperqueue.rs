@@ -48,7 +48,7 @@ pub fn start(peer: &Installed) -> Result<Vec<PeerFigure>, String> {
 pub fn queue(peer: &Installed, jobs: usize) -> Result<Vec<PeerFigure>, String> {
     let reply = measure(peer, &["queue", &jobs.to_string()])?;
     let (rate, clients) = (number(&reply, "per_second")?, number(&reply, "clients")?);
-    let text = format!("{rate:.0}/s, {clients} clients, not durable");
+    let text = format!("{rate:.0}/s, not durable, clients: {clients}");
     Ok(vec![PeerFigure::measured(
         Question::Submits,
         &peer.name,
