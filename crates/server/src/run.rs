@@ -149,6 +149,9 @@ impl StartError {
             StartError::Homes(HomeError::Foreign { .. }) => {
                 Some("give it to its user with `chown -R`, or correct `system_user`")
             }
+            StartError::Homes(HomeError::Closed { .. }) => {
+                Some("let everybody enter the storage folder and `home` in it: `chmod 711` is enough")
+            }
             StartError::Listen(_) => Some("choose another `listen` address, or stop what uses it"),
             _ => None,
         }

@@ -267,6 +267,23 @@ async fn a_home_that_belongs_to_somebody_else_is_not_taken_over() {
 }
 
 #[tokio::test]
+async fn a_storage_that_users_may_not_enter_is_refused_at_the_start() {
+    if skipped() {
+        return;
+    }
+    let folder = folder();
+    let storage = folder.path().join("storage");
+    fs::create_dir(&storage).unwrap();
+    fs::set_permissions(&storage, Permissions::from_mode(0o700)).unwrap();
+    let refused = start(config(folder.path()), paddlecloud_supervisor::probe()).await;
+    let problem = refused.err().unwrap().to_string();
+    assert!(problem.contains("may not enter their home"), "{problem}");
+    fs::set_permissions(&storage, Permissions::from_mode(0o711)).unwrap();
+    let again = start(config(folder.path()), paddlecloud_supervisor::probe()).await;
+    assert!(again.is_ok(), "what the hint advises is enough");
+}
+
+#[tokio::test]
 async fn without_a_private_view_nobody_is_mapped() {
     if skipped() {
         return;
