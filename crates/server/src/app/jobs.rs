@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::jobs::{JobDetail, JobPage, KillReply, WorkerView};
+use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillReply, WorkerView};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
@@ -16,6 +16,9 @@ use crate::auth::Caller;
 const PAGE: usize = 100;
 /// Most jobs of one page.
 const MOST: usize = 1000;
+
+/// Jobs of a list whose waiting is explained; each explanation is a small search.
+const EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,17 +54,20 @@ impl App {
             true => self.history(caller, query, limit).await?,
             false => self.unfinished(caller, query, limit),
         };
-        Ok(JobPage {
-            code: 200,
-            next: jobs.last().filter(|_| more).map(|job| job.id.to_string()),
-            msg: jobs.iter().map(|job| self.job_view(job)).collect(),
-        })
+        let mut msg: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
+        for (view, job) in msg.iter_mut().zip(&jobs).take(EXPLAINED) {
+            self.tell_why_it_waits(view, job).await;
+        }
+        let next = jobs.last().filter(|_| more).map(|job| job.id.to_string());
+        Ok(JobPage { code: 200, next, msg })
     }
 
     /// A job with its workers and what happened to it.
     pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, ErrorBody> {
         let job = self.job_find(caller, target).await?;
-        Ok(self.job_detail(&job))
+        let mut detail = self.job_detail(&job);
+        self.tell_why_it_waits(&mut detail.job, &job).await;
+        Ok(detail)
     }
 
     /// Ends a job; with `remove` it also leaves the history. Its workers end in the background.

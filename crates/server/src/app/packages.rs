@@ -3,6 +3,7 @@
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
+use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_pfs::package::{Manifest, PackageId};
 
@@ -55,6 +56,18 @@ impl App {
         })
     }
 
+    /// A path that leads to an uploaded package's latest run means that package, as it was uploaded.
+    pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), ErrorBody> {
+        let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else { return Ok(()) };
+        let owner = user.clone();
+        let run = self.with_files(move |storage| storage.run_behind(&owner, &path)).await?;
+        if let Some(run) = run {
+            let job = self.store.get(&run).await.map_err(super::store_failed)?;
+            spec.snapshot = job.and_then(|job| job.spec.snapshot.clone());
+        }
+        Ok(())
+    }
+
     /// Checks that a job's package is there and the user's to run.
     pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
         let user = user.clone();
@@ -64,10 +77,7 @@ impl App {
                 let name = package.rsplit('/').next().unwrap_or_default().to_owned();
                 self.with_files(move |storage| {
                     storage.upload_name(&user, &name)?;
-                    if storage.has_package(&user, id)? {
-                        return Ok(());
-                    }
-                    Err(PackageError::NotFound(format!("package {id}")))
+                    storage.check_upload(&user, id)
                 })
                 .await
             }
@@ -133,12 +143,18 @@ pub(super) fn package_refused(error: PackageError) -> ErrorBody {
     let problem = error.to_string();
     match &error {
         PackageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
-        PackageError::NotAFolder(_) | PackageError::BadName(_) => {
+        PackageError::NotAFolder(_)
+        | PackageError::BadName(_)
+        | PackageError::OutputIsAFile
+        | PackageError::Ours(_) => {
             ErrorBody::new(ErrorName::BadRequest, problem)
         }
         PackageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
             .with_hint("send its list of files first, to `POST /api/v1/packages`"),
-        PackageError::WrongId(_) | PackageError::Incomplete(..) | PackageError::Pack(_) => {
+        PackageError::WrongId(_)
+        | PackageError::Incomplete(..)
+        | PackageError::Changed(_)
+        | PackageError::Pack(_) => {
             ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again")
         }
         PackageError::Storage(_) | PackageError::Disk(_) | PackageError::Manifest(_) => disk_failed(&error),

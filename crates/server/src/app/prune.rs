@@ -38,8 +38,16 @@ impl App {
         if dry_run {
             return Ok(reply);
         }
+        let mut trouble = None;
         for id in &old {
-            reply.bytes += self.prune_one(caller, id).await?;
+            // One run that cannot be cleared must not keep the others.
+            match self.prune_one(caller, id).await {
+                Ok(bytes) => reply.bytes += bytes,
+                Err(error) => {
+                    reply.removed.retain(|removed| removed != id.as_str());
+                    trouble = Some(error);
+                }
+            }
         }
         let kept = self.store.snapshots(&caller.user).await.map_err(store_failed)?;
         let user = caller.user.clone();
@@ -47,7 +55,10 @@ impl App {
             .with_files(move |storage| storage.prune_packages(&user, &kept))
             .await?
             .bytes;
-        Ok(reply)
+        match trouble {
+            Some(error) if reply.removed.is_empty() => Err(error),
+            _ => Ok(reply),
+        }
     }
 
     /// Files first: a job that is still listed can be pruned again.

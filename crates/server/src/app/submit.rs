@@ -66,14 +66,27 @@ impl App {
     }
 
     fn submit_reply(&self, submitted: Submitted) -> SubmitReply {
+        let mut notes = submitted.notes;
+        notes.extend(self.unused(&submitted.job.spec));
         SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
             id: submitted.job.id.to_string(),
             job: self.job_view(&submitted.job),
             engine: self.config.engine.to_string(),
-            notes: submitted.notes,
+            notes,
         }
+    }
+
+    /// What was asked for and has no meaning on this engine.
+    fn unused(&self, spec: &JobSpec) -> Option<String> {
+        let asked = match (&spec.image, &spec.registry) {
+            (Some(_), Some(_)) => "`-image` and `-registry` are",
+            (Some(image), None) if self.config.default_image.as_ref() != Some(image) => "`-image` is",
+            (None, Some(_)) => "`-registry` is",
+            _ => return None,
+        };
+        Some(format!("{asked} only recorded: this engine runs the programs of its own machine"))
     }
 
     /// What a submit would do.
@@ -81,7 +94,8 @@ impl App {
         if !named {
             submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
         }
-        let notes = self.jobs.check(&submission).await?;
+        let mut notes = self.jobs.check(&submission).await?;
+        notes.extend(self.unused(&submission.spec));
         let id = JobId::new(0, 0);
         let job = Job::new(
             id,
@@ -113,7 +127,9 @@ impl App {
                 result => return result,
             }
         }
-        self.jobs.submit(submission).await
+        let mut unique = submission;
+        unique.spec.name = unique.spec.name.with_suffix(&mark());
+        self.jobs.submit(unique).await
     }
 
     /// Whether this is the repetition of a submit whose reply was lost: then its name is given already.
@@ -146,8 +162,7 @@ impl App {
                 return Ok(name);
             }
         }
-        let nanos = Timestamp::now().as_nanosecond() as u64;
-        Ok(base.with_suffix(&format!("{:08x}", nanos >> 16 & 0xffff_ffff)))
+        Ok(base.with_suffix(&mark()))
     }
 
     async fn spec_of(&self, caller: &Caller, request: JobRequest) -> Result<JobSpec, ErrorBody> {
@@ -167,13 +182,22 @@ impl App {
         if !self.config.embedded {
             spec.shell_env.clear();
         }
-        let spec = spec.check().map_err(spec_refused)?;
+        let mut spec = spec.check().map_err(spec_refused)?;
+        self.package_resolve(&caller.user, &mut spec).await?;
         // A dry run sends nothing, so an upload it names need not be here.
         if !(dry_run && spec.snapshot.is_some()) {
             self.package_check(&caller.user, &spec).await?;
         }
         Ok(spec)
     }
+}
+
+/// A suffix nobody else has.
+fn mark() -> String {
+    let mut random = [0u8; 5];
+    // Without randomness the name may be taken, which the conductor notices.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The request with the defaults of the documents filled in; ranges are checked later.

@@ -1,7 +1,7 @@
 //! Why a job waits, or how it ended.
 
 use paddlecloud_api::error::ErrorBody;
-use paddlecloud_api::jobs::{FailureView, WhyView};
+use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::names::{JobId, JobRef};
 
@@ -36,6 +36,16 @@ impl App {
             answer.reason = why.reason;
         }
         Ok(answer)
+    }
+
+    /// Puts the scheduler's own words into the view of a job that waits.
+    pub(super) async fn tell_why_it_waits(&self, view: &mut JobView, job: &Job) {
+        if job.phase != Phase::Pending {
+            return;
+        }
+        if let Some(why) = self.jobs.explain(&job.id).await {
+            view.message = Some(why.reason);
+        }
     }
 
     fn reason(&self, job: &Job) -> String {

@@ -82,7 +82,7 @@ fn json_refused(field: &str, problem: &str) -> ErrorBody {
     let problem = problem
         .replace("expected i64", "expected a whole number")
         .replace(
-            "data did not match any variant of untagged enum Amount",
+            "data did not match any variant of untagged enum Any",
             "expected a number or a text",
         );
     let problem = match field {
@@ -214,7 +214,7 @@ mod tests {
                 refused(r#"{"parallelism":"many"}"#),
                 refused(r#"{"envs":{"A":1}}"#),
                 refused(r#"{"name":"#),
-                refused(r#"{"cpu":-1}"#),
+                refused(r#"{"cpu":[]}"#),
                 refused(r#"[1]"#),
                 refused(r#"{} {}"#),
             ]

@@ -18,6 +18,12 @@ pub enum PackageError {
     Incomplete(usize, String),
     #[error("`{0}` cannot be the name of a package's folder")]
     BadName(String),
+    #[error("the stored package was changed after its upload, the first difference is `{0}`")]
+    Changed(String),
+    #[error("the package has a file `output`, which must be free for the folder of results")]
+    OutputIsAFile,
+    #[error("`{0}` belongs to the server: name the package's own folder")]
+    Ours(String),
     #[error(transparent)]
     Pack(#[from] PackError),
     #[error(transparent)]

@@ -21,7 +21,7 @@ mod usage;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_pfs::{RelPath, Root};
@@ -43,6 +43,8 @@ pub struct Storage {
     root: PathBuf,
     datacenter: DatacenterName,
     owners: Arc<SystemUsers>,
+    /// Packages are given their place one at a time.
+    publishing: Arc<Mutex<()>>,
 }
 
 /// A package as a job names it.
@@ -63,7 +65,7 @@ impl Storage {
         for folder in [root, &root.join("home"), &root.join("public")] {
             make_open(folder)?;
         }
-        Ok(Storage { root: root.canonicalize()?, datacenter, owners: Arc::default() })
+        Ok(Storage { root: root.canonicalize()?, datacenter, owners: Arc::default(), publishing: Arc::default() })
     }
 
     pub fn path(&self) -> &Path {
@@ -113,6 +115,9 @@ impl Storage {
     /// Checks that a package used in place is a folder the caller may read.
     pub fn check_folder(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
         let place = self.place(user, path)?;
+        if matches!(&place, Place::Home(below) if below.parts().next() == Some(OURS.as_bytes())) {
+            return Err(PackageError::Ours(path.to_owned()));
+        }
         let meta = match &place {
             Place::Home(below) => self.home(user)?.stat(below),
             Place::Public(below) => self.public()?.stat(below),

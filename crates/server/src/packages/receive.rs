@@ -3,10 +3,13 @@
 //! A file that an earlier package of the same user holds is not sent again; it is copied and checked.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::pack::{PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::package::{Manifest, PackageId};
+use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
 use super::{Owner, PackageError, Storage, ours};
@@ -30,29 +33,43 @@ impl Storage {
         home.make_dirs(&ours(&["packages"]))?;
         home.write_file(&wanted_path(id), &manifest.to_json(), Existing::Replace)?;
         let known = known_files(&home)?;
-        let mut missing: Vec<Digest> =
-            manifest.entries().iter().filter_map(digest_of).filter(|digest| !known.contains_key(digest)).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        Ok(missing)
+        let mut wanted: Vec<Digest> = manifest.entries().iter().filter_map(digest_of).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        // A job may have changed a stored file: what is not as it should be is asked for again.
+        wanted.retain(|digest| !known.get(digest).is_some_and(|place| holds(&home, place, *digest)));
+        Ok(wanted)
     }
 
     /// Begins to take in the announced package.
     pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
         let home = self.home(user)?;
-        let manifest = match read_list(&home, &wanted_path(id)) {
-            Err(PackageError::Storage(error)) if error.is_not_found() => {
-                return Err(PackageError::NotAnnounced(id.to_string()));
-            }
-            other => other?,
-        };
+        let manifest = announced(&home, id)?;
         if manifest.id() != id {
             return Err(PackageError::WrongId(id.to_string()));
         }
         let staged = StagedTree::create(&home)?;
         let parser = staged.unpacker(PackLimits::default());
-        Ok(Receiver { owner: self.owner(user), home: home.into_root(), staged, parser, manifest, id })
+        let publishing = Arc::clone(&self.publishing);
+        Ok(Receiver { owner: self.owner(user), home: home.into_root(), staged, parser, manifest, id, publishing })
     }
+}
+
+/// The list of files of a package that is expected, or that another upload has just brought.
+fn announced(home: &Root, id: PackageId) -> Result<Manifest, PackageError> {
+    for path in [wanted_path(id), list_path(id)] {
+        match read_list(home, &path) {
+            Err(PackageError::Storage(error)) if error.is_not_found() => {}
+            other => return other,
+        }
+    }
+    Err(PackageError::NotAnnounced(id.to_string()))
+}
+
+/// Whether a file still is what its digest says.
+fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
+    let found = home.open_file_no_links(place).ok().and_then(|(file, _)| hash_file(&file).ok());
+    found == Some(digest)
 }
 
 /// One upload on its way. Dropped without `finish`, nothing of it appears.
@@ -63,6 +80,8 @@ pub struct Receiver {
     parser: PackParser<Unpacker>,
     manifest: Manifest,
     id: PackageId,
+    /// Two uploads of one package publish one after the other.
+    publishing: Arc<Mutex<()>>,
 }
 
 impl Receiver {
@@ -86,11 +105,14 @@ impl Receiver {
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
     pub fn finish(self) -> Result<(), PackageError> {
-        let Receiver { owner, home, staged, parser, manifest, id } = self;
+        let Receiver { owner, home, staged, parser, manifest, id, publishing } = self;
         let _acting = owner.act()?;
         parser.finish_unpacking()?;
         match complete(&home, &staged, &manifest) {
-            Ok(()) => publish(&home, staged, &manifest, id),
+            Ok(()) => {
+                let _turn = publishing.lock().unwrap_or_else(PoisonError::into_inner);
+                publish(&home, staged, &manifest, id)
+            }
             Err(error) => {
                 staged.discard()?;
                 Err(error)
@@ -124,9 +146,9 @@ fn add_from_known(
     match &entry.node {
         Node::Dir => tree.make_dirs(&entry.path)?,
         Node::Symlink { target } => tree.make_link(&entry.path, target)?,
-        Node::File { digest: Some(digest), .. } => {
+        Node::File { digest: Some(digest), executable, .. } => {
             if let Some(source) = known.get(digest) {
-                home.copy_file(source, tree, &entry.path, Existing::Replace)?;
+                copy_as(home, source, tree, entry, *executable)?;
             }
         }
         Node::File { digest: None, .. } => {}
@@ -134,15 +156,27 @@ fn add_from_known(
     Ok(())
 }
 
-fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) -> Result<(), PackageError> {
-    match staged.publish(&tree_path(id), Existing::Replace) {
-        Ok(()) => {}
-        Err(RootError::Exists(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
-    home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
-    home.remove(&wanted_path(id))?;
+/// Copies a file's content with the mode and time that the entry says, which may differ from the source's.
+fn copy_as(home: &Root, source: &RelPath, tree: &Root, entry: &Entry, executable: bool) -> Result<(), PackageError> {
+    let (mut content, _) = home.open_file_no_links(source)?;
+    let mut staged = tree.stage_file(FileAttributes { executable, mtime: Some(entry.mtime) })?;
+    std::io::copy(&mut content, &mut staged).map_err(PackageError::Disk)?;
+    staged.publish(&entry.path, Existing::Replace)?;
     Ok(())
+}
+
+/// Gives the package its place. One that is there whole stays: a run may be copying from it.
+fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) -> Result<(), PackageError> {
+    if home.exists(&list_path(id))? {
+        staged.discard()?;
+    } else {
+        staged.publish(&tree_path(id), Existing::Replace)?;
+        home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+    }
+    match home.remove(&wanted_path(id)) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Contents of the user's latest packages, by digest.
@@ -184,7 +218,7 @@ fn digest_of(entry: &Entry) -> Option<Digest> {
     }
 }
 
-fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
+pub(super) fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
     let (file, _) = home.open_file_no_links(path)?;
     serde_json::from_reader(std::io::BufReader::new(file)).map_err(PackageError::Manifest)
 }
@@ -277,6 +311,51 @@ mod tests {
         receiver.feed(&fixture.pack(&manifest, &[])).unwrap();
         assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
         assert!(!fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_became_a_program_is_stored_as_one() {
+        let fixture = Fixture::new();
+        fixture.write("run.sh", "#!/bin/sh\n");
+        fixture.send();
+        let script = fixture.folder.path().join("src/run.sh");
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let (id, sent) = fixture.send();
+        assert_eq!(sent, 0, "its content is known");
+        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(id).as_path()).join("run.sh");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stored).unwrap().permissions());
+        assert_eq!(mode & 0o100, 0o100);
+    }
+
+    #[test]
+    fn two_uploads_of_one_package_both_succeed() {
+        let fixture = Fixture::new();
+        fixture.write("a", "1");
+        let manifest = fixture.manifest();
+        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap();
+        let stream = fixture.pack(&manifest, &missing);
+        let begin = || fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
+        let mut both = [begin(), begin()];
+        both.iter_mut().for_each(|receiver| receiver.feed(&stream).unwrap());
+        both.into_iter().for_each(|receiver| receiver.finish().unwrap());
+        let mut late = begin();
+        late.feed(&stream).unwrap();
+        late.finish().unwrap();
+        assert!(fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+    }
+
+    #[test]
+    fn a_stored_file_that_was_changed_is_asked_for_again() {
+        let fixture = Fixture::new();
+        fixture.write("t.sh", "good");
+        let (id, _) = fixture.send();
+        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(id).as_path()).join("t.sh");
+        std::fs::write(stored, "POISONED").unwrap();
+        fixture.write("more", "x");
+        let (second, sent) = fixture.send();
+        assert_eq!(sent, 2);
+        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(second).as_path()).join("t.sh");
+        assert_eq!(std::fs::read(stored).unwrap(), b"good");
     }
 
     #[test]

@@ -8,14 +8,16 @@
 //! `.paddlecloud/latest/<key>`, which leads to a run. A worker sees its own folder at `.paddlecloud/latest`.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use paddlecloud_core::job::Job;
-use paddlecloud_core::names::UserName;
+use paddlecloud_core::names::{JobId, UserName};
+use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::root::Kind;
-use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
+use paddlecloud_pfs::{Existing, LinkTarget, Node, RelPath, Root};
 
-use super::receive::tree_path;
+use super::receive::{list_path, read_list, tree_path};
 use super::{OURS, PackageError, Place, Storage, ours};
 
 /// Where a run's things are, below the user's home unless said otherwise.
@@ -87,6 +89,7 @@ impl Storage {
         home.make_dirs(&folders.rendezvous)?;
         home.make_dirs(&folders.own_latest)?;
         home.make_dirs(&ours(&["latest"]))?;
+        home.make_dirs(&ours(&["packages"]))?;
         adopt_latest(&home, &folders.own_latest)?;
         match &job.spec.snapshot {
             Some(snapshot) => self.prepare_upload(&home, job, snapshot, &folders)?,
@@ -106,6 +109,7 @@ impl Storage {
         let id: PackageId = snapshot.parse().map_err(|_| PackageError::NotFound(snapshot.to_owned()))?;
         let WorkDir::Home(workdir) = &run.workdir else { unreachable!("an upload runs in the home") };
         home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
+        check_copy(home, id, workdir)?;
         home.make_dirs(&run.output)?;
         let shown = self.shown_at(job)?;
         let key = latest_key(&shown);
@@ -152,6 +156,39 @@ impl Storage {
         matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
     }
 
+    /// The run that an uploaded package's path leads to, if the path is such a link of ours.
+    pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, PackageError> {
+        let Place::Home(below) = self.place(user, path)? else { return Ok(None) };
+        let home = self.home(user)?;
+        let link = |place: &RelPath| match home.stat_link(place).map(|meta| meta.kind) {
+            Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
+            _ => None,
+        };
+        let Some(key) = link(&below).and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
+        else {
+            return Ok(None);
+        };
+        let Ok(latest) = format!("{OURS}/latest/{key}").parse() else { return Ok(None) };
+        let run = link(&latest).and_then(|target| target.strip_prefix("../runs/")?.split('/').next()?.parse().ok());
+        Ok(run)
+    }
+
+    /// Checks that an upload can be run: its own `output` would be in the way of the folder of results.
+    pub fn check_upload(&self, user: &UserName, id: PackageId) -> Result<(), PackageError> {
+        let home = self.home(user)?;
+        let manifest = match read_list(&home, &list_path(id)) {
+            Err(PackageError::Storage(error)) if error.is_not_found() => {
+                return Err(PackageError::NotFound(format!("package {id}")));
+            }
+            other => other?,
+        };
+        let output = manifest.get(&"output".parse().expect("a plain name"));
+        match output.map(|entry| &entry.node) {
+            None | Some(Node::Dir) => Ok(()),
+            Some(_) => Err(PackageError::OutputIsAFile),
+        }
+    }
+
     /// Checks a folder name under which an upload shall appear and gives its full path.
     pub fn upload_name(&self, user: &UserName, name: &str) -> Result<String, PackageError> {
         let bad = || PackageError::BadName(name.to_owned());
@@ -169,6 +206,21 @@ impl Storage {
             WorkDir::Public(below) => self.public_path().join(below.as_path()),
         }
     }
+}
+
+/// Jobs can reach what is stored. What a run gets is what was uploaded, or nothing: then it must be sent again.
+fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), PackageError> {
+    let manifest = read_list(home, &list_path(id))?;
+    for entry in manifest.entries() {
+        let Node::File { digest: Some(digest), .. } = &entry.node else { continue };
+        let place = copy.join(&entry.path).map_err(bad_name)?;
+        let (file, _) = home.open_file_no_links(&place)?;
+        if hash_file(&file).map_err(PackageError::Disk)? != *digest {
+            home.remove(&list_path(id))?;
+            return Err(PackageError::Changed(entry.path.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Other packages lead, for this run's workers too, to the run that is their latest now.
@@ -253,7 +305,12 @@ fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
 fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
     let target = target.parse::<LinkTarget>().map_err(|_| PackageError::BadName(target.to_owned()))?;
     let (parent, name) = place.split_last().expect("links are made below the home");
-    let draft = parent.child(&[b".pfs-link-", name].concat()).map_err(bad_name)?;
+    // Many runs of one package set the same link: each has a draft of its own.
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let stem: Vec<u8> = name.iter().copied().take(60).collect();
+    let draft = [&b".pfs-link-"[..], &stem, format!("-{}-{number}", std::process::id()).as_bytes()].concat();
+    let draft = parent.child(&draft).map_err(bad_name)?;
     match home.remove(&draft) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}
@@ -286,7 +343,6 @@ mod tests {
     use paddlecloud_core::names::JobId;
     use paddlecloud_core::spec::JobSpec;
 
-    use super::super::receive::list_path;
     use super::*;
 
     struct Fixture {
@@ -307,11 +363,15 @@ mod tests {
         }
 
         fn snapshot(&self, text: &str) -> String {
-            let id: PackageId = blake3::hash(text.as_bytes()).to_hex().to_string().parse().unwrap();
+            let source = tempfile::tempdir().unwrap();
+            fs::write(source.path().join("train.py"), text).unwrap();
+            let scanned = paddlecloud_pfs::package::scan(source.path(), &Default::default()).unwrap();
+            let manifest = scanned.manifest().unwrap();
+            let id = manifest.id();
             let tree = self.home.join(tree_path(id).as_path());
             fs::create_dir_all(&tree).unwrap();
             fs::write(tree.join("train.py"), text).unwrap();
-            fs::write(self.home.join(list_path(id).as_path()), "{}").unwrap();
+            fs::write(self.home.join(list_path(id).as_path()), manifest.to_json()).unwrap();
             id.to_string()
         }
 
@@ -381,6 +441,42 @@ mod tests {
         assert!(!package.join("output/model").exists());
         assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1");
         assert_eq!(fs::read_to_string(package.join("output.1/old")).unwrap(), "by hand");
+    }
+
+    #[test]
+    fn a_poisoned_upload_is_not_run_and_must_be_sent_again() {
+        let fixture = Fixture::new();
+        let snapshot = fixture.snapshot("good");
+        let id: PackageId = snapshot.parse().unwrap();
+        fs::write(fixture.home.join(tree_path(id).as_path()).join("train.py"), "POISONED").unwrap();
+        let refused = fixture.storage.prepare_run(&fixture.job(1, Some(snapshot)), "boot");
+        assert!(matches!(refused, Err(PackageError::Changed(_))), "{refused:?}");
+        assert!(!fixture.storage.has_package(&fixture.user, id).unwrap());
+    }
+
+    #[test]
+    fn runs_of_one_package_prepared_at_once_do_not_meet() {
+        let fixture = Fixture::new();
+        let snapshot = fixture.snapshot("one");
+        let jobs: Vec<Job> = (1..=16).map(|number| fixture.job(number, Some(snapshot.clone()))).collect();
+        std::thread::scope(|scope| {
+            let storage = &fixture.storage;
+            for job in &jobs {
+                scope.spawn(move || storage.prepare_run(job, "boot").unwrap());
+            }
+        });
+        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+    }
+
+    #[test]
+    fn the_path_of_an_uploaded_package_tells_its_run() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        fixture.storage.prepare_run(&job, "boot").unwrap();
+        let behind = |path: &str| fixture.storage.run_behind(&fixture.user, path).unwrap();
+        assert_eq!(behind("/pfs/local/home/me/job_word_emb"), Some(job.id.clone()));
+        assert_eq!(behind("/pfs/local/home/me/job_word_emb/output"), None);
+        assert_eq!(behind("/pfs/local/home/me"), None);
     }
 
     #[test]

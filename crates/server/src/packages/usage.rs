@@ -6,7 +6,7 @@ use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_pfs::{RelPath, Root};
 
 use super::receive::{list_path, stored_packages, tree_path};
-use super::{PackageError, Storage, ours};
+use super::{OURS, PackageError, Storage, ours};
 
 /// What a clean-up removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +36,17 @@ impl Storage {
             home.remove(&run)?;
         }
         Ok(pruned)
+    }
+
+    /// Removes the working copy of a job that left the history, whoever's it was.
+    pub fn forget_run(&self, job: &JobId) -> Result<(), PackageError> {
+        for home in std::fs::read_dir(self.path().join("home")).map_err(PackageError::Disk)?.flatten() {
+            let user = home.file_name().to_str().and_then(|name| name.parse::<UserName>().ok());
+            if let Some(user) = user.filter(|_| home.path().join(OURS).join("runs").join(job.as_str()).exists()) {
+                self.prune_run(&user, job)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes stored packages that no job in `kept` was submitted with.

@@ -64,7 +64,7 @@ impl Jobs {
     /// Accepts a job. It is durable when this returns.
     pub async fn submit(&self, asked: Submission) -> Result<Submitted, ErrorBody> {
         if let Some(earlier) = self.submitted_before(&asked).await? {
-            return self.submitted(earlier, false).await;
+            return self.submitted_again(earlier, &asked.spec).await;
         }
         let spec = Arc::new(asked.spec);
         for _ in 0..ID_TRIES {
@@ -76,7 +76,7 @@ impl Jobs {
             };
             return match self.order(Input::Submit(submission)).await {
                 Ok(Reply::Accepted(id)) => self.submitted(id, true).await,
-                Ok(Reply::AlreadyAccepted(id)) => self.submitted(id, false).await,
+                Ok(Reply::AlreadyAccepted(id)) => self.submitted_again(id, &spec).await,
                 Err(Undone::Refused(Refusal::IdTaken(_))) => continue,
                 Err(undone) => Err(refused(undone)),
                 Ok(other) => unreachable!("a submit is never answered with {other:?}"),
@@ -90,6 +90,19 @@ impl Jobs {
             Some(key) => self.store.find_by_key(&asked.user, key).await.map_err(store_failed),
             None => Ok(None),
         }
+    }
+
+    /// A key stands for one request: the same key with another job is a mistake, and said to be one.
+    async fn submitted_again(&self, id: JobId, asked: &JobSpec) -> Result<Submitted, ErrorBody> {
+        let submitted = self.submitted(id, false).await?;
+        let first = &submitted.job.spec;
+        // A name that was not given may have come out differently, and a shell changes from call to call.
+        let alike = JobSpec { name: first.name.clone(), shell_env: first.shell_env.clone(), ..asked.clone() };
+        if **first == alike {
+            return Ok(submitted);
+        }
+        let problem = format!("this idempotency key was used for another request, which made job {}", submitted.job.id);
+        Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("use a new key for a new job"))
     }
 
     async fn submitted(&self, id: JobId, created: bool) -> Result<Submitted, ErrorBody> {

@@ -13,8 +13,12 @@ use paddlecloud_pfs::RelPath;
 use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
 
 use super::folders::AttemptFolder;
-use super::{Inner, link};
+use super::Inner;
+use super::link::{self, ConnectError};
 use crate::packages::{PackageError, RunFolders, WorkDir};
+
+/// Where uploads lie below a home.
+const PACKAGES: &str = ".paddlecloud/packages";
 
 /// Two ports per run from here on, spread by the first worker's address.
 const PORT_FLOOR: u16 = 10_000;
@@ -30,10 +34,11 @@ pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
         return;
     }
     match start(inner, job, &attempt, &folder).await {
-        Ok(state) => {
+        Ok(Some(state)) => {
             inner.report(&attempt, News::Up);
             inner.report(&attempt, link::news_of_state(&state));
         }
+        Ok(None) => {}
         Err(reason) => {
             tracing::warn!(?attempt, %reason, "a worker could not be started");
             let exit = protocol::Exit::load(&folder.path).ok().flatten();
@@ -48,16 +53,21 @@ async fn start(
     job: &Arc<Job>,
     attempt: &AttemptKey,
     folder: &AttemptFolder,
-) -> Result<protocol::State, String> {
+) -> Result<Option<protocol::State>, String> {
     let run = prepare(inner, job).await.map_err(|error| format!("its folder cannot be prepared: {error}"))?;
     let plan = worker_plan(inner, job, attempt, folder, &run).ok_or("the job has no such worker")?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
     make_log_folder(inner, job, run.node(attempt.worker.index)).await?;
     write_plan(plan, folder.path.clone()).await?;
     run_supervisor(inner, folder).await?;
-    link::connect(inner, attempt, folder.path.clone())
-        .await
-        .map_err(|error| format!("its supervisor cannot be reached: {error}"))
+    match link::connect(inner, attempt, folder.path.clone()).await {
+        Ok(state) => Ok(Some(state)),
+        Err(ConnectError::Silent) => {
+            link::connect_later(inner, attempt, folder.path.clone());
+            Ok(None)
+        }
+        Err(ConnectError::Broken(error)) => Err(format!("its supervisor cannot be reached: {error}")),
+    }
 }
 
 /// Prepares the run once, however many of its workers start.
@@ -258,8 +268,11 @@ fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
     for word in ["home", "user"] {
         let target = PathBuf::from(format!("/pfs/{datacenter}/{word}/{}", job.user));
         let latest = target.join(".paddlecloud/latest");
+        let packages = target.join(PACKAGES);
         binds.push(Bind { source: home.clone(), target, read_only: false });
         binds.push(Bind { source: own_latest.clone(), target: latest, read_only: false });
+        // What was uploaded is what later submits are compared with: no job changes it.
+        binds.push(Bind { source: home.join(PACKAGES), target: packages, read_only: true });
     }
     for target in [storage.public_name(), "/pfs/public".to_owned()] {
         binds.push(Bind { source: storage.public_path(), target: target.into(), read_only: true });

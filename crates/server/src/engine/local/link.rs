@@ -7,7 +7,9 @@ use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
@@ -22,10 +24,15 @@ use super::{Inner, LogMark};
 /// Longest line a supervisor sends.
 const LONGEST_LINE: usize = 1 << 20;
 
+/// How long a supervisor may take to introduce itself. One that is stopped, or waits for a full disk, says nothing.
+const FIRST_WORDS: Duration = Duration::from_secs(3);
+
 /// A supervisor that is connected.
 pub struct Link {
     orders: mpsc::UnboundedSender<Order>,
     log: watch::Receiver<LogMark>,
+    /// The latest that was heard, for a server that starts over.
+    news: watch::Receiver<News>,
 }
 
 enum Order {
@@ -47,28 +54,77 @@ impl Link {
         log
     }
 
+    /// The latest that was heard of it.
+    pub fn news(&self) -> News {
+        self.news.borrow().clone()
+    }
+
     /// The log mark without asking the supervisor to report growth; `complete` still comes.
     pub fn until_complete(&self) -> watch::Receiver<LogMark> {
         self.log.clone()
     }
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// It is there but does not answer now.
+    #[error("it does not answer")]
+    Silent,
+    #[error(transparent)]
+    Broken(#[from] io::Error),
+}
+
 /// Connects to the supervisor in `folder` and keeps connected until the worker's end. Returns its first words.
-pub async fn connect(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) -> io::Result<State> {
-    let stream = open(&folder).await?;
-    let (read, write) = stream.into_split();
-    let mut lines = Lines { stream: BufReader::new(read), line: Vec::new() };
-    let state = match lines.next_report().await? {
-        Some(Report::State(state)) => state,
-        _ => return Err(io::Error::other("the supervisor did not introduce itself")),
-    };
+pub async fn connect(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) -> Result<State, ConnectError> {
+    let introduced = tokio::time::timeout(FIRST_WORDS, introduce(&folder)).await;
+    let (state, lines, write) = introduced.map_err(|_| ConnectError::Silent)??;
     let mark = LogMark { length: state.log_offset, complete: false };
     let (log_sender, log) = watch::channel(mark);
+    let (news_sender, news) = watch::channel(news_of_state(&state));
     let (orders, incoming) = mpsc::unbounded_channel();
-    inner.links().insert(attempt.clone(), Link { orders, log });
-    let task = Task { inner: Arc::clone(inner), attempt: attempt.clone(), folder, write, log: log_sender, watching: false };
+    inner.links().insert(attempt.clone(), Link { orders, log, news });
+    let task = Task {
+        inner: Arc::clone(inner),
+        attempt: attempt.clone(),
+        folder,
+        write,
+        log: log_sender,
+        news: news_sender,
+        watching: false,
+    };
     tokio::spawn(task.run(lines, incoming));
     Ok(state)
+}
+
+/// Connects as soon as the supervisor answers again, and tells what it says, or how it ended meanwhile.
+pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) {
+    let (inner, attempt) = (Arc::clone(inner), attempt.clone());
+    tracing::warn!(?attempt, "a supervisor does not answer; going on without it");
+    tokio::spawn(async move {
+        loop {
+            match connect(&inner, &attempt, folder.clone()).await {
+                Ok(state) => return inner.report(&attempt, news_of_state(&state)),
+                Err(ConnectError::Silent) => {}
+                Err(ConnectError::Broken(_)) if paddlecloud_supervisor::is_alive(&folder) => {
+                    tokio::time::sleep(FIRST_WORDS).await;
+                }
+                Err(ConnectError::Broken(_)) => {
+                    let news = super::state::end_of(&inner, &attempt, &folder).await;
+                    return inner.report(&attempt, news);
+                }
+            }
+        }
+    });
+}
+
+async fn introduce(folder: &Path) -> io::Result<(State, Lines, OwnedWriteHalf)> {
+    let (read, write) = open(folder).await?.into_split();
+    let mut lines = Lines { stream: BufReader::new(read), line: Vec::new() };
+    match lines.next_report().await? {
+        Some(Report::State(state)) => Ok((state, lines, write)),
+        _ => Err(io::Error::other("the supervisor did not introduce itself")),
+    }
 }
 
 async fn open(folder: &Path) -> io::Result<UnixStream> {
@@ -122,6 +178,7 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
         log_end: exit.final_log_offset,
         // Out of memory has words of its own.
         message: exit.message.filter(|_| !exit.oom),
+        at: Timestamp::from_nanosecond(exit.finished_at.0.into()).ok(),
     })
 }
 
@@ -139,6 +196,7 @@ struct Task {
     folder: PathBuf,
     write: OwnedWriteHalf,
     log: watch::Sender<LogMark>,
+    news: watch::Sender<News>,
     /// A watch is out and not answered.
     watching: bool,
 }
@@ -160,7 +218,8 @@ impl Task {
                 order = orders.recv() => match order {
                     Some(Order::Tell(command)) => self.send(&command).await,
                     Some(Order::Follow) => self.watch().await,
-                    None => break,
+                    // The engine itself is gone; the worker is not.
+                    None => return,
                 },
             }
         }
@@ -170,8 +229,8 @@ impl Task {
     async fn heard(&mut self, report: Report) {
         match report {
             Report::State(_) => {}
-            Report::Started { .. } => self.inner.report(&self.attempt, News::Started),
-            Report::Ready => self.inner.report(&self.attempt, News::Ready),
+            Report::Started { .. } => self.tell(News::Started),
+            Report::Ready => self.tell(News::Ready),
             Report::Grown { offset } => {
                 self.watching = false;
                 self.log.send_modify(|mark| mark.length = mark.length.max(offset));
@@ -183,6 +242,11 @@ impl Task {
             // The end is read from the folder, where it is durable, when the connection closes.
             Report::Exited(_) => {}
         }
+    }
+
+    fn tell(&self, news: News) {
+        self.news.send_replace(news.clone());
+        self.inner.report(&self.attempt, news);
     }
 
     /// Asks for growth only while somebody follows: a chatty worker nobody looks at costs nothing.

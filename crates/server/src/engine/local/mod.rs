@@ -174,6 +174,12 @@ impl Engine for LocalEngine {
         if let Err(error) = removed.or_else(folders::absent_is_fine) {
             tracing::warn!(%job, %error, "the logs of a removed job could not be deleted");
         }
+        let (storage, removed) = (self.inner.storage.clone(), job.clone());
+        match tokio::task::spawn_blocking(move || storage.forget_run(&removed)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%job, %error, "the folder of a removed job could not be deleted"),
+            Err(error) => tracing::warn!(%job, %error, "clearing up after a removed job failed"),
+        }
     }
 
     async fn state(&self) -> Result<EngineState, EngineError> {

@@ -4,13 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::{StreamExt, stream};
 use paddlecloud_core::job::{Boot, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
 use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
 
 use super::folders::{self, AttemptFolder};
-use super::{Inner, link};
+use super::link::{self, ConnectError};
+use super::Inner;
+
+/// Supervisors that are adopted at the same time.
+const LOOKS_AT_ONCE: usize = 32;
 
 /// Everything launched and not cleaned, connected again where it lives.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
@@ -18,12 +23,12 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
     let changed = inner.settings.boot.differs_from(&inner.boot_file()).map_err(boxed)?;
     inner.boot_is_news.store(true, Ordering::Relaxed);
     let found = list(&inner.settings.data.join(folders::ATTEMPTS)).map_err(boxed)?;
-    let mut attempts = Vec::with_capacity(found.len());
-    for attempt in found {
-        if let Some(news) = look(inner, &attempt).await {
-            attempts.push(Report { attempt, news });
-        }
-    }
+    let looks = found.into_iter().map(async |attempt| {
+        let news = look(inner, &attempt).await?;
+        Some(Report { attempt, news })
+    });
+    let looked: Vec<Option<Report>> = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).collect().await;
+    let attempts = looked.into_iter().flatten().collect();
     let boot = if changed { Boot::Changed } else { Boot::Same };
     Ok(EngineState { attempts, boot })
 }
@@ -47,12 +52,19 @@ fn list(root: &Path) -> std::io::Result<Vec<AttemptKey>> {
 
 /// `None`: the server stopped before the supervisor was started, so it may be launched as if never tried.
 async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
+    if let Some(link) = inner.links().get(attempt) {
+        return Some(link.news());
+    }
     let folder = inner.folder(attempt);
     let of_this_boot =
         WorkerPlan::load(&folder.path).is_ok_and(|plan| plan.boot_id == inner.settings.boot.as_str());
     if of_this_boot && paddlecloud_supervisor::is_alive(&folder.path) {
         match link::connect(inner, attempt, folder.path.clone()).await {
             Ok(state) => return Some(link::news_of_state(&state)),
+            Err(ConnectError::Silent) => {
+                link::connect_later(inner, attempt, folder.path.clone());
+                return Some(News::Launched);
+            }
             Err(error) => tracing::debug!(?attempt, %error, "a supervisor left while it was being adopted"),
         }
     }
