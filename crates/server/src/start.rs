@@ -131,7 +131,7 @@ impl Server {
         })?;
         let storage = storage.with_owners(system_users);
         storage.make_homes()?;
-        let files = Files::open(&config).map_err(|source| StartError::Storage {
+        let files = Files::open(&config, &storage).map_err(|source| StartError::Storage {
             path: config.storage.clone(),
             source,
         })?;

@@ -158,6 +158,7 @@ impl Files {
         version: Option<&str>,
     ) -> Result<Content, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         open_content(&reached, range, version)
     }
 
@@ -172,6 +173,7 @@ impl Files {
             },
             shown,
         };
+        let _acting = self.act(&share.place.space)?;
         open_content(&space.below(&share.place.path)?, range, None)
     }
 
@@ -191,6 +193,7 @@ impl Files {
         version: Option<&str>,
     ) -> Result<Parts, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         let (file, meta) = reached
             .root
             .open_file(&reached.place.path)
@@ -217,6 +220,7 @@ impl Files {
     /// Sums of a file's blocks, to find out what a new version shares with it.
     pub fn signature(&self, caller: &Caller, path: &PfsPath) -> Result<Vec<u8>, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         let (file, meta) = reached
             .root
             .open_file(&reached.place.path)

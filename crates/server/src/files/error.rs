@@ -43,6 +43,8 @@ pub enum FilesError {
     NotOwn,
     #[error("this is for administrators")]
     AdminOnly,
+    #[error("the server cannot work in the owner's name")]
+    Owner(#[source] Box<crate::packages::PackageError>),
     #[error("the disk refused to {1}")]
     Disk(#[source] std::io::Error, &'static str),
 }
@@ -108,7 +110,7 @@ impl FilesError {
             FilesError::Assembly(error) => assembly_name(error),
             FilesError::OtherVersion(_) => ErrorName::Conflict,
             FilesError::Share(_) => ErrorName::NotFound,
-            FilesError::Disk(..) => ErrorName::Internal,
+            FilesError::Disk(..) | FilesError::Owner(_) => ErrorName::Internal,
         }
     }
 }

@@ -36,6 +36,7 @@ impl Files {
         let mut all_seen = true;
         for space in spaces {
             let expired = self.space(space).and_then(|root| {
+                let _acting = self.act(space)?;
                 let failed = |source| FilesError::Space {
                     space: space.clone(),
                     source,

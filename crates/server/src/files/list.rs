@@ -32,6 +32,7 @@ impl Files {
         digests: bool,
     ) -> Result<Lister, FilesError> {
         let base = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&base.place.space)?;
         if !base.stat()?.is_dir() {
             return Err(base.failed()(RootError::NotAFolder(base.place.path.clone())));
         }
@@ -59,9 +60,14 @@ impl Lister {
         if self.ended {
             return None;
         }
+        let acting = self.files.act(&self.base.place.space);
         let mut lines = Vec::with_capacity(LINES + 1024);
         while lines.len() < LINES && !self.ended {
-            let line = match self.entries.next() {
+            let next = match &acting {
+                Ok(_) => self.entries.next(),
+                Err(_) => Some(Err(RootError::Denied(self.base.place.path.clone()))),
+            };
+            let line = match next {
                 Some(Ok(entry)) => self.line(entry),
                 Some(Err(error)) => Err(self.base.failed()(error)),
                 None => Ok(Some(ListLine::End(self.count))),

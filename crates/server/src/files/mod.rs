@@ -36,6 +36,7 @@ pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::Caller;
 use crate::config::Config;
+use crate::packages::{Acting, Storage};
 use accounts::Accounts;
 use shares::Shares;
 use uploads::Uploads;
@@ -52,6 +53,8 @@ pub struct Files(Arc<Inner>);
 
 struct Inner {
     store: LocalStore,
+    /// Whose homes are whose.
+    owners: Storage,
     datacenter: String,
     accounts: Accounts,
     hints: HintStore,
@@ -71,13 +74,14 @@ struct Reached {
 
 impl Files {
     /// Opens the storage and what is remembered of it.
-    pub fn open(config: &Config) -> io::Result<Files> {
+    pub fn open(config: &Config, owners: &Storage) -> io::Result<Files> {
         let store = LocalStore::open(&config.storage).map_err(io::Error::other)?;
         let folder = config.data.join("files");
         std::fs::create_dir_all(&folder)?;
         let hints_file = folder.join("hints");
         Ok(Files(Arc::new(Inner {
             store,
+            owners: owners.clone(),
             datacenter: config.datacenter.to_string(),
             accounts: Accounts::new(config),
             hints: HintStore::load(&hints_file),
@@ -114,6 +118,20 @@ impl Files {
             place,
             shown: path.clone(),
         })
+    }
+
+    /// While the guard lives, this thread works in a home as its owner: what it makes is theirs, and a link they
+    /// plant gains them nothing. The server's own files must not be touched meanwhile.
+    fn act(&self, space: &Space) -> Result<Option<Acting>, FilesError> {
+        let Space::Home(owner) = space else {
+            return Ok(None);
+        };
+        let not_found = || FilesError::NotFound(space.to_string());
+        let user = owner.as_str().parse().map_err(|_| not_found())?;
+        let acting = self.0.owners.acting_as(&user);
+        acting
+            .map(Some)
+            .map_err(|error| FilesError::Owner(Box::new(error)))
     }
 
     /// The opened root of a space.

@@ -48,6 +48,7 @@ impl Files {
             files: announced.entries,
         };
         let room = self.reserve(&folder.place.space, asked)?;
+        let _acting = self.act(&folder.place.space)?;
         let staged = StagedTree::create(&folder.root).map_err(folder.failed())?;
         let limits = PackLimits {
             entries: announced.entries,
@@ -69,11 +70,16 @@ impl Files {
 impl PackIn {
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let _acting = self.files.act(&self.folder.place.space)?;
         Ok(self.parser.feed(bytes)?)
     }
 
     /// Gives up; removes what was staged.
     pub fn discard(self) {
+        let acting = self.files.act(&self.folder.place.space);
+        if let Err(error) = &acting {
+            return tracing::warn!(%error, "a staged pack could not be removed");
+        }
         drop(self.parser);
         if let Err(error) = self.staged.discard() {
             tracing::warn!(%error, "a staged pack could not be removed");
@@ -90,6 +96,7 @@ impl PackIn {
             room,
             existing,
         } = self;
+        let _acting = files.act(&folder.place.space)?;
         let ours = staged.tree().exists(&ours()).unwrap_or(true) && folder.place.path.is_root();
         let checked = parser.finish_unpacking();
         if checked.is_err() || ours {
@@ -138,6 +145,7 @@ fn ours() -> RelPath {
 
 /// A pack on its way out. Files that cannot be read, or are not small any more, are left out.
 pub struct PackOut {
+    store: Files,
     folder: Reached,
     files: std::vec::IntoIter<RelPath>,
     writer: Option<PackWriter<Buffer>>,
@@ -176,6 +184,7 @@ impl Files {
     /// Begins to send small files of a folder.
     pub fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, FilesError> {
         let folder = self.reach(caller, &request.path.0, Access::Read)?;
+        let _acting = self.act(&folder.place.space)?;
         if !folder.stat()?.is_dir() {
             return Err(FilesError::not_a_file(&folder));
         }
@@ -190,6 +199,7 @@ impl Files {
         }
         let buffer = Buffer::default();
         Ok(PackOut {
+            store: self.clone(),
             folder,
             files: request.files.into_iter(),
             writer: Some(PackWriter::new(buffer.clone())?),
@@ -206,6 +216,7 @@ impl PackOut {
         let Some(mut writer) = self.writer.take() else {
             return Ok(None);
         };
+        let _acting = self.store.act(&self.folder.place.space)?;
         while self.buffer.len() < PIECE {
             let Some(path) = self.files.next() else {
                 writer.finish()?;

@@ -65,9 +65,11 @@ impl Files {
         if reached.place.space != Space::Home(owner_of(caller)?) {
             return Err(FilesError::NotOwn);
         }
+        let acting = self.act(&reached.place.space)?;
         if !reached.stat()?.is_file() {
             return Err(FilesError::not_a_file(&reached));
         }
+        drop(acting);
         let lifetime = Duration::from_secs(request.seconds);
         if lifetime.is_zero() || lifetime > LONGEST {
             let problem = format!(

@@ -7,10 +7,11 @@ use paddlecloud_api::files::{
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
 use paddlecloud_pfs::store::FileStore;
-use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError};
+use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError, Space};
 
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
+use crate::packages::Acting;
 
 /// Matches one pattern may have; more need a folder of their own.
 const MOST_MATCHES: usize = 100_000;
@@ -25,6 +26,7 @@ impl Files {
         digest: bool,
     ) -> Result<FileMeta, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         let found = if link {
             reached.stat_link()?
         } else {
@@ -47,6 +49,7 @@ impl Files {
         request: &StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, FilesError> {
         let base = self.reach(caller, &request.path.0, Access::Read)?;
+        let _acting = self.act(&base.place.space)?;
         let look = |path: &RelPath| -> Result<Option<FileMeta>, FilesError> {
             let reached = base.below(path)?;
             let found = match reached.root.stat_link(&reached.place.path) {
@@ -69,6 +72,7 @@ impl Files {
         let not_found = || FilesError::NotFound(pattern.escape_default().to_string());
         let path = PfsPath::from_bytes(pattern.as_bytes()).map_err(|_| not_found())?;
         let reached = self.reach(caller, &path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         let inside = std::str::from_utf8(reached.place.path.as_bytes()).map_err(|_| not_found())?;
         let found = reached
             .root
@@ -94,6 +98,7 @@ impl Files {
     /// Makes a folder.
     pub fn mkdir(&self, caller: &Caller, request: &MkdirRequest) -> Result<(), FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Write)?;
+        let _acting = self.act(&reached.place.space)?;
         if !request.parents {
             let path = &reached.place.path;
             if reached.stat_if_there()?.is_some() {
@@ -133,6 +138,7 @@ impl Files {
         dry_run: bool,
     ) -> Result<UsageView, FilesError> {
         let reached = self.reach(caller, path, Access::Write)?;
+        let _acting = self.act(&reached.place.space)?;
         reached.not_the_space()?;
         let (root, inside) = (&reached.root, &reached.place.path);
         if reached.stat_link()?.is_dir() && !recursive {
@@ -153,6 +159,7 @@ impl Files {
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         from.not_the_space()?;
         to.not_the_space()?;
+        let _acting = self.act_for_both(&from, &to)?;
         let moves_over = from.place.space != to.place.space;
         let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
         let room = match moves_over {
@@ -184,6 +191,7 @@ impl Files {
         let from = self.reach(caller, &request.from.0, Access::Read)?;
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         to.not_the_space()?;
+        let _acting = self.act_for_both(&from, &to)?;
         let meta = from.stat()?;
         let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
         let room = self.reserve(&to.place.space, usage.into())?;
@@ -218,9 +226,18 @@ impl Files {
         })
     }
 
+    /// Whoever may write to the public folder is an administrator: there the server works in its own name.
+    fn act_for_both(&self, from: &Reached, to: &Reached) -> Result<Option<Acting>, FilesError> {
+        match (&from.place.space, &to.place.space) {
+            (_, Space::Home(_)) => self.act(&to.place.space),
+            (_, Space::Public) => Ok(None),
+        }
+    }
+
     /// Bytes and files below a path.
     pub fn usage(&self, caller: &Caller, path: &PfsPath) -> Result<UsageView, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
+        let _acting = self.act(&reached.place.space)?;
         let usage = self.0.store.usage(&reached.place).map_err(reached.failed())?;
         Ok(usage_view(usage))
     }

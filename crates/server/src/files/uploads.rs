@@ -42,6 +42,10 @@ struct Live {
 }
 
 impl Live {
+    fn space(&self) -> &Space {
+        &self.reached.place.space
+    }
+
     /// Takes bytes or gives them up: on a full disk nothing half-written stays.
     fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
         let error = match result {
@@ -116,15 +120,6 @@ impl Files {
                 "an upload needs a key of 1 to 128 bytes".to_owned(),
             ));
         }
-        let old = reached.stat_if_there()?;
-        if let Some(old) = &old {
-            if old.is_dir() {
-                return Err(reached.failed()(RootError::IsAFolder(reached.place.path.clone())));
-            }
-            if request.no_overwrite {
-                return Err(reached.failed()(RootError::Exists(reached.place.path.clone())));
-            }
-        }
         let plan = AssemblyPlan {
             path: reached.place.path.clone(),
             size: request.size,
@@ -133,23 +128,46 @@ impl Files {
         };
         let uploads = &self.0.uploads;
         let key_file = uploads.key_file(&reached.place.space, &plan.path, &request.key);
-        if let Some(id) = uploads.find(&key_file)
-            && let Ok(live) = self.take_up(&reached.root, &reached.place.space, &id)
+        let known = uploads.find(&key_file);
+        let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
+        if let Some(id) = reply.id.as_ref().filter(|id| known.as_ref() != Some(id)) {
+            super::write_whole(&key_file, id.to_string().as_bytes())
+                .map_err(|error| FilesError::Disk(error, "note an upload"))?;
+        }
+        Ok(reply)
+    }
+
+    fn begin_or_go_on(
+        &self,
+        caller: &Caller,
+        reached: Reached,
+        plan: AssemblyPlan,
+        known: Option<&StagedId>,
+        request: &UploadRequest,
+    ) -> Result<UploadReply, FilesError> {
+        let _acting = self.act(&reached.place.space)?;
+        let old = reached.stat_if_there()?;
+        let taken = |error: fn(RelPath) -> RootError| reached.failed()(error(plan.path.clone()));
+        match &old {
+            Some(old) if old.is_dir() => return Err(taken(RootError::IsAFolder)),
+            Some(_) if request.no_overwrite => return Err(taken(RootError::Exists)),
+            _ => {}
+        }
+        let old_size = old.filter(|old| old.is_file()).map(|old| old.size);
+        if let Some(id) = known
+            && let Ok(live) = self.take_up(&reached.root, &reached.place.space, id)
             && *live.assembly.plan() == plan
         {
-            return Ok(reply(&live, old.map(|old| old.size)));
+            return Ok(reply(&live, old_size));
         }
         if self.reuse_known(caller, &reached, request)? {
             return Ok(UploadReply {
                 id: None,
                 missing: Vec::new(),
-                old_size: None,
+                old_size,
             });
         }
-        let live = self.create(reached, plan)?;
-        super::write_whole(&key_file, live.assembly.id().to_string().as_bytes())
-            .map_err(|error| FilesError::Disk(error, "note an upload"))?;
-        Ok(reply(&live, old.filter(|old| old.is_file()).map(|old| old.size)))
+        Ok(reply(&*self.create(reached, plan)?, old_size))
     }
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
@@ -223,6 +241,7 @@ impl Files {
             spaces.push(Space::Public);
         }
         for space in spaces {
+            let _acting = self.act(&space)?;
             let root = self.space(&space)?;
             match self.take_up(&root, &space, id) {
                 Err(FilesError::NoUpload(_)) => {}
@@ -276,6 +295,7 @@ impl Files {
         name: ChunkName,
     ) -> Result<ChunkIn, FilesError> {
         let live = self.upload(caller, id)?;
+        let _acting = self.act(live.space())?;
         let writer = live.assembly.chunk(index)?;
         Ok(ChunkIn {
             files: self.clone(),
@@ -310,6 +330,7 @@ impl Files {
         request: &TakeRequest,
     ) -> Result<UploadReply, FilesError> {
         let live = self.upload(caller, id)?;
+        let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
         for (index, name) in &request.chunks {
             let taken = live.assembly.take_chunk(*index, *name, &old);
@@ -339,6 +360,7 @@ impl Files {
                 "these are too many bytes to copy at once".to_owned(),
             ));
         }
+        let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
         for (to, from, len) in copies {
             let copied = live.assembly.copy_from(to, &old, from, len);
@@ -355,6 +377,7 @@ impl Files {
         request: &CommitRequest,
     ) -> Result<FileMeta, FilesError> {
         let live = self.upload(caller, id)?;
+        let acting = self.act(live.space())?;
         let replaced = live.reached.replaced()?;
         self.make_parent(&live.reached)?;
         let committed = live
@@ -364,6 +387,7 @@ impl Files {
             Ok(meta) => meta,
             Err(FilesError::Assembly(AssemblyError::Storage(error @ RootError::Exists(_)))) => {
                 // It was to stay, so the new one is not wanted any more.
+                drop(acting);
                 self.upload_discard(caller, id)?;
                 return Err(live.reached.failed()(error));
             }
@@ -388,6 +412,7 @@ impl Files {
     pub fn upload_discard(&self, caller: &Caller, id: &StagedId) -> Result<(), FilesError> {
         let live = self.upload(caller, id)?;
         self.forget_upload(id);
+        let _acting = self.act(live.space())?;
         Ok(live.assembly.clone().discard()?)
     }
 
@@ -439,12 +464,14 @@ pub struct ChunkIn {
 impl ChunkIn {
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let _acting = self.files.act(self.live.space())?;
         let written = self.writer.write(bytes);
         self.live.checked(&self.files, written)
     }
 
     /// Accepts the chunk if it is whole and has its name.
     pub fn finish(self) -> Result<(), FilesError> {
+        let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
         self.live.checked(&self.files, finished)
     }
@@ -464,6 +491,7 @@ impl RangeIn {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left =
             left.ok_or_else(|| FilesError::BadRequest("more bytes came than were announced".to_owned()))?;
+        let _acting = self.files.act(self.live.space())?;
         let put = self.live.assembly.put_range(self.offset, bytes);
         self.live.checked(&self.files, put)?;
         self.offset += bytes.len() as u64;

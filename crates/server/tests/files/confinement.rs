@@ -277,3 +277,42 @@ async fn a_link_swapped_in_by_a_job_leads_nowhere() {
     );
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn what_is_uploaded_belongs_to_the_homes_system_user() {
+    use std::os::unix::fs::MetadataExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root works in other users' names");
+        return;
+    }
+    let stage = Stage::with("users:\n- {name: me, password_file: word, system_user: daemon}\n").await;
+    let local = tempfile::tempdir().unwrap();
+    std::fs::write(local.path().join("small"), "x").unwrap();
+    std::fs::write(local.path().join("large"), crate::stage::noise(1, 5 << 20)).unwrap();
+    let upload = Upload::Tree {
+        local: local.path().to_owned(),
+        remote: mine("d/e"),
+        entries: crate::stage::entries(local.path()),
+    };
+    let files = stage.me.files();
+    let summary = files.upload(vec![upload], &TransferOptions::default(), &()).await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    files
+        .copy(&mine("d"), &mine("copy"), Existing::Replace)
+        .await
+        .unwrap();
+    let daemon = std::fs::metadata(stage.home("me")).unwrap().uid();
+    assert_ne!(daemon, 0);
+    for path in ["d", "d/e", "d/e/small", "d/e/large", "copy/e/large"] {
+        let owner = std::fs::metadata(stage.home("me").join(path)).unwrap().uid();
+        assert_eq!(owner, daemon, "{path}");
+    }
+    // A file of root's that a user only points to stays closed to them.
+    std::fs::write(stage.home("me").join("roots"), "private").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    let closed = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(stage.home("me").join("roots"), closed).unwrap();
+    let refused = files.cat(&mine("roots"), None).await.map(drop).unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::Forbidden));
+    stage.finish().await;
+}
