@@ -219,6 +219,15 @@ def test_ctrl_c_ends_a_wait(client, package):  # noqa: F811
     client.job_kill("left", remove=False)
 
 
+def test_a_server_that_was_stopped_is_started_again(client):
+    first = client.server_get().pid
+    by_address = paddlecloud.Client(client.endpoint)
+    client.server_stop()
+    with pytest.raises(errors.UnreachableError):
+        by_address.ping()
+    assert client.server_get().pid != first
+
+
 def test_a_followed_log_outlives_its_server(client, home, package):  # noqa: F811
     gate = home / "gate"
     os.mkfifo(gate)

@@ -85,11 +85,13 @@ def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F81
         trainer_package_path=package(program),
         envs={"COLOUR": "red"},
         namespace="anything",
+        runtime_image="paddlepaddle/paddle",
         **{**SMALL, "trainers": 2},
     )
     submitted = paddle_job.submit()
     assert paddle_job.id == submitted.id
-    assert submitted.job.memory == "128M" or submitted.job.memory == "128000000"
+    assert submitted.job.image == "paddlepaddle/paddle"
+    assert any("`paddlepaddle/paddle` is written down, but not run" in note for note in submitted.notes)
     said = sorted(line for line in paddle_job.logs(follow=True) if line.stream == "stdout")
     assert said == ["trainer 0 of 2 red", "trainer 1 of 2 red"]
     assert paddle_job.wait(check=True) == paddle_job.status() == "Succeeded"

@@ -114,8 +114,8 @@ class PaddleJob:
 
     def submit(self) -> views.Submitted:
         """Brings the package up and starts the job; returns when the server has taken it, durably."""
-        self._check_server()
-        self._submitted = self.client.job_submit(
+        engine = self._check_server()
+        submitted = self.client.job_submit(
             self._package(),
             name=self.job_name,
             entry=self.entry_point,
@@ -127,7 +127,11 @@ class PaddleJob:
             pservers=self.pservers,
             **self._fields,
         )
-        return self._submitted
+        if engine == "local" and self.runtime_image is not None:
+            note = f"the image `{self.runtime_image}` is written down, but not run: workers are processes of this machine"
+            submitted = dataclasses.replace(submitted, notes=[*submitted.notes, note])
+        self._submitted = submitted
+        return submitted
 
     def status(self) -> str:
         """`Pending`, `Starting`, `Running`, `Stopping`, `Succeeded`, `Failed`, `Killed` or `Lost`."""
@@ -172,8 +176,8 @@ class PaddleJob:
         """The run that was submitted here, else the latest of that name."""
         return self.id or self.job_name
 
-    def _check_server(self) -> None:
-        """Says all that this server lacks for the job, before anything is sent."""
+    def _check_server(self) -> str:
+        """Says all that this server lacks for the job, before anything is sent; returns its engine."""
         try:
             engine = self.client.server_get().engine
         except NoServerError as error:
@@ -186,6 +190,7 @@ class PaddleJob:
         if missing:
             raise _without_kubernetes(self.job_name, missing, engine)
         self._check_namespace()
+        return engine
 
     def _check_namespace(self) -> None:
         """On one machine a namespace is only written down; elsewhere it must be the caller's own."""

@@ -24,6 +24,11 @@ impl From<ClientError> for Failure {
 }
 
 impl Failure {
+    /// Whether no connection was ever made, so that nothing can have happened.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(&*self.0, ConnectError::Client(ClientError::Unreachable { .. }))
+    }
+
     /// The exception: Python chooses its class by the kind and, for a refusal, by the error's name.
     pub fn into_error(self, py: Python<'_>) -> PyErr {
         let error = &*self.0;

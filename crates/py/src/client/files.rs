@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::operation::{Reply, reply};
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum FileOperation {
     Stat {

@@ -212,7 +212,26 @@ impl Way {
         Ok(Arc::new(session))
     }
 
-    async fn run(self, operation: Operation) -> Outcome {
+    async fn run(mut self, operation: Operation) -> Outcome {
+        let again = self.may_be_gone(&operation).then(|| operation.clone());
+        let outcome = self.once(operation).await;
+        match (outcome.reply, again) {
+            // The embedded server was stopped since it was found: nothing was sent, so it is found anew.
+            (Err(failure), Some(operation)) if failure.is_unreachable() => {
+                self.known = None;
+                self.once(operation).await
+            }
+            (reply, _) => Outcome { reply, ..outcome },
+        }
+    }
+
+    /// Whether the server may have been stopped meanwhile, and should run again for this operation.
+    fn may_be_gone(&self, operation: &Operation) -> bool {
+        let is_embedded = self.known.as_ref().is_some_and(|session| session.is_embedded);
+        is_embedded && !matches!(operation, Operation::ServerStop)
+    }
+
+    async fn once(&self, operation: Operation) -> Outcome {
         match self.session().await {
             Err(failure) => Outcome {
                 session: None,

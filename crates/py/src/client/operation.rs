@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::files::FileOperation;
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Operation {
     JobsList {
@@ -121,7 +121,7 @@ impl Operation {
             Operation::WorkersList { job } => reply(&client.workers_list(job.as_deref()).await?),
             Operation::QuotaGet => reply(&client.quota_get().await?),
             Operation::ServerGet => reply(&client.server_get().await?),
-            Operation::ServerStop => reply(&client.server_stop().await?),
+            Operation::ServerStop => reply(&stop(session).await?),
             Operation::WhoamiGet => reply(&client.whoami_get().await?),
             Operation::Ping => reply(&client.ping().await?),
             Operation::Login => {
@@ -137,6 +137,15 @@ impl Operation {
 pub fn reply(value: &impl Serialize) -> Result<Reply, Failure> {
     let text = serde_json::to_string(value).expect("wire types always serialize");
     Ok(Reply::Text(text))
+}
+
+/// On one machine the server is gone when this returns; elsewhere it has been asked to go.
+async fn stop(session: &Session) -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    if session.is_embedded {
+        return Ok(paddlecloud_connect::embedded::stop(&session.client).await?);
+    }
+    Ok(session.client.server_stop().await?)
 }
 
 fn sure(key: Option<String>) -> String {
