@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
 use paddlecloud_core::ports::{Engine, JobStore};
+use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
 use rustix::fs::{FlockOperation, flock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::{Config, SystemUserError, SystemUsers};
-use crate::files::Files;
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
+use crate::files::Files;
 use crate::http::serve::{self, Bound, ListenError};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
@@ -117,7 +117,11 @@ pub struct Server {
 
 impl Server {
     /// Everything up to the point where the first request can be answered.
-    pub async fn start(config: Config, isolation: Isolation, stop: CancellationToken) -> Result<Server, StartError> {
+    pub async fn start(
+        config: Config,
+        isolation: Isolation,
+        stop: CancellationToken,
+    ) -> Result<Server, StartError> {
         let system_users = SystemUsers::find(&config.users, &isolation)?;
         let lock = take_data_folder(&config.data)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;

@@ -58,9 +58,13 @@ impl App {
 
     /// A path that leads to an uploaded package's latest run means that package, as it was uploaded.
     pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), ErrorBody> {
-        let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else { return Ok(()) };
+        let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else {
+            return Ok(());
+        };
         let owner = user.clone();
-        let run = self.with_files(move |storage| storage.run_behind(&owner, &path)).await?;
+        let run = self
+            .with_files(move |storage| storage.run_behind(&owner, &path))
+            .await?;
         if let Some(run) = run {
             let job = self.store.get(&run).await.map_err(super::store_failed)?;
             spec.snapshot = job.and_then(|job| job.spec.snapshot.clone());
@@ -146,17 +150,13 @@ pub(super) fn package_refused(error: PackageError) -> ErrorBody {
         PackageError::NotAFolder(_)
         | PackageError::BadName(_)
         | PackageError::OutputIsAFile
-        | PackageError::Ours(_) => {
-            ErrorBody::new(ErrorName::BadRequest, problem)
-        }
+        | PackageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
         PackageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
             .with_hint("send its list of files first, to `POST /api/v1/packages`"),
         PackageError::WrongId(_)
         | PackageError::Incomplete(..)
         | PackageError::Changed(_)
-        | PackageError::Pack(_) => {
-            ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again")
-        }
+        | PackageError::Pack(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
         PackageError::Storage(_) | PackageError::Disk(_) | PackageError::Manifest(_) => disk_failed(&error),
     }
 }

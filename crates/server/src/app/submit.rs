@@ -86,7 +86,9 @@ impl App {
             (None, Some(_)) => "`-registry` is",
             _ => return None,
         };
-        Some(format!("{asked} only recorded: this engine runs the programs of its own machine"))
+        Some(format!(
+            "{asked} only recorded: this engine runs the programs of its own machine"
+        ))
     }
 
     /// What a submit would do.

@@ -34,15 +34,28 @@ impl Wanted {
             None => None,
             Some("trainer" | "trainers") => Some(Role::Trainer),
             Some("pserver" | "pservers") => Some(Role::Pserver),
-            Some(other) => return Err(bad(format!("`{}` is not a role", other.escape_default())).with_hint("roles are `trainer` and `pserver`")),
+            Some(other) => {
+                return Err(bad(format!("`{}` is not a role", other.escape_default()))
+                    .with_hint("roles are `trainer` and `pserver`"));
+            }
         };
         let begin = match (query.n, &query.since) {
             (Some(lines), _) => Begin::Tail(usize::try_from(lines).unwrap_or(usize::MAX)),
             (None, Some(since)) => Begin::Since(parse_since(since)?),
             (None, None) => Begin::Start,
         };
-        let cursors = query.from.as_deref().map(parse_cursors).transpose()?.unwrap_or_default();
-        let wanted = Wanted { worker: query.w.clone(), role, begin, cursors };
+        let cursors = query
+            .from
+            .as_deref()
+            .map(parse_cursors)
+            .transpose()?
+            .unwrap_or_default();
+        let wanted = Wanted {
+            worker: query.w.clone(),
+            role,
+            begin,
+            cursors,
+        };
         wanted.check_worker(job)?;
         Ok(wanted)
     }
@@ -53,16 +66,29 @@ impl Wanted {
         if job.workers.is_empty() || job.workers.iter().any(|worker| self.takes(worker)) {
             return Ok(());
         }
-        let known: Vec<&str> = job.workers.iter().take(6).map(|worker| worker.name.as_str()).collect();
-        let problem = format!("job `{}` has no worker `{}`", job.spec.name, name.escape_default());
-        Err(ErrorBody::new(ErrorName::NotFound, problem).with_hint(format!("its workers are {}", known.join(", "))))
+        let known: Vec<&str> = job
+            .workers
+            .iter()
+            .take(6)
+            .map(|worker| worker.name.as_str())
+            .collect();
+        let problem = format!(
+            "job `{}` has no worker `{}`",
+            job.spec.name,
+            name.escape_default()
+        );
+        Err(ErrorBody::new(ErrorName::NotFound, problem)
+            .with_hint(format!("its workers are {}", known.join(", "))))
     }
 
     /// Whether this worker's log is asked for. `trainer-0` means the same as its full name.
     pub fn takes(&self, worker: &Worker) -> bool {
         let short = format!("{}-{}", worker.key.role, worker.key.index);
         self.role.is_none_or(|role| role == worker.key.role)
-            && self.worker.as_ref().is_none_or(|name| *name == worker.name || *name == short)
+            && self
+                .worker
+                .as_ref()
+                .is_none_or(|name| *name == worker.name || *name == short)
     }
 
     /// Whether only the latest attempt is of interest.
@@ -81,9 +107,10 @@ impl Wanted {
 }
 
 fn parse_since(text: &str) -> Result<u64, ErrorBody> {
-    let at: Timestamp = text
-        .parse()
-        .map_err(|_| bad(format!("`{}` is not a time", text.escape_default())).with_hint("write it like 2026-01-31T12:00:00Z"))?;
+    let at: Timestamp = text.parse().map_err(|_| {
+        bad(format!("`{}` is not a time", text.escape_default()))
+            .with_hint("write it like 2026-01-31T12:00:00Z")
+    })?;
     Ok(u64::try_from(at.as_nanosecond()).unwrap_or(0))
 }
 
@@ -96,7 +123,9 @@ fn parse_cursors(text: &str) -> Result<HashMap<(String, u32), u64>, ErrorBody> {
     };
     text.split(',')
         .filter(|cursor| !cursor.is_empty())
-        .map(|cursor| parse(cursor).ok_or_else(|| bad("`from` is not a list of `worker:attempt:offset`".to_owned())))
+        .map(|cursor| {
+            parse(cursor).ok_or_else(|| bad("`from` is not a list of `worker:attempt:offset`".to_owned()))
+        })
         .collect()
 }
 

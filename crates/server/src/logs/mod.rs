@@ -36,7 +36,12 @@ pub struct Logs {
 impl Logs {
     /// `data` is the folder in which the engine keeps its attempts.
     pub fn new(data: PathBuf, engine: LocalEngine, jobs: Jobs) -> Logs {
-        Logs { data, engine, jobs, reads: Arc::new(Semaphore::new(READS_AT_ONCE)) }
+        Logs {
+            data,
+            engine,
+            jobs,
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+        }
     }
 
     /// Begins to read a job's logs as the query says.

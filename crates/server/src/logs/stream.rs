@@ -39,7 +39,11 @@ impl LogStream {
     pub(super) fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
         let wanted = Wanted::parse(query, &job)?;
         // Watch first, look afterwards: nothing that happens in between is missed.
-        let changes = if query.follow { logs.jobs.watch(&job.id) } else { None };
+        let changes = if query.follow {
+            logs.jobs.watch(&job.id)
+        } else {
+            None
+        };
         let mut stream = LogStream {
             logs,
             job,
@@ -85,7 +89,12 @@ impl LogStream {
         self.announce();
         loop {
             self.read_where_needed().await?;
-            let oldest = self.sources.iter().enumerate().filter_map(|(at, source)| Some((source.stamp()?, at))).min();
+            let oldest = self
+                .sources
+                .iter()
+                .enumerate()
+                .filter_map(|(at, source)| Some((source.stamp()?, at)))
+                .min();
             let Some((_, at)) = oldest else { return Ok(()) };
             self.emit(at);
             if self.out.len() >= PORTION {
@@ -98,10 +107,18 @@ impl LogStream {
         if !self.sources.iter().any(Source::needs_reading) {
             return Ok(());
         }
-        let _turn = self.logs.reads.acquire().await.map_err(|_| crate::app::internal())?;
+        let _turn = self
+            .logs
+            .reads
+            .acquire()
+            .await
+            .map_err(|_| crate::app::internal())?;
         let mut sources = std::mem::take(&mut self.sources);
         let read = tokio::task::spawn_blocking(move || {
-            let result = sources.iter_mut().filter(|source| source.needs_reading()).try_for_each(Source::read);
+            let result = sources
+                .iter_mut()
+                .filter(|source| source.needs_reading())
+                .try_for_each(Source::read);
             (sources, result)
         });
         let (sources, result) = read.await.map_err(|_| crate::app::internal())?;
@@ -120,7 +137,12 @@ impl LogStream {
                 &chunk.bytes,
             ),
             Some(Piece::Gap(gap)) => {
-                Frame::Gap { worker: at as u32, offset: gap.from, to: gap.to }.encode(&mut self.out);
+                Frame::Gap {
+                    worker: at as u32,
+                    offset: gap.from,
+                    to: gap.to,
+                }
+                .encode(&mut self.out);
             }
             None => {}
         }
@@ -154,7 +176,11 @@ impl LogStream {
             if !self.wanted.takes(worker) {
                 continue;
             }
-            let first = if self.wanted.latest_only() { worker.attempt } else { 1 };
+            let first = if self.wanted.latest_only() {
+                worker.attempt
+            } else {
+                1
+            };
             for attempt in first..=worker.attempt {
                 self.add_source(worker, attempt);
             }
@@ -162,11 +188,16 @@ impl LogStream {
     }
 
     fn add_source(&mut self, worker: &Worker, attempt: u32) {
-        let key = AttemptKey { job: self.job.id.clone(), worker: worker.key, attempt };
+        let key = AttemptKey {
+            job: self.job.id.clone(),
+            worker: worker.key,
+            attempt,
+        };
         let known = self.sources.iter().position(|source| source.attempt == key);
         let at = known.unwrap_or_else(|| {
             let begin = self.wanted.begin(&worker.name, attempt);
-            self.sources.push(Source::new(&self.logs.data, key.clone(), begin));
+            self.sources
+                .push(Source::new(&self.logs.data, key.clone(), begin));
             self.sources.len() - 1
         });
         if self.follow && self.sources[at].growth.is_none() {
@@ -228,7 +259,10 @@ impl LogStream {
     fn grown(&mut self, at: usize, lives: bool) {
         let source = &mut self.sources[at];
         source.wake();
-        let complete = source.growth.as_mut().is_none_or(|growth| growth.borrow_and_update().complete);
+        let complete = source
+            .growth
+            .as_mut()
+            .is_none_or(|growth| growth.borrow_and_update().complete);
         if !lives || complete {
             source.growth = None;
         }

@@ -21,15 +21,21 @@ const TAIL_BYTES: u64 = 64 << 10;
 impl Logs {
     /// All asked-for logs as one text, each worker's lines whole.
     pub async fn text(&self, job: Arc<Job>, query: &LogQuery) -> Result<String, ErrorBody> {
-        let query = LogQuery { follow: false, ..query.clone() };
+        let query = LogQuery {
+            follow: false,
+            ..query.clone()
+        };
         let mut stream = self.open(job, &query)?;
         let mut workers: Vec<Vec<u8>> = Vec::new();
         let mut total = 0;
         while let Some(portion) = stream.next().await {
             total += sort_by_worker(&portion?, &mut workers);
             if total > LONGEST_TEXT {
-                return Err(ErrorBody::new(ErrorName::PayloadTooLarge, "the logs are too long for one reply")
-                    .with_hint("ask for the last lines with `n`, or read the stream `/api/v1/jobs/{job}/logs`"));
+                return Err(ErrorBody::new(
+                    ErrorName::PayloadTooLarge,
+                    "the logs are too long for one reply",
+                )
+                .with_hint("ask for the last lines with `n`, or read the stream `/api/v1/jobs/{job}/logs`"));
             }
         }
         let mut text = String::with_capacity(total);
@@ -47,11 +53,24 @@ impl Logs {
         let latest = job.worker(worker).map_or(1, |worker| worker.attempt);
         let folders: Vec<_> = (1..=latest)
             .rev()
-            .map(|attempt| AttemptKey { job: job.id.clone(), worker, attempt })
+            .map(|attempt| AttemptKey {
+                job: job.id.clone(),
+                worker,
+                attempt,
+            })
             .map(|attempt| attempt_folder(&self.data, &attempt).join(files::LOG))
             .collect();
-        let read = move || folders.iter().map(|folder| tail(folder, lines)).find(|tail| !tail.is_empty());
-        tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default()
+        let read = move || {
+            folders
+                .iter()
+                .map(|folder| tail(folder, lines))
+                .find(|tail| !tail.is_empty())
+        };
+        tokio::task::spawn_blocking(read)
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or_default()
     }
 }
 
@@ -74,8 +93,13 @@ fn sort_by_worker(portion: &[u8], workers: &mut Vec<Vec<u8>>) -> usize {
 
 fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
     let mut reader = LogReader::open(folder);
-    let Ok(length) = reader.len() else { return Vec::new() };
-    let from = reader.tail_lines(lines).unwrap_or(0).max(length.saturating_sub(TAIL_BYTES));
+    let Ok(length) = reader.len() else {
+        return Vec::new();
+    };
+    let from = reader
+        .tail_lines(lines)
+        .unwrap_or(0)
+        .max(length.saturating_sub(TAIL_BYTES));
     let mut bytes = Vec::new();
     let mut at = from;
     while let Ok(pieces) = reader.read_at(at, TAIL_BYTES as usize) {
@@ -89,5 +113,8 @@ fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
+    all[all.len().saturating_sub(lines)..]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect()
 }

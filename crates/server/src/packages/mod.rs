@@ -65,7 +65,12 @@ impl Storage {
         for folder in [root, &root.join("home"), &root.join("public")] {
             make_open(folder)?;
         }
-        Ok(Storage { root: root.canonicalize()?, datacenter, owners: Arc::default(), publishing: Arc::default() })
+        Ok(Storage {
+            root: root.canonicalize()?,
+            datacenter,
+            owners: Arc::default(),
+            publishing: Arc::default(),
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -96,7 +101,10 @@ impl Storage {
     pub fn place(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
         let not_found = || PackageError::NotFound(path.to_owned());
         let rest = path.strip_prefix("/pfs/").ok_or_else(not_found)?;
-        let parts: Vec<&str> = rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let parts: Vec<&str> = rest
+            .split('/')
+            .filter(|part| !part.is_empty() && *part != ".")
+            .collect();
         let relative = |parts: &[&str]| parts.join("/").parse::<RelPath>().map_err(|_| not_found());
         match parts.as_slice() {
             ["public", below @ ..] => Ok(Place::Public(relative(below)?)),
@@ -159,7 +167,10 @@ mod tests {
     fn both_spellings_of_home_and_public_are_understood() {
         let (_folder, storage, me) = storage();
         let home = |path: &str| storage.place(&me, path).unwrap();
-        assert_eq!(home("/pfs/local/home/me/a/b"), Place::Home("a/b".parse().unwrap()));
+        assert_eq!(
+            home("/pfs/local/home/me/a/b"),
+            Place::Home("a/b".parse().unwrap())
+        );
         assert_eq!(home("/pfs/local/user/me//a/"), Place::Home("a".parse().unwrap()));
         assert_eq!(home("/pfs/public/x"), Place::Public("x".parse().unwrap()));
         assert_eq!(home("/pfs/local/public/x"), Place::Public("x".parse().unwrap()));
@@ -168,8 +179,18 @@ mod tests {
     #[test]
     fn whatever_belongs_to_others_is_not_found() {
         let (_folder, storage, me) = storage();
-        for path in ["/pfs/local/home/you/a", "/pfs/other/home/me/a", "/etc/passwd", "/pfs/local/home/me/../you", "/pfs", ""] {
-            assert!(matches!(storage.place(&me, path), Err(PackageError::NotFound(_))), "{path}");
+        for path in [
+            "/pfs/local/home/you/a",
+            "/pfs/other/home/me/a",
+            "/etc/passwd",
+            "/pfs/local/home/me/../you",
+            "/pfs",
+            "",
+        ] {
+            assert!(
+                matches!(storage.place(&me, path), Err(PackageError::NotFound(_))),
+                "{path}"
+            );
         }
     }
 
@@ -178,6 +199,9 @@ mod tests {
         let (_folder, storage, me) = storage();
         storage.home(&me).unwrap();
         std::os::unix::fs::symlink("/etc", storage.home_path(&me).join("trap")).unwrap();
-        assert!(matches!(storage.check_folder(&me, "/pfs/local/home/me/trap"), Err(PackageError::NotFound(_))));
+        assert!(matches!(
+            storage.check_folder(&me, "/pfs/local/home/me/trap"),
+            Err(PackageError::NotFound(_))
+        ));
     }
 }

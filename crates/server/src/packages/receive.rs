@@ -37,7 +37,11 @@ impl Storage {
         wanted.sort_unstable();
         wanted.dedup();
         // A job may have changed a stored file: what is not as it should be is asked for again.
-        wanted.retain(|digest| !known.get(digest).is_some_and(|place| holds(&home, place, *digest)));
+        wanted.retain(|digest| {
+            !known
+                .get(digest)
+                .is_some_and(|place| holds(&home, place, *digest))
+        });
         Ok(wanted)
     }
 
@@ -51,7 +55,15 @@ impl Storage {
         let staged = StagedTree::create(&home)?;
         let parser = staged.unpacker(PackLimits::default());
         let publishing = Arc::clone(&self.publishing);
-        Ok(Receiver { owner: self.owner(user), home: home.into_root(), staged, parser, manifest, id, publishing })
+        Ok(Receiver {
+            owner: self.owner(user),
+            home: home.into_root(),
+            staged,
+            parser,
+            manifest,
+            id,
+            publishing,
+        })
     }
 }
 
@@ -68,7 +80,10 @@ fn announced(home: &Root, id: PackageId) -> Result<Manifest, PackageError> {
 
 /// Whether a file still is what its digest says.
 fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
-    let found = home.open_file_no_links(place).ok().and_then(|(file, _)| hash_file(&file).ok());
+    let found = home
+        .open_file_no_links(place)
+        .ok()
+        .and_then(|(file, _)| hash_file(&file).ok());
     found == Some(digest)
 }
 
@@ -105,7 +120,15 @@ impl Receiver {
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
     pub fn finish(self) -> Result<(), PackageError> {
-        let Receiver { owner, home, staged, parser, manifest, id, publishing } = self;
+        let Receiver {
+            owner,
+            home,
+            staged,
+            parser,
+            manifest,
+            id,
+            publishing,
+        } = self;
         let _acting = owner.act()?;
         parser.finish_unpacking()?;
         match complete(&home, &staged, &manifest) {
@@ -146,7 +169,11 @@ fn add_from_known(
     match &entry.node {
         Node::Dir => tree.make_dirs(&entry.path)?,
         Node::Symlink { target } => tree.make_link(&entry.path, target)?,
-        Node::File { digest: Some(digest), executable, .. } => {
+        Node::File {
+            digest: Some(digest),
+            executable,
+            ..
+        } => {
             if let Some(source) = known.get(digest) {
                 copy_as(home, source, tree, entry, *executable)?;
             }
@@ -157,9 +184,18 @@ fn add_from_known(
 }
 
 /// Copies a file's content with the mode and time that the entry says, which may differ from the source's.
-fn copy_as(home: &Root, source: &RelPath, tree: &Root, entry: &Entry, executable: bool) -> Result<(), PackageError> {
+fn copy_as(
+    home: &Root,
+    source: &RelPath,
+    tree: &Root,
+    entry: &Entry,
+    executable: bool,
+) -> Result<(), PackageError> {
     let (mut content, _) = home.open_file_no_links(source)?;
-    let mut staged = tree.stage_file(FileAttributes { executable, mtime: Some(entry.mtime) })?;
+    let mut staged = tree.stage_file(FileAttributes {
+        executable,
+        mtime: Some(entry.mtime),
+    })?;
     std::io::copy(&mut content, &mut staged).map_err(PackageError::Disk)?;
     staged.publish(&entry.path, Existing::Replace)?;
     Ok(())
@@ -183,10 +219,14 @@ fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) 
 fn known_files(home: &Root) -> Result<HashMap<Digest, RelPath>, PackageError> {
     let mut known = HashMap::new();
     for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
-        let Ok(manifest) = read_list(home, &list_path(id)) else { continue };
+        let Ok(manifest) = read_list(home, &list_path(id)) else {
+            continue;
+        };
         for entry in manifest.entries() {
             if let Some(digest) = digest_of(entry) {
-                known.entry(digest).or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
+                known
+                    .entry(digest)
+                    .or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
             }
         }
     }
@@ -251,7 +291,11 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             std::fs::create_dir(folder.path().join("src")).unwrap();
             let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
-            Fixture { folder, storage, me: "me".parse().unwrap() }
+            Fixture {
+                folder,
+                storage,
+                me: "me".parse().unwrap(),
+            }
         }
 
         fn write(&self, name: &str, text: &str) {
@@ -259,7 +303,10 @@ mod tests {
         }
 
         fn manifest(&self) -> Manifest {
-            scan(self.folder.path().join("src"), &ScanOptions::default()).unwrap().manifest().unwrap()
+            scan(self.folder.path().join("src"), &ScanOptions::default())
+                .unwrap()
+                .manifest()
+                .unwrap()
         }
 
         /// Sends exactly the missing files.
@@ -278,7 +325,10 @@ mod tests {
 
         fn pack(&self, manifest: &Manifest, missing: &[Digest]) -> Vec<u8> {
             let root = Root::open(self.folder.path().join("src")).unwrap();
-            let wanted = manifest.entries().iter().filter(|entry| digest_of(entry).is_none_or(|d| missing.contains(&d)));
+            let wanted = manifest
+                .entries()
+                .iter()
+                .filter(|entry| digest_of(entry).is_none_or(|d| missing.contains(&d)));
             let mut stream = Vec::new();
             paddlecloud_pfs::pack::write_pack(&root, wanted, &mut stream).unwrap();
             stream
@@ -297,8 +347,14 @@ mod tests {
         let (second, sent) = fixture.send();
         assert_eq!(sent, 1);
         let home = fixture.storage.home_path(&fixture.me);
-        assert_eq!(std::fs::read(home.join(tree_path(second).as_path()).join("data.bin")).unwrap(), b"big");
-        assert_eq!(std::fs::read(home.join(tree_path(first).as_path()).join("train.py")).unwrap(), b"one");
+        assert_eq!(
+            std::fs::read(home.join(tree_path(second).as_path()).join("data.bin")).unwrap(),
+            b"big"
+        );
+        assert_eq!(
+            std::fs::read(home.join(tree_path(first).as_path()).join("train.py")).unwrap(),
+            b"one"
+        );
     }
 
     #[test]
@@ -322,7 +378,11 @@ mod tests {
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let (id, sent) = fixture.send();
         assert_eq!(sent, 0, "its content is known");
-        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(id).as_path()).join("run.sh");
+        let stored = fixture
+            .storage
+            .home_path(&fixture.me)
+            .join(tree_path(id).as_path())
+            .join("run.sh");
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stored).unwrap().permissions());
         assert_eq!(mode & 0o100, 0o100);
     }
@@ -336,7 +396,8 @@ mod tests {
         let stream = fixture.pack(&manifest, &missing);
         let begin = || fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
         let mut both = [begin(), begin()];
-        both.iter_mut().for_each(|receiver| receiver.feed(&stream).unwrap());
+        both.iter_mut()
+            .for_each(|receiver| receiver.feed(&stream).unwrap());
         both.into_iter().for_each(|receiver| receiver.finish().unwrap());
         let mut late = begin();
         late.feed(&stream).unwrap();
@@ -349,12 +410,20 @@ mod tests {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
         let (id, _) = fixture.send();
-        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(id).as_path()).join("t.sh");
+        let stored = fixture
+            .storage
+            .home_path(&fixture.me)
+            .join(tree_path(id).as_path())
+            .join("t.sh");
         std::fs::write(stored, "POISONED").unwrap();
         fixture.write("more", "x");
         let (second, sent) = fixture.send();
         assert_eq!(sent, 2);
-        let stored = fixture.storage.home_path(&fixture.me).join(tree_path(second).as_path()).join("t.sh");
+        let stored = fixture
+            .storage
+            .home_path(&fixture.me)
+            .join(tree_path(second).as_path())
+            .join("t.sh");
         assert_eq!(std::fs::read(stored).unwrap(), b"good");
     }
 
@@ -365,6 +434,9 @@ mod tests {
         let (id, _) = fixture.send();
         let you: UserName = "you".parse().unwrap();
         assert!(!fixture.storage.has_package(&you, id).unwrap());
-        assert_eq!(fixture.storage.announce(&you, &fixture.manifest()).unwrap().len(), 1);
+        assert_eq!(
+            fixture.storage.announce(&you, &fixture.manifest()).unwrap().len(),
+            1
+        );
     }
 }

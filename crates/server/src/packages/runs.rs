@@ -67,7 +67,13 @@ impl Storage {
             },
             (None, None) => (WorkDir::Home(in_run), own("output")),
         };
-        Ok(RunFolders { run, workdir, output, rendezvous: own("rendezvous"), own_latest: own("latest") })
+        Ok(RunFolders {
+            run,
+            workdir,
+            output,
+            rendezvous: own("rendezvous"),
+            own_latest: own("latest"),
+        })
     }
 
     /// `/pfs/…` of a run's own output.
@@ -80,7 +86,9 @@ impl Storage {
     ///
     /// Nothing is synced: the upload is, and after a power cut the copy is made again from it.
     pub fn prepare_run(&self, job: &Job, boot: &str) -> Result<RunFolders, PackageError> {
-        let home = self.home(&job.user)?.with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        let home = self
+            .home(&job.user)?
+            .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
         let folders = self.run_folders(job)?;
         let done = folders.run.child(b"prepared").expect("a plain name");
         if is_prepared(&home, &done, boot)? {
@@ -101,32 +109,59 @@ impl Storage {
 
     /// Makes a folder of a run that is prepared.
     pub fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), PackageError> {
-        let home = self.home(user)?.with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        let home = self
+            .home(user)?
+            .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
         Ok(home.make_dirs(path)?)
     }
 
-    fn prepare_upload(&self, home: &Root, job: &Job, snapshot: &str, run: &RunFolders) -> Result<(), PackageError> {
-        let id: PackageId = snapshot.parse().map_err(|_| PackageError::NotFound(snapshot.to_owned()))?;
-        let WorkDir::Home(workdir) = &run.workdir else { unreachable!("an upload runs in the home") };
+    fn prepare_upload(
+        &self,
+        home: &Root,
+        job: &Job,
+        snapshot: &str,
+        run: &RunFolders,
+    ) -> Result<(), PackageError> {
+        let id: PackageId = snapshot
+            .parse()
+            .map_err(|_| PackageError::NotFound(snapshot.to_owned()))?;
+        let WorkDir::Home(workdir) = &run.workdir else {
+            unreachable!("an upload runs in the home")
+        };
         home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
         check_copy(home, id, workdir)?;
         home.make_dirs(&run.output)?;
         let shown = self.shown_at(job)?;
         let key = latest_key(&shown);
-        point(home, &run.own_latest.child(key.as_bytes()).map_err(bad_name)?, &run_link(job, job.spec.name.as_str()))?;
-        point(home, &ours(&["latest", &key]), &run_link(job, job.spec.name.as_str()))?;
+        point(
+            home,
+            &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
+            &run_link(job, job.spec.name.as_str()),
+        )?;
+        point(
+            home,
+            &ours(&["latest", &key]),
+            &run_link(job, job.spec.name.as_str()),
+        )?;
         show(home, &shown, &key, workdir)
     }
 
     fn prepare_in_place(&self, home: &Root, job: &Job, run: &RunFolders) -> Result<(), PackageError> {
         home.make_dirs(&run.output)?;
-        let in_run = run.run.child(job.spec.name.as_str().as_bytes()).map_err(bad_name)?;
+        let in_run = run
+            .run
+            .child(job.spec.name.as_str().as_bytes())
+            .map_err(bad_name)?;
         match &run.workdir {
             WorkDir::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
             WorkDir::Home(package) => {
                 point(home, &in_run, &format!("../../../{package}"))?;
                 let key = format!("{}.output", latest_key(package));
-                point(home, &run.own_latest.child(key.as_bytes()).map_err(bad_name)?, &run_link(job, "output"))?;
+                point(
+                    home,
+                    &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
+                    &run_link(job, "output"),
+                )?;
                 point(home, &ours(&["latest", &key]), &run_link(job, "output"))?;
                 let output = package.child(b"output").map_err(bad_name)?;
                 let up = "../".repeat(package.depth());
@@ -158,18 +193,24 @@ impl Storage {
 
     /// The run that an uploaded package's path leads to, if the path is such a link of ours.
     pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, PackageError> {
-        let Place::Home(below) = self.place(user, path)? else { return Ok(None) };
+        let Place::Home(below) = self.place(user, path)? else {
+            return Ok(None);
+        };
         let home = self.home(user)?;
         let link = |place: &RelPath| match home.stat_link(place).map(|meta| meta.kind) {
             Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
             _ => None,
         };
-        let Some(key) = link(&below).and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
+        let Some(key) = link(&below)
+            .and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
         else {
             return Ok(None);
         };
-        let Ok(latest) = format!("{OURS}/latest/{key}").parse() else { return Ok(None) };
-        let run = link(&latest).and_then(|target| target.strip_prefix("../runs/")?.split('/').next()?.parse().ok());
+        let Ok(latest) = format!("{OURS}/latest/{key}").parse() else {
+            return Ok(None);
+        };
+        let run =
+            link(&latest).and_then(|target| target.strip_prefix("../runs/")?.split('/').next()?.parse().ok());
         Ok(run)
     }
 
@@ -212,7 +253,12 @@ impl Storage {
 fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), PackageError> {
     let manifest = read_list(home, &list_path(id))?;
     for entry in manifest.entries() {
-        let Node::File { digest: Some(digest), .. } = &entry.node else { continue };
+        let Node::File {
+            digest: Some(digest), ..
+        } = &entry.node
+        else {
+            continue;
+        };
         let place = copy.join(&entry.path).map_err(bad_name)?;
         let (file, _) = home.open_file_no_links(&place)?;
         if hash_file(&file).map_err(PackageError::Disk)? != *digest {
@@ -227,7 +273,11 @@ fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), PackageE
 fn adopt_latest(home: &Root, own: &RelPath) -> Result<(), PackageError> {
     for entry in home.list(&ours(&["latest"]))? {
         if let (Kind::Symlink(target), Some(name)) = (&entry.meta.kind, entry.path.name()) {
-            point(home, &own.child(name).map_err(bad_name)?, &String::from_utf8_lossy(target.as_bytes()))?;
+            point(
+                home,
+                &own.child(name).map_err(bad_name)?,
+                &String::from_utf8_lossy(target.as_bytes()),
+            )?;
         }
     }
     Ok(())
@@ -248,7 +298,9 @@ fn show(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<()
         Err(error) if error.is_not_found() => point(home, shown, &link),
         Err(error) => Err(error.into()),
         Ok(meta) if meta.is_dir() => merge(home, shown, key, workdir),
-        Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => Ok(()),
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
+            Ok(())
+        }
         // A file or a link of the user's own has the name: the run is still found through its id.
         Ok(_) => Ok(()),
     }
@@ -281,7 +333,9 @@ fn merge(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(
 /// Makes `place` lead to the latest output. An `output` of the user's own is moved aside, never lost.
 fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
     match home.stat_link(place) {
-        Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => return Ok(()),
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => {
+            return Ok(());
+        }
         Ok(_) => move_aside(home, place)?,
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
@@ -292,7 +346,9 @@ fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> 
 fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
     let (parent, name) = place.split_last().expect("an output lies in a package");
     for number in 1u32.. {
-        let aside = parent.child(format!("{}.{number}", String::from_utf8_lossy(name)).as_bytes()).map_err(bad_name)?;
+        let aside = parent
+            .child(format!("{}.{number}", String::from_utf8_lossy(name)).as_bytes())
+            .map_err(bad_name)?;
         match home.rename(place, &aside, Existing::Keep) {
             Err(paddlecloud_pfs::RootError::Exists(_)) => {}
             other => return Ok(other?),
@@ -303,13 +359,20 @@ fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
 
 /// Sets a link in one step: a reader finds the old target or the new one.
 fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
-    let target = target.parse::<LinkTarget>().map_err(|_| PackageError::BadName(target.to_owned()))?;
+    let target = target
+        .parse::<LinkTarget>()
+        .map_err(|_| PackageError::BadName(target.to_owned()))?;
     let (parent, name) = place.split_last().expect("links are made below the home");
     // Many runs of one package set the same link: each has a draft of its own.
     static DRAFTS: AtomicU64 = AtomicU64::new(0);
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     let stem: Vec<u8> = name.iter().copied().take(60).collect();
-    let draft = [&b".pfs-link-"[..], &stem, format!("-{}-{number}", std::process::id()).as_bytes()].concat();
+    let draft = [
+        &b".pfs-link-"[..],
+        &stem,
+        format!("-{}-{number}", std::process::id()).as_bytes(),
+    ]
+    .concat();
     let draft = parent.child(&draft).map_err(bad_name)?;
     match home.remove(&draft) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
@@ -359,7 +422,12 @@ mod tests {
             let user: UserName = "me".parse().unwrap();
             storage.home(&user).unwrap();
             let home = storage.home_path(&user);
-            Fixture { _folder: folder, storage, user, home }
+            Fixture {
+                _folder: folder,
+                storage,
+                user,
+                home,
+            }
         }
 
         fn snapshot(&self, text: &str) -> String {
@@ -380,25 +448,46 @@ mod tests {
             spec.package = Some("/pfs/local/home/me/job_word_emb".into());
             spec.snapshot = snapshot;
             let now = jiff::Timestamp::UNIX_EPOCH;
-            Job::new(JobId::new(1, number), self.user.clone(), Arc::new(spec), None, 0, now)
+            Job::new(
+                JobId::new(1, number),
+                self.user.clone(),
+                Arc::new(spec),
+                None,
+                0,
+                now,
+            )
         }
 
         fn output(&self, job: &Job) -> PathBuf {
-            self.home.join(self.storage.run_folders(job).unwrap().output.as_path())
+            self.home
+                .join(self.storage.run_folders(job).unwrap().output.as_path())
         }
     }
 
     #[test]
     fn an_upload_appears_under_its_name_and_leads_to_the_latest_run() {
         let fixture = Fixture::new();
-        let (first, second) = (fixture.job(1, Some(fixture.snapshot("one"))), fixture.job(2, Some(fixture.snapshot("two"))));
+        let (first, second) = (
+            fixture.job(1, Some(fixture.snapshot("one"))),
+            fixture.job(2, Some(fixture.snapshot("two"))),
+        );
         fixture.storage.prepare_run(&first, "boot").unwrap();
         fs::write(fixture.output(&first).join("model"), "1").unwrap();
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/output/model")).unwrap(), "1");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/output/model")).unwrap(),
+            "1"
+        );
         fixture.storage.prepare_run(&second, "boot").unwrap();
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "two");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "two"
+        );
         assert!(!fixture.home.join("job_word_emb/output/model").exists());
-        assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1", "the first output stays");
+        assert_eq!(
+            fs::read_to_string(fixture.output(&first).join("model")).unwrap(),
+            "1",
+            "the first output stays"
+        );
     }
 
     #[test]
@@ -408,9 +497,15 @@ mod tests {
         let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
         let mine = fixture.storage.real_workdir(&job, &folders).join("train.py");
         fs::write(&mine, "changed by the run").unwrap();
-        fixture.storage.prepare_run(&fixture.job(2, Some(fixture.snapshot("one"))), "boot").unwrap();
+        fixture
+            .storage
+            .prepare_run(&fixture.job(2, Some(fixture.snapshot("one"))), "boot")
+            .unwrap();
         assert_eq!(fs::read_to_string(mine).unwrap(), "changed by the run");
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "one"
+        );
     }
 
     #[test]
@@ -423,9 +518,15 @@ mod tests {
         let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
         let workdir = fixture.storage.real_workdir(&job, &folders);
         assert_eq!(fs::read_to_string(workdir.join("data/part-0")).unwrap(), "x");
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "one"
+        );
         fs::write(fixture.output(&job).join("m"), "1").unwrap();
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/output/m")).unwrap(), "1");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/output/m")).unwrap(),
+            "1"
+        );
     }
 
     #[test]
@@ -439,8 +540,14 @@ mod tests {
         fs::write(package.join("output/model"), "1").unwrap();
         fixture.storage.prepare_run(&second, "boot").unwrap();
         assert!(!package.join("output/model").exists());
-        assert_eq!(fs::read_to_string(fixture.output(&first).join("model")).unwrap(), "1");
-        assert_eq!(fs::read_to_string(package.join("output.1/old")).unwrap(), "by hand");
+        assert_eq!(
+            fs::read_to_string(fixture.output(&first).join("model")).unwrap(),
+            "1"
+        );
+        assert_eq!(
+            fs::read_to_string(package.join("output.1/old")).unwrap(),
+            "by hand"
+        );
     }
 
     #[test]
@@ -448,8 +555,14 @@ mod tests {
         let fixture = Fixture::new();
         let snapshot = fixture.snapshot("good");
         let id: PackageId = snapshot.parse().unwrap();
-        fs::write(fixture.home.join(tree_path(id).as_path()).join("train.py"), "POISONED").unwrap();
-        let refused = fixture.storage.prepare_run(&fixture.job(1, Some(snapshot)), "boot");
+        fs::write(
+            fixture.home.join(tree_path(id).as_path()).join("train.py"),
+            "POISONED",
+        )
+        .unwrap();
+        let refused = fixture
+            .storage
+            .prepare_run(&fixture.job(1, Some(snapshot)), "boot");
         assert!(matches!(refused, Err(PackageError::Changed(_))), "{refused:?}");
         assert!(!fixture.storage.has_package(&fixture.user, id).unwrap());
     }
@@ -458,14 +571,19 @@ mod tests {
     fn runs_of_one_package_prepared_at_once_do_not_meet() {
         let fixture = Fixture::new();
         let snapshot = fixture.snapshot("one");
-        let jobs: Vec<Job> = (1..=16).map(|number| fixture.job(number, Some(snapshot.clone()))).collect();
+        let jobs: Vec<Job> = (1..=16)
+            .map(|number| fixture.job(number, Some(snapshot.clone())))
+            .collect();
         std::thread::scope(|scope| {
             let storage = &fixture.storage;
             for job in &jobs {
                 scope.spawn(move || storage.prepare_run(job, "boot").unwrap());
             }
         });
-        assert_eq!(fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(), "one");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "one"
+        );
     }
 
     #[test]

@@ -40,9 +40,17 @@ impl Storage {
 
     /// Removes the working copy of a job that left the history, whoever's it was.
     pub fn forget_run(&self, job: &JobId) -> Result<(), PackageError> {
-        for home in std::fs::read_dir(self.path().join("home")).map_err(PackageError::Disk)?.flatten() {
-            let user = home.file_name().to_str().and_then(|name| name.parse::<UserName>().ok());
-            if let Some(user) = user.filter(|_| home.path().join(OURS).join("runs").join(job.as_str()).exists()) {
+        for home in std::fs::read_dir(self.path().join("home"))
+            .map_err(PackageError::Disk)?
+            .flatten()
+        {
+            let user = home
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<UserName>().ok());
+            if let Some(user) =
+                user.filter(|_| home.path().join(OURS).join("runs").join(job.as_str()).exists())
+            {
                 self.prune_run(&user, job)?;
             }
         }
@@ -72,7 +80,9 @@ fn is_latest(home: &Root, job: &JobId) -> Result<bool, PackageError> {
     }
     let run = format!("/runs/{job}/");
     Ok(home.list(&latest)?.iter().any(|entry| match &entry.meta.kind {
-        paddlecloud_pfs::root::Kind::Symlink(target) => String::from_utf8_lossy(target.as_bytes()).contains(&run),
+        paddlecloud_pfs::root::Kind::Symlink(target) => {
+            String::from_utf8_lossy(target.as_bytes()).contains(&run)
+        }
         _ => false,
     }))
 }
@@ -81,11 +91,18 @@ fn is_latest(home: &Root, job: &JobId) -> Result<bool, PackageError> {
 fn remove_but_output(home: &Root, path: &RelPath, pruned: &mut Pruned) -> Result<(), PackageError> {
     let is_output = |path: &RelPath| path.name() == Some(b"output");
     let meta = home.stat_link(path)?;
-    if !meta.is_dir() || (!is_output(path) && !home.exists(&path.child(b"output").map_err(paddlecloud_pfs::RootError::from)?)?) {
+    if !meta.is_dir()
+        || (!is_output(path)
+            && !home.exists(&path.child(b"output").map_err(paddlecloud_pfs::RootError::from)?)?)
+    {
         return remove(home, path, pruned);
     }
     if is_output(path) {
-        return if home.list(path)?.is_empty() { remove(home, path, pruned) } else { Ok(()) };
+        return if home.list(path)?.is_empty() {
+            remove(home, path, pruned)
+        } else {
+            Ok(())
+        };
     }
     for entry in home.list(path)? {
         if !is_output(&entry.path) || home.list(&entry.path)?.is_empty() {

@@ -47,7 +47,9 @@ impl Board {
                     }
                 }
                 Write::Save(job) => {
-                    let sender = board.entry(job.id.clone()).or_insert_with(|| watch::Sender::new(Arc::clone(job)));
+                    let sender = board
+                        .entry(job.id.clone())
+                        .or_insert_with(|| watch::Sender::new(Arc::clone(job)));
                     sender.send_replace(Arc::clone(job));
                 }
                 Write::Remove(id) => drop(board.remove(id)),
@@ -65,13 +67,19 @@ impl Board {
     }
 
     pub fn all(&self) -> Vec<Arc<Job>> {
-        self.jobs().values().map(|sender| Arc::clone(&sender.borrow())).collect()
+        self.jobs()
+            .values()
+            .map(|sender| Arc::clone(&sender.borrow()))
+            .collect()
     }
 
     /// How many wait, and how many hold room.
     pub fn counts(&self) -> (u64, u64) {
         let board = self.jobs();
-        let pending = board.values().filter(|sender| !sender.borrow().phase.occupies()).count() as u64;
+        let pending = board
+            .values()
+            .filter(|sender| !sender.borrow().phase.occupies())
+            .count() as u64;
         (pending, board.len() as u64 - pending)
     }
 }

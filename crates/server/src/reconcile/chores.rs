@@ -23,7 +23,10 @@ pub struct Chores<E> {
 
 impl<E: Engine + Clone + 'static> Chores<E> {
     pub fn new(engine: E) -> Chores<E> {
-        Chores { engine, latest: HashMap::new() }
+        Chores {
+            engine,
+            latest: HashMap::new(),
+        }
     }
 
     /// Carries out the order after all earlier ones of its line.
@@ -61,7 +64,8 @@ impl<E: Engine + Clone + 'static> Chores<E> {
     /// Keeps the table as small as what is really under way.
     fn forget_what_is_done(&mut self) {
         if self.latest.len() > 1024 {
-            self.latest.retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+            self.latest
+                .retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
         }
     }
 }

@@ -58,7 +58,13 @@ impl Jobs {
         ids: Ids,
         notes: Vec<String>,
     ) -> Jobs {
-        Jobs { messages, board, store, ids: Arc::new(ids), notes: notes.into() }
+        Jobs {
+            messages,
+            board,
+            store,
+            ids: Arc::new(ids),
+            notes: notes.into(),
+        }
     }
 
     /// Accepts a job. It is durable when this returns.
@@ -82,12 +88,19 @@ impl Jobs {
                 Ok(other) => unreachable!("a submit is never answered with {other:?}"),
             };
         }
-        Err(refused(Undone::NotStored { words: "no unused id was found".into(), full: false }))
+        Err(refused(Undone::NotStored {
+            words: "no unused id was found".into(),
+            full: false,
+        }))
     }
 
     async fn submitted_before(&self, asked: &Submission) -> Result<Option<JobId>, ErrorBody> {
         match &asked.key {
-            Some(key) => self.store.find_by_key(&asked.user, key).await.map_err(store_failed),
+            Some(key) => self
+                .store
+                .find_by_key(&asked.user, key)
+                .await
+                .map_err(store_failed),
             None => Ok(None),
         }
     }
@@ -97,11 +110,18 @@ impl Jobs {
         let submitted = self.submitted(id, false).await?;
         let first = &submitted.job.spec;
         // A name that was not given may have come out differently, and a shell changes from call to call.
-        let alike = JobSpec { name: first.name.clone(), shell_env: first.shell_env.clone(), ..asked.clone() };
+        let alike = JobSpec {
+            name: first.name.clone(),
+            shell_env: first.shell_env.clone(),
+            ..asked.clone()
+        };
         if **first == alike {
             return Ok(submitted);
         }
-        let problem = format!("this idempotency key was used for another request, which made job {}", submitted.job.id);
+        let problem = format!(
+            "this idempotency key was used for another request, which made job {}",
+            submitted.job.id
+        );
         Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("use a new key for a new job"))
     }
 
@@ -110,7 +130,8 @@ impl Jobs {
             Some(job) => Some(job),
             None => self.store.get(&id).await.map_err(store_failed)?,
         };
-        let job = job.ok_or_else(|| ErrorBody::new(ErrorName::NotFound, format!("job {id} was removed meanwhile")))?;
+        let job = job
+            .ok_or_else(|| ErrorBody::new(ErrorName::NotFound, format!("job {id} was removed meanwhile")))?;
         let notes = self.notes.iter().cloned().chain(job.note.clone()).collect();
         Ok(Submitted { job, created, notes })
     }
@@ -120,7 +141,10 @@ impl Jobs {
         let request = Request::of(&asked.spec, self.ids.fresh(), asked.user.clone(), 0);
         let (answer, reply) = oneshot::channel();
         let message = Message::Check(Box::new(request), answer);
-        self.messages.send(message).await.map_err(|_| refused(Undone::Stopping))?;
+        self.messages
+            .send(message)
+            .await
+            .map_err(|_| refused(Undone::Stopping))?;
         let fits = reply.await.map_err(|_| refused(Undone::Stopping))?;
         fits.map_err(|words| ErrorBody::new(ErrorName::TooBig, words))?;
         Ok(self.notes.to_vec())
@@ -133,32 +157,54 @@ impl Jobs {
             JobRef::Name(name) => self.latest(user, Some(&name)).await?,
             JobRef::Latest => self.latest(user, None).await?,
         };
-        let after = if remove { AfterKill::Remove } else { AfterKill::KeepInHistory };
-        let killed = self.order(Input::Kill { job: id.clone(), after }).await;
+        let after = if remove {
+            AfterKill::Remove
+        } else {
+            AfterKill::KeepInHistory
+        };
+        let killed = self
+            .order(Input::Kill {
+                job: id.clone(),
+                after,
+            })
+            .await;
         let (msg, ending, removed) = match killed {
             Ok(_) => {
                 let ending = self.board.get(&id).map_or(0, |job| live_workers(&job));
                 ("OK".to_owned(), ending, remove)
             }
             Err(Undone::Refused(_)) if remove => {
-                self.order(Input::Remove { job: id.clone() }).await.map_err(refused)?;
+                self.order(Input::Remove { job: id.clone() })
+                    .await
+                    .map_err(refused)?;
                 ("it was over; removed from the history".to_owned(), 0, true)
             }
             Err(Undone::Refused(_)) => ("it was over already".to_owned(), 0, false),
             Err(undone) => return Err(refused(undone)),
         };
-        Ok(KillReply { code: 200, msg, id: id.to_string(), ending, removed })
+        Ok(KillReply {
+            code: 200,
+            msg,
+            id: id.to_string(),
+            ending,
+            removed,
+        })
     }
 
     async fn latest(&self, user: &UserName, name: Option<&JobName>) -> Result<JobId, ErrorBody> {
         let found = self.store.latest(user, name).await.map_err(store_failed)?;
-        found.map(|job| job.id.clone()).ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
+        found
+            .map(|job| job.id.clone())
+            .ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
     }
 
     /// Why a pending job waits.
     pub async fn explain(&self, job: &JobId) -> Option<Why> {
         let (answer, reply) = oneshot::channel();
-        self.messages.send(Message::Explain(job.clone(), answer)).await.ok()?;
+        self.messages
+            .send(Message::Explain(job.clone(), answer))
+            .await
+            .ok()?;
         reply.await.ok()?
     }
 
@@ -177,7 +223,9 @@ impl Jobs {
 
     /// Resolves when the job is final, or is not there at all.
     pub async fn wait_final(&self, job: &JobId) {
-        let Some(mut changes) = self.watch(job) else { return };
+        let Some(mut changes) = self.watch(job) else {
+            return;
+        };
         while !changes.borrow_and_update().phase.is_final() {
             if changes.changed().await.is_err() {
                 return;
@@ -202,28 +250,42 @@ impl Jobs {
 
     async fn order(&self, input: Input) -> Result<Reply, Undone> {
         let (answer, reply) = oneshot::channel();
-        self.messages.send(Message::Do(input, answer)).await.map_err(|_| Undone::Stopping)?;
+        self.messages
+            .send(Message::Do(input, answer))
+            .await
+            .map_err(|_| Undone::Stopping)?;
         reply.await.map_err(|_| Undone::Stopping)?
     }
 }
 
 fn live_workers(job: &Job) -> u32 {
-    job.workers.iter().filter(|worker| worker.status.is_live()).count() as u32
+    job.workers
+        .iter()
+        .filter(|worker| worker.status.is_live())
+        .count() as u32
 }
 
 fn refused(undone: Undone) -> ErrorBody {
     let words = undone.to_string();
     match undone {
-        Undone::Refused(Refusal::NameTaken { name, holder, free }) => {
-            ErrorBody::new(ErrorName::NameTaken, format!("the name `{name}` is taken by {holder}, which is not over yet"))
-                .with_hint(format!("use `-jobname {free}`, or end the other with `paddlectl kill {name}`"))
-        }
+        Undone::Refused(Refusal::NameTaken { name, holder, free }) => ErrorBody::new(
+            ErrorName::NameTaken,
+            format!("the name `{name}` is taken by {holder}, which is not over yet"),
+        )
+        .with_hint(format!(
+            "use `-jobname {free}`, or end the other with `paddlectl kill {name}`"
+        )),
         Undone::Refused(Refusal::TooBig(_)) => ErrorBody::new(ErrorName::TooBig, words),
         Undone::Refused(Refusal::NotActive(_)) => ErrorBody::new(ErrorName::NotFound, words),
         Undone::Refused(_) => ErrorBody::new(ErrorName::Conflict, words),
-        Undone::NotStored { full: true, .. } => ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-            .with_hint("free some space on the server, for example with `paddlectl prune`"),
-        Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words).with_hint("try again; the server's log has the cause"),
-        Undone::Stopping => ErrorBody::new(ErrorName::Unavailable, words).with_hint("ask again when it is back"),
+        Undone::NotStored { full: true, .. } => {
+            ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
+                .with_hint("free some space on the server, for example with `paddlectl prune`")
+        }
+        Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words)
+            .with_hint("try again; the server's log has the cause"),
+        Undone::Stopping => {
+            ErrorBody::new(ErrorName::Unavailable, words).with_hint("ask again when it is back")
+        }
     }
 }

@@ -13,7 +13,9 @@ pub struct Ids {
 impl Ids {
     /// Goes on after the latest id in the store.
     pub fn after(latest: Option<JobId>) -> Ids {
-        Ids { latest: Mutex::new(latest) }
+        Ids {
+            latest: Mutex::new(latest),
+        }
     }
 
     pub fn fresh(&self) -> JobId {
@@ -48,7 +50,12 @@ mod tests {
     fn ids_ascend_when_the_clock_stands_still_or_goes_back() {
         let ids = Ids::after(None);
         let at = |second| Timestamp::from_second(second).unwrap();
-        let made = [ids.next(at(100), 5), ids.next(at(100), 4), ids.next(at(50), 9), ids.next(at(101), 0)];
+        let made = [
+            ids.next(at(100), 5),
+            ids.next(at(100), 4),
+            ids.next(at(50), 9),
+            ids.next(at(101), 0),
+        ];
         assert!(made.is_sorted_by(|left, right| left < right), "{made:?}");
     }
 

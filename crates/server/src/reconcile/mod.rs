@@ -20,8 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use board::Board;
 use chores::Chores;
-use ids::Ids;
 pub use handle::{Jobs, Submission, Submitted};
+use ids::Ids;
 
 use crate::store::{self, Store};
 
@@ -47,7 +47,10 @@ enum Message {
     Do(Input, oneshot::Sender<Result<Reply, Undone>>),
     Explain(JobId, oneshot::Sender<Option<Why>>),
     Usage(UserName, oneshot::Sender<(Quota, Usage)>),
-    Check(Box<paddlecloud_core::scheduler::Request>, oneshot::Sender<Result<(), String>>),
+    Check(
+        Box<paddlecloud_core::scheduler::Request>,
+        oneshot::Sender<Result<(), String>>,
+    ),
 }
 
 /// How this server shares out what it has.
@@ -84,9 +87,20 @@ where
 {
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
-    let mut keeper = Keeper { store: store.clone(), engine: engine.clone(), sharing, board: Arc::clone(&board), chores: Chores::new(engine) };
+    let mut keeper = Keeper {
+        store: store.clone(),
+        engine: engine.clone(),
+        sharing,
+        board: Arc::clone(&board),
+        chores: Chores::new(engine),
+    };
     let (conductor, wake_at) = keeper.restore().await?;
-    let newest = PageRequest { user: None, name: None, before: None, limit: 1 };
+    let newest = PageRequest {
+        user: None,
+        name: None,
+        before: None,
+        limit: 1,
+    };
     let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
     let jobs = Jobs::new(sender, board, store, Ids::after(latest), notes);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
@@ -127,8 +141,13 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
         let stored = self.store.load_active().await?;
         let found = self.engine.state().await?;
         let addresses = Box::new(Loopback::from_seed(self.sharing.seed));
-        let (conductor, output) =
-            Conductor::restore(self.sharing.scheduler(), addresses, stored, found, Timestamp::now());
+        let (conductor, output) = Conductor::restore(
+            self.sharing.scheduler(),
+            addresses,
+            stored,
+            found,
+            Timestamp::now(),
+        );
         self.board.fill(conductor.jobs().cloned());
         self.store.save(&output.writes).await?;
         let wake_at = output.wake_at;
@@ -136,7 +155,12 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
         Ok((conductor, wake_at))
     }
 
-    async fn run(mut self, mut conductor: Conductor, mut wake_at: Option<Timestamp>, mut messages: mpsc::Receiver<Message>) {
+    async fn run(
+        mut self,
+        mut conductor: Conductor,
+        mut wake_at: Option<Timestamp>,
+        mut messages: mpsc::Receiver<Message>,
+    ) {
         let mut gathered = Vec::with_capacity(BATCH);
         let engine = self.engine.clone();
         loop {
@@ -157,10 +181,16 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
             match self.store.save(&output.writes).await {
                 Ok(()) => {
                     self.act(output);
-                    answer(answers, replies.into_iter().map(|reply| reply.map_err(Undone::Refused)));
+                    answer(
+                        answers,
+                        replies.into_iter().map(|reply| reply.map_err(Undone::Refused)),
+                    );
                 }
                 Err(error) => {
-                    let undone = Undone::NotStored { full: store::is_full(&error), words: words_of(&error) };
+                    let undone = Undone::NotStored {
+                        full: store::is_full(&error),
+                        words: words_of(&error),
+                    };
                     tracing::error!(error = %undone, "the store refused; starting over from what it has");
                     answer(answers, replies.into_iter().map(|_| Err(undone.clone())));
                     (conductor, wake_at) = self.restore_until_it_works().await;
@@ -203,9 +233,17 @@ fn sort_messages(
                 answers.push(answer);
             }
             Message::Explain(job, answer) => drop(answer.send(conductor.why(&job, Timestamp::now()))),
-            Message::Usage(user, answer) => drop(answer.send((conductor.quota(&user), conductor.usage(&user)))),
+            Message::Usage(user, answer) => {
+                drop(answer.send((conductor.quota(&user), conductor.usage(&user))))
+            }
             Message::Check(request, answer) => {
-                drop(answer.send(conductor.check_fits_ever(&request).map_err(|error| error.to_string())));
+                drop(
+                    answer.send(
+                        conductor
+                            .check_fits_ever(&request)
+                            .map_err(|error| error.to_string()),
+                    ),
+                );
             }
         }
     }
@@ -222,7 +260,9 @@ fn answer(
 }
 
 async fn until(at: Option<Timestamp>) {
-    let Some(at) = at else { return std::future::pending().await };
+    let Some(at) = at else {
+        return std::future::pending().await;
+    };
     let left = at.duration_since(Timestamp::now());
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
 }

@@ -41,7 +41,12 @@ async fn what_was_accepted_is_there_after_a_restart() {
 #[tokio::test]
 async fn two_servers_cannot_share_a_data_folder() {
     let stage = Stage::new().await;
-    let second = Server::start(config(stage.folder.path(), ""), paddlecloud_supervisor::probe(), CancellationToken::new()).await;
+    let second = Server::start(
+        config(stage.folder.path(), ""),
+        paddlecloud_supervisor::probe(),
+        CancellationToken::new(),
+    )
+    .await;
     let problem = second.err().unwrap().to_string();
     assert!(
         problem.contains(&format!("(process {})", std::process::id())),
@@ -112,7 +117,9 @@ async fn the_embedded_server_knows_its_user_by_the_socket() {
     let data = folder.path().join("local");
     let config = paddlecloud_server::config::embedded(&data);
     let user = config.socket_user.clone().unwrap();
-    let server = Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new()).await.unwrap();
+    let server = Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new())
+        .await
+        .unwrap();
     let (address, stop) = (server.addresses()[0].clone(), server.stop_token());
     let running = tokio::spawn(server.run());
     let me = Request::new("GET", "/api/v1/whoami").send(&address).await.json();
@@ -132,10 +139,14 @@ async fn a_port_in_use_is_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("word"), "secret\n").unwrap();
     let lines = format!("listen: '{}'\n", taken.local_addr().unwrap());
-    let error = Server::start(config(folder.path(), &lines), paddlecloud_supervisor::probe(), CancellationToken::new())
-        .await
-        .err()
-        .unwrap();
+    let error = Server::start(
+        config(folder.path(), &lines),
+        paddlecloud_supervisor::probe(),
+        CancellationToken::new(),
+    )
+    .await
+    .err()
+    .unwrap();
     assert_eq!(
         error.to_string(),
         format!("cannot listen on `{}`", taken.local_addr().unwrap())

@@ -53,7 +53,9 @@ impl Stage {
 
     pub async fn on(folder: tempfile::TempDir, lines: &str) -> Stage {
         let config = config(folder.path(), lines);
-        let server = Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new()).await.unwrap();
+        let server = Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new())
+            .await
+            .unwrap();
         for user in ["me", "you"] {
             std::fs::create_dir_all(home(folder.path(), user).join("job_word_emb")).unwrap();
         }

@@ -52,8 +52,15 @@ pub fn parse_attempt(job: JobId, name: &str) -> Option<AttemptKey> {
         "pserver" => Role::Pserver,
         _ => return None,
     };
-    let worker = WorkerKey { role, index: index.parse().ok()? };
-    Some(AttemptKey { job, worker, attempt: attempt.parse().ok()? })
+    let worker = WorkerKey {
+        role,
+        index: index.parse().ok()?,
+    };
+    Some(AttemptKey {
+        job,
+        worker,
+        attempt: attempt.parse().ok()?,
+    })
 }
 
 /// Removing what is not there is no failure.
@@ -71,7 +78,11 @@ mod tests {
     #[test]
     fn a_folder_name_reads_back_as_its_attempt() {
         let job = JobId::new(5, 6);
-        let attempt = AttemptKey { job: job.clone(), worker: WorkerKey::pserver(12), attempt: 3 };
+        let attempt = AttemptKey {
+            job: job.clone(),
+            worker: WorkerKey::pserver(12),
+            attempt: 3,
+        };
         assert_eq!(attempt_name(&attempt), "pserver-12.3");
         assert_eq!(parse_attempt(job.clone(), "pserver-12.3"), Some(attempt));
         for foreign in ["pserver-12", "master-0.1", "trainer-x.1", "lost+found"] {

@@ -12,8 +12,8 @@ use paddlecloud_core::spec::Resources;
 use paddlecloud_pfs::RelPath;
 use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
 
-use super::folders::AttemptFolder;
 use super::Inner;
+use super::folders::AttemptFolder;
 use super::link::{self, ConnectError};
 use crate::packages::{PackageError, RunFolders, WorkDir};
 
@@ -54,7 +54,9 @@ async fn start(
     attempt: &AttemptKey,
     folder: &AttemptFolder,
 ) -> Result<Option<protocol::State>, String> {
-    let run = prepare(inner, job).await.map_err(|error| format!("its folder cannot be prepared: {error}"))?;
+    let run = prepare(inner, job)
+        .await
+        .map_err(|error| format!("its folder cannot be prepared: {error}"))?;
     let plan = worker_plan(inner, job, attempt, folder, &run).ok_or("the job has no such worker")?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
     make_log_folder(inner, job, run.node(attempt.worker.index)).await?;
@@ -77,7 +79,11 @@ async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, Packa
         Arc::clone(preparing.entry(job.id.clone()).or_default())
     };
     let held = turn.lock().await;
-    let (storage, boot, prepared) = (inner.storage.clone(), inner.settings.boot.clone(), Arc::clone(job));
+    let (storage, boot, prepared) = (
+        inner.storage.clone(),
+        inner.settings.boot.clone(),
+        Arc::clone(job),
+    );
     let folders = tokio::task::spawn_blocking(move || storage.prepare_run(&prepared, boot.as_str()))
         .await
         .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))));
@@ -112,30 +118,54 @@ async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), S
 /// Returns when the supervisor can be connected to; from then on it depends on nobody.
 async fn run_supervisor(inner: &Inner, folder: &AttemptFolder) -> Result<(), String> {
     let mut command = tokio::process::Command::new(&inner.settings.program);
-    command.arg0("paddlecloud-supervise").arg(&folder.path).env_clear();
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = command.output().await.map_err(|error| format!("its supervisor cannot be started: {error}"))?;
+    command
+        .arg0("paddlecloud-supervise")
+        .arg(&folder.path)
+        .env_clear();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output = command
+        .output()
+        .await
+        .map_err(|error| format!("its supervisor cannot be started: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    Err(format!("its supervisor did not start: {}", words.trim().trim_start_matches("error: ")))
+    Err(format!(
+        "its supervisor did not start: {}",
+        words.trim().trim_start_matches("error: ")
+    ))
 }
 
 /// The lines before a trainer's own output.
 pub fn preamble(inner: &Inner, job: &Job, worker: WorkerKey) -> Vec<String> {
-    let Ok(run) = inner.storage.run_folders(job) else { return Vec::new() };
+    let Ok(run) = inner.storage.run_folders(job) else {
+        return Vec::new();
+    };
     let view = View::new(inner, job, &run);
-    plan_of(job, &view.site(inner, job), worker).map(|plan| plan.preamble).unwrap_or_default()
+    plan_of(job, &view.site(inner, job), worker)
+        .map(|plan| plan.preamble)
+        .unwrap_or_default()
 }
 
 fn plan_of(job: &Job, site: &Site, worker: WorkerKey) -> Option<plan::WorkerPlan> {
-    let members: Vec<Member> = job.workers.iter().enumerate().map(|(at, worker)| member(job, at, worker)).collect();
+    let members: Vec<Member> = job
+        .workers
+        .iter()
+        .enumerate()
+        .map(|(at, worker)| member(job, at, worker))
+        .collect();
     plan::plan_worker(&job.spec, site, &members, worker.role, worker.index)
 }
 
 fn member(job: &Job, position: usize, worker: &paddlecloud_core::job::Worker) -> Member {
-    let seat = job.placement.as_ref().and_then(|placement| placement.workers.get(position));
+    let seat = job
+        .placement
+        .as_ref()
+        .and_then(|placement| placement.workers.get(position));
     Member {
         role: worker.key.role,
         index: worker.key.index,
@@ -165,7 +195,9 @@ impl View {
                 storage.public_path().to_string_lossy().into_owned(),
             ),
         };
-        let shown = storage.shown_workdir(job).filter(|_| inner.settings.isolation.namespaces.is_some());
+        let shown = storage
+            .shown_workdir(job)
+            .filter(|_| inner.settings.isolation.namespaces.is_some());
         let workdir = match (&run.workdir, shown) {
             (_, Some(shown)) => format!("{home}/{shown}"),
             (WorkDir::Home(below), None) => format!("{home}/{below}"),
@@ -203,7 +235,10 @@ impl View {
 
 /// Addresses of live workers differ, so the ports of live runs do.
 fn port_base(job: &Job) -> u16 {
-    let address = job.workers.first().and_then(|worker| worker.address.parse::<std::net::Ipv4Addr>().ok());
+    let address = job
+        .workers
+        .first()
+        .and_then(|worker| worker.address.parse::<std::net::Ipv4Addr>().ok());
     let pair = address.map_or(0, u32::from) % PORT_PAIRS;
     PORT_FLOOR + 2 * pair as u16
 }
@@ -221,9 +256,19 @@ fn worker_plan(
         Role::Pserver => &job.spec.pserver,
         Role::Trainer => &job.spec.trainer,
     };
-    let log = inner.storage.home_path(&job.user).join(run.node(plan.index).as_path());
-    let log_name = if plan.role == Role::Pserver { "server.log" } else { "train.log" };
-    let hosts = job.workers.iter().filter_map(|worker| Some((worker.name.clone(), worker.address.parse().ok()?)));
+    let log = inner
+        .storage
+        .home_path(&job.user)
+        .join(run.node(plan.index).as_path());
+    let log_name = if plan.role == Role::Pserver {
+        "server.log"
+    } else {
+        "train.log"
+    };
+    let hosts = job
+        .workers
+        .iter()
+        .filter_map(|worker| Some((worker.name.clone(), worker.address.parse().ok()?)));
     Some(protocol::WorkerPlan {
         marker: folder.marker.clone(),
         worker: plan.name,
@@ -238,7 +283,14 @@ fn worker_plan(
         address: plan.address.parse().ok()?,
         hosts: hosts.collect(),
         binds: binds(inner, job, run),
-        files: plan.files.into_iter().map(|(path, contents)| PrivateFile { path: path.into(), contents }).collect(),
+        files: plan
+            .files
+            .into_iter()
+            .map(|(path, contents)| PrivateFile {
+                path: path.into(),
+                contents,
+            })
+            .collect(),
         limits: limits(resources),
         wait_for_go: plan.waits_for_all,
         ready_ports: plan.ports,
@@ -269,17 +321,37 @@ fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
         let target = PathBuf::from(format!("/pfs/{datacenter}/{word}/{}", job.user));
         let latest = target.join(".paddlecloud/latest");
         let packages = target.join(PACKAGES);
-        binds.push(Bind { source: home.clone(), target, read_only: false });
-        binds.push(Bind { source: own_latest.clone(), target: latest, read_only: false });
+        binds.push(Bind {
+            source: home.clone(),
+            target,
+            read_only: false,
+        });
+        binds.push(Bind {
+            source: own_latest.clone(),
+            target: latest,
+            read_only: false,
+        });
         // What was uploaded is what later submits are compared with: no job changes it.
-        binds.push(Bind { source: home.join(PACKAGES), target: packages, read_only: true });
+        binds.push(Bind {
+            source: home.join(PACKAGES),
+            target: packages,
+            read_only: true,
+        });
     }
     for target in [storage.public_name(), "/pfs/public".to_owned()] {
-        binds.push(Bind { source: storage.public_path(), target: target.into(), read_only: true });
+        binds.push(Bind {
+            source: storage.public_path(),
+            target: target.into(),
+            read_only: true,
+        });
     }
     if storage.owner(&job.user).run_as().is_some() {
         let target = PathBuf::from(SHOWN_PROGRAMS).join("paddle");
-        binds.push(Bind { source: inner.settings.program.clone(), target, read_only: true });
+        binds.push(Bind {
+            source: inner.settings.program.clone(),
+            target,
+            read_only: true,
+        });
     }
     binds
 }

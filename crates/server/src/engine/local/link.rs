@@ -76,10 +76,17 @@ pub enum ConnectError {
 }
 
 /// Connects to the supervisor in `folder` and keeps connected until the worker's end. Returns its first words.
-pub async fn connect(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) -> Result<State, ConnectError> {
+pub async fn connect(
+    inner: &Arc<Inner>,
+    attempt: &AttemptKey,
+    folder: PathBuf,
+) -> Result<State, ConnectError> {
     let introduced = tokio::time::timeout(FIRST_WORDS, introduce(&folder)).await;
     let (state, lines, write) = introduced.map_err(|_| ConnectError::Silent)??;
-    let mark = LogMark { length: state.log_offset, complete: false };
+    let mark = LogMark {
+        length: state.log_offset,
+        complete: false,
+    };
     let (log_sender, log) = watch::channel(mark);
     let (news_sender, news) = watch::channel(news_of_state(&state));
     let (orders, incoming) = mpsc::unbounded_channel();
@@ -120,7 +127,10 @@ pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) 
 
 async fn introduce(folder: &Path) -> io::Result<(State, Lines, OwnedWriteHalf)> {
     let (read, write) = open(folder).await?.into_split();
-    let mut lines = Lines { stream: BufReader::new(read), line: Vec::new() };
+    let mut lines = Lines {
+        stream: BufReader::new(read),
+        line: Vec::new(),
+    };
     match lines.next_report().await? {
         Some(Report::State(state)) => Ok((state, lines, write)),
         _ => Err(io::Error::other("the supervisor did not introduce itself")),
@@ -129,7 +139,8 @@ async fn introduce(folder: &Path) -> io::Result<(State, Lines, OwnedWriteHalf)> 
 
 async fn open(folder: &Path) -> io::Result<UnixStream> {
     let folder = folder.to_owned();
-    let stream: StdStream = tokio::task::spawn_blocking(move || paddlecloud_supervisor::connect(&folder)).await??;
+    let stream: StdStream =
+        tokio::task::spawn_blocking(move || paddlecloud_supervisor::connect(&folder)).await??;
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
 }
@@ -169,7 +180,10 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
         Ending::Signal(signal) => (None, Some(signal)),
         Ending::NeverStarted => (None, None),
     };
-    let clash = exit.clash.map(|clash| Clash { port: clash.port, by: holder(&clash) });
+    let clash = exit.clash.map(|clash| Clash {
+        port: clash.port,
+        by: holder(&clash),
+    });
     News::Exited(Exit {
         code,
         signal,
@@ -184,7 +198,12 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
 
 fn holder(clash: &protocol::Clash) -> Option<String> {
     match (&clash.holder_marker, clash.holder_pid) {
-        (Some(marker), _) => Some(format!("worker {}", marker.split_once('.').map_or(marker.as_str(), |(_, worker)| worker))),
+        (Some(marker), _) => Some(format!(
+            "worker {}",
+            marker
+                .split_once('.')
+                .map_or(marker.as_str(), |(_, worker)| worker)
+        )),
         (None, Some(pid)) => Some(format!("process {pid}")),
         (None, None) => None,
     }
@@ -272,7 +291,12 @@ impl Task {
             News::Exited(exit) => exit.log_end,
             _ => u64::MAX,
         };
-        self.log.send_modify(|mark| *mark = LogMark { length: mark.length.max(length), complete: true });
+        self.log.send_modify(|mark| {
+            *mark = LogMark {
+                length: mark.length.max(length),
+                complete: true,
+            }
+        });
         self.inner.links().remove(&self.attempt);
         self.inner.report(&self.attempt, news);
     }

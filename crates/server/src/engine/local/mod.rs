@@ -101,7 +101,10 @@ impl LocalEngine {
     /// Jobs of which any folder is left.
     pub fn jobs_with_folders(&self) -> std::io::Result<Vec<JobId>> {
         let entries = std::fs::read_dir(self.inner.settings.data.join(folders::ATTEMPTS))?;
-        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        Ok(entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect())
     }
 
     /// What this machine does not permit, each a sentence.
@@ -117,7 +120,10 @@ impl Inner {
 
     fn report(&self, attempt: &AttemptKey, news: News) {
         // The receiver lives as long as the engine.
-        let _ = self.reports.send(Report { attempt: attempt.clone(), news });
+        let _ = self.reports.send(Report {
+            attempt: attempt.clone(),
+            news,
+        });
     }
 
     fn tell(&self, attempt: &AttemptKey, command: Command) {
@@ -148,19 +154,32 @@ impl Inner {
 impl Engine for LocalEngine {
     async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
         self.inner.remember_boot();
-        let key = AttemptKey { job: job.id.clone(), worker, attempt };
+        let key = AttemptKey {
+            job: job.id.clone(),
+            worker,
+            attempt,
+        };
         launch::launch(&self.inner, job, key).await;
     }
 
     async fn go(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
-        let key = AttemptKey { job: job.id.clone(), worker, attempt };
+        let key = AttemptKey {
+            job: job.id.clone(),
+            worker,
+            attempt,
+        };
         let lines = launch::preamble(&self.inner, job, worker);
         self.inner.tell(&key, Command::Go { lines });
     }
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(0);
-        self.inner.tell(attempt, Command::Stop { grace_ms: Some(grace_ms) });
+        self.inner.tell(
+            attempt,
+            Command::Stop {
+                grace_ms: Some(grace_ms),
+            },
+        );
     }
 
     async fn clean(&self, attempt: &AttemptKey) {
@@ -177,7 +196,9 @@ impl Engine for LocalEngine {
         let (storage, removed) = (self.inner.storage.clone(), job.clone());
         match tokio::task::spawn_blocking(move || storage.forget_run(&removed)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%job, %error, "the folder of a removed job could not be deleted"),
+            Ok(Err(error)) => {
+                tracing::warn!(%job, %error, "the folder of a removed job could not be deleted")
+            }
             Err(error) => tracing::warn!(%job, %error, "clearing up after a removed job failed"),
         }
     }

@@ -10,9 +10,9 @@ use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
 use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
 
+use super::Inner;
 use super::folders::{self, AttemptFolder};
 use super::link::{self, ConnectError};
-use super::Inner;
 
 /// Supervisors that are adopted at the same time.
 const LOOKS_AT_ONCE: usize = 32;
@@ -20,14 +20,21 @@ const LOOKS_AT_ONCE: usize = 32;
 /// Everything launched and not cleaned, connected again where it lives.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
     let boxed = |error: std::io::Error| EngineError(Box::new(error));
-    let changed = inner.settings.boot.differs_from(&inner.boot_file()).map_err(boxed)?;
+    let changed = inner
+        .settings
+        .boot
+        .differs_from(&inner.boot_file())
+        .map_err(boxed)?;
     inner.boot_is_news.store(true, Ordering::Relaxed);
     let found = list(&inner.settings.data.join(folders::ATTEMPTS)).map_err(boxed)?;
     let looks = found.into_iter().map(async |attempt| {
         let news = look(inner, &attempt).await?;
         Some(Report { attempt, news })
     });
-    let looked: Vec<Option<Report>> = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).collect().await;
+    let looked: Vec<Option<Report>> = stream::iter(looks)
+        .buffer_unordered(LOOKS_AT_ONCE)
+        .collect()
+        .await;
     let attempts = looked.into_iter().flatten().collect();
     let boot = if changed { Boot::Changed } else { Boot::Same };
     Ok(EngineState { attempts, boot })
@@ -38,10 +45,19 @@ fn list(root: &Path) -> std::io::Result<Vec<AttemptKey>> {
     let mut found = Vec::new();
     for job in std::fs::read_dir(root)? {
         let job = job?;
-        let Some(id) = job.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else { continue };
+        let Some(id) = job
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<JobId>().ok())
+        else {
+            continue;
+        };
         for attempt in std::fs::read_dir(job.path())? {
             let attempt = attempt?;
-            let key = attempt.file_name().to_str().and_then(|name| folders::parse_attempt(id.clone(), name));
+            let key = attempt
+                .file_name()
+                .to_str()
+                .and_then(|name| folders::parse_attempt(id.clone(), name));
             if let Some(key) = key.filter(|_| attempt.path().join(files::PLAN).exists()) {
                 found.push(key);
             }
@@ -91,7 +107,9 @@ pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News 
 async fn sweep(marker: String) {
     let swept = tokio::task::spawn_blocking(move || paddlecloud_supervisor::sweep(&marker)).await;
     match swept {
-        Ok(Ok(swept)) if swept.processes > 0 => tracing::info!(swept.processes, "ended what a lost supervisor left"),
+        Ok(Ok(swept)) if swept.processes > 0 => {
+            tracing::info!(swept.processes, "ended what a lost supervisor left")
+        }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::error!(%error, "leftovers of an attempt"),
         Err(error) => tracing::error!(%error, "cleaning up failed"),
@@ -117,7 +135,10 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     }
     // The plan goes last: an attempt with a plan is cleaned again after a crash.
     for name in [files::SOCKET, files::PID, files::EXIT, files::PLAN] {
-        if let Err(error) = tokio::fs::remove_file(path.join(name)).await.or_else(folders::absent_is_fine) {
+        if let Err(error) = tokio::fs::remove_file(path.join(name))
+            .await
+            .or_else(folders::absent_is_fine)
+        {
             tracing::warn!(?attempt, name, %error, "cannot clean up");
         }
     }
@@ -131,7 +152,10 @@ async fn drop_if_empty(file: PathBuf) {
 }
 
 async fn remove_folder(folder: &Path) {
-    if let Err(error) = tokio::fs::remove_dir_all(folder).await.or_else(folders::absent_is_fine) {
+    if let Err(error) = tokio::fs::remove_dir_all(folder)
+        .await
+        .or_else(folders::absent_is_fine)
+    {
         tracing::warn!(folder = %folder.display(), %error, "cannot remove");
     }
 }
