@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::compat;
 use crate::config::Wanted;
 use crate::error::CliError;
+use crate::nearest::is_near;
 
 /// Trains models on many machines as easily as on one.
 #[derive(Debug, Parser)]
@@ -74,6 +75,7 @@ pub fn definition(program: &str) -> clap::Command {
 /// Reads a command line.
 pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
     let command = definition(program);
+    let typed = Typed::of(&args);
     let args = compat::rewrite(&command, args);
     let path = command_path(&command, &args);
     if wants_help(&command, &path, &args) {
@@ -83,7 +85,7 @@ pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
     command
         .try_get_matches_from(line)
         .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| usage_error(program, &path, &error))
+        .map_err(|error| usage_error(program, &path, &typed, &error))
 }
 
 /// `--help` anywhere before `--` beats every missing argument; `-h` too, unless the command has its own (`ls -h`).
@@ -125,7 +127,7 @@ fn help_cli(path: Vec<String>) -> Cli {
 }
 
 /// Clap's findings in our words' form: one sentence, hints behind it.
-fn usage_error(program: &str, path: &[String], error: &clap::Error) -> CliError {
+fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Error) -> CliError {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim();
     let first = first.strip_prefix("error: ").unwrap_or(first);
@@ -135,14 +137,67 @@ fn usage_error(program: &str, path: &[String], error: &clap::Error) -> CliError 
     }
     let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let mut hints: Vec<String> = tips
-        .filter(|tip| !tip.starts_with("to pass"))
-        .map(backticks)
+        .filter(|tip| !tip.starts_with("to pass") && !is_far_guess(tip, error))
+        .map(|tip| typed.form(&backticks(tip)))
         .collect();
     let words = [&["help".to_owned()], path].concat().join(" ");
     hints.push(format!("`{program} {words}` shows how it is used"));
     CliError::Usage {
-        message: backticks(&message),
+        message: typed.form(&backticks(&message)),
         hints,
+    }
+}
+
+/// Clap suggests words that nobody would have mistyped so.
+fn is_far_guess(tip: &str, error: &clap::Error) -> bool {
+    let kinds = [
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidValue,
+        ContextKind::InvalidArg,
+    ];
+    let wrong = kinds.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.trim_start_matches('-')),
+        _ => None,
+    });
+    let guesses = tip.split('\'').skip(1).step_by(2);
+    tip.contains("similar")
+        && wrong.is_some_and(|wrong| {
+            let mut guesses = guesses.map(|guess| guess.trim_start_matches('-'));
+            !guesses.any(|guess| is_near(wrong, guess))
+        })
+}
+
+/// The flags as they were typed, so that they are spoken of in the same form.
+struct Typed(Vec<String>);
+
+impl Typed {
+    fn of(args: &[OsString]) -> Typed {
+        let before_stop = args.iter().take_while(|arg| *arg != "--");
+        let flags = before_stop
+            .filter_map(|arg| arg.to_str())
+            .filter(|arg| arg.starts_with('-'));
+        let names = flags.map(|flag| flag.split_once('=').map_or(flag, |(name, _)| name));
+        Typed(names.map(str::to_owned).collect())
+    }
+
+    /// Gives the long flags in `text`, which have two dashes there, the dashes of the command line.
+    fn form(&self, text: &str) -> String {
+        let mut parts = text.split("`--");
+        let mut formed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let is_end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+            let name = part.split(is_end).next().unwrap_or_default();
+            formed.push_str(if self.has_one_dash(name) { "`-" } else { "`--" });
+            formed.push_str(part);
+        }
+        formed
+    }
+
+    /// A flag that was not typed goes with those that were.
+    fn has_one_dash(&self, name: &str) -> bool {
+        let typed = |dashes: &str| self.0.iter().any(|flag| flag.strip_prefix(dashes) == Some(name));
+        let other_style = || self.0.iter().any(|flag| flag.starts_with("--"));
+        !name.is_empty() && !typed("--") && (typed("-") || !other_style())
     }
 }
 
@@ -175,6 +230,20 @@ mod tests {
         let words = line.split(' ').map(OsString::from).collect();
         let cli = parse("paddlectl", words).unwrap();
         matches!(cli.command, Some(Command::Help(_)))
+    }
+
+    fn refused(line: &str) -> String {
+        let words = line.split(' ').map(OsString::from).collect();
+        parse("paddlectl", words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn flags_are_spoken_of_as_they_were_typed() {
+        assert!(refused("submit -parallelism many x").contains("for `-parallelism <NUMBER>`"));
+        assert!(refused("submit --parallelism many x").contains("for `--parallelism <NUMBER>`"));
+        assert!(refused("submit --cpu 1 -gpu many x").contains("for `-gpu <NUMBER>`"));
+        assert!(refused("kill -o x").contains("`-o`"));
+        assert!(refused("kill -outpt x").contains("`-outpt`"));
     }
 
     #[test]

@@ -117,8 +117,9 @@ impl<'a> Rewriter<'a> {
             .longs()
             .any(|long| strsim::jaro_winkler(long, flag.name) > SIMILAR);
         let number = flag.name.starts_with(|c: char| c.is_ascii_digit());
-        let word = flag.name.chars().count() > 3 && misspelled;
-        if flag.double_dash || number || (cluster && !word) {
+        let letters = flag.name.chars().count();
+        let word = letters > 3 && misspelled;
+        if flag.double_dash || letters == 1 || number || (cluster && !word) {
             self.out.push(token);
             return;
         }
@@ -249,5 +250,6 @@ mod tests {
     fn misspelled_flags_reach_clap_as_long_ones() {
         assert_eq!(rewritten("submit -jobnam x"), "submit --jobnam x");
         assert_eq!(rewritten("submit -parallelsim 3"), "submit --parallelsim 3");
+        assert_eq!(rewritten("kill -o json x"), "kill -o json x");
     }
 }

@@ -21,6 +21,8 @@ pub struct Style {
     pub raw: bool,
     pub timestamps: bool,
     pub colour: bool,
+    /// Show every step of a progress bar as a line; else only its last one, as `-n` counts it.
+    pub steps: bool,
 }
 
 /// Turns events into bytes for the printer.
@@ -31,6 +33,8 @@ pub struct LogView {
     prefixes: Vec<Vec<u8>>,
     /// By worker's place and stream.
     partial: HashMap<(usize, u8), Partial>,
+    /// Bytes went out as they came, and the last of them ended no line.
+    is_within_line: bool,
 }
 
 /// A line that has not ended yet.
@@ -47,6 +51,7 @@ impl LogView {
             workers: Vec::new(),
             prefixes: Vec::new(),
             partial: HashMap::new(),
+            is_within_line: false,
         }
     }
 
@@ -115,6 +120,7 @@ impl LogView {
     ) {
         if !self.works_by_line() && self.partial.is_empty() {
             out.extend_from_slice(bytes);
+            self.is_within_line = bytes.last().map_or(self.is_within_line, |last| *last != b'\n');
             return;
         }
         let key = (self.place(worker), stream as u8);
@@ -133,7 +139,9 @@ impl LogView {
             }
             if partial.bytes.last() == Some(&b'\r') {
                 partial.bytes.pop();
-                self.line(&partial, out);
+                if self.style.steps {
+                    self.line(&partial, out);
+                }
                 partial.bytes.clear();
                 partial.unix_nanos = unix_nanos;
             }
@@ -152,13 +160,16 @@ impl LogView {
         }
     }
 
-    fn line(&self, partial: &Partial, out: &mut Vec<u8>) {
+    fn line(&mut self, partial: &Partial, out: &mut Vec<u8>) {
         self.head(&partial.worker, partial.unix_nanos, out);
         out.extend_from_slice(&partial.bytes);
         out.push(b'\n');
     }
 
-    fn head(&self, worker: &Arc<LogWorker>, unix_nanos: u64, out: &mut Vec<u8>) {
+    fn head(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.is_within_line) {
+            out.push(b'\n');
+        }
         if self.style.timestamps {
             out.extend_from_slice(rfc3339_millis(unix_nanos).as_bytes());
             out.push(b' ');
@@ -199,7 +210,7 @@ impl LogView {
     }
 }
 
-/// A progress bar's `\r` ends a line too: each state of it is shown once.
+/// A progress bar's `\r` ends a step, which the next one replaces or follows.
 fn is_line_end(byte: u8) -> bool {
     byte == b'\n' || byte == b'\r'
 }
@@ -284,15 +295,56 @@ mod tests {
     }
 
     #[test]
-    fn carriage_returns_end_lines_once_even_when_torn_apart() {
+    fn a_mark_and_another_worker_begin_on_a_line_of_their_own() {
+        let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let events = [
+            LogEvent::Workers(vec![one.clone()]),
+            data(&one, b"xxxx"),
+            LogEvent::Gap {
+                worker: one.clone(),
+                from: 4,
+                to: 9,
+            },
+            data(&one, b"yy"),
+            LogEvent::Workers(vec![one.clone(), two.clone()]),
+            data(&two, b"zz\n"),
+        ];
+        insta::assert_snapshot!(shown(Style::default(), &events), @r"
+        xxxx
+        --- bytes 4 to 9 of the log are gone ---
+        yy
+        trainer-1 | zz
+        ");
+    }
+
+    #[test]
+    fn a_progress_bar_is_one_line_unless_somebody_watches() {
+        let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let events = [
+            LogEvent::Workers(vec![one.clone(), two]),
+            data(&one, b"10%\r20%\r"),
+            data(&one, b"30%\n40%\r50%"),
+        ];
+        assert_eq!(
+            shown(Style::default(), &events),
+            "trainer-0 | 30%\ntrainer-0 | 50%\n"
+        );
+    }
+
+    #[test]
+    fn carriage_returns_end_steps_once_even_when_torn_apart() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone(), two]),
             data(&one, b"10%\r20%\r"),
             data(&one, b"\nend\r\n"),
         ];
+        let steps = Style {
+            steps: true,
+            ..Style::default()
+        };
         assert_eq!(
-            shown(Style::default(), &events),
+            shown(steps, &events),
             "trainer-0 | 10%\ntrainer-0 | 20%\ntrainer-0 | end\n"
         );
     }

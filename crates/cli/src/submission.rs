@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use paddlecloud_api::jobs::{Amount, JobRequest};
+use paddlecloud_core::duration;
 use paddlecloud_core::names::JobName;
 use paddlecloud_core::spec::{JobSpec, SpecError, shell_quote};
 
 use crate::commands::submit::Args;
 use crate::error::CliError;
-use crate::time_text::parse_span;
 
 /// Where the program lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +145,7 @@ fn spec(
     spec.passes = whole("passes", args.passes, spec.passes)?;
     spec.retries = whole("retries", args.retries, spec.retries)?;
     spec.trainer.gpu = whole("gpu", args.gpu, 0)?;
-    let ports = whole("psports", args.psports, 1)?;
-    spec.ps_ports = u16::try_from(ports).unwrap_or(u16::MAX);
+    spec.ps_ports = whole("psports", args.psports, 1)?;
     spec.trainer.cpu = args.cpu.unwrap_or(spec.trainer.cpu);
     spec.trainer.memory = args.memory.unwrap_or(spec.trainer.memory);
     spec.pserver.cpu = args.pscpu.unwrap_or(spec.pserver.cpu);
@@ -157,7 +156,7 @@ fn spec(
     spec.envs = request.envs.clone();
     spec.priority = args
         .priority
-        .map_or(0, |priority| i32::try_from(priority).unwrap_or(i32::MAX));
+        .map_or(Ok(0), |priority| fitting("priority", priority))?;
     spec.max_runtime = args
         .max_runtime
         .as_deref()
@@ -195,7 +194,7 @@ pub fn whole_number(text: &str) -> Result<i64, String> {
         })
 }
 
-fn whole(flag: &str, value: Option<i64>, default: u32) -> Result<u32, CliError> {
+fn whole<T: TryFrom<i64>>(flag: &str, value: Option<i64>, default: T) -> Result<T, CliError> {
     let Some(value) = value else {
         return Ok(default);
     };
@@ -204,17 +203,26 @@ fn whole(flag: &str, value: Option<i64>, default: u32) -> Result<u32, CliError> 
             "`-{flag}` must not be negative, but it is {value}"
         )));
     }
-    Ok(u32::try_from(value).unwrap_or(u32::MAX))
+    fitting(flag, value)
+}
+
+/// A number that is not even kept is told as it was typed; the rest is the rules' business.
+fn fitting<T: TryFrom<i64>>(flag: &str, value: i64) -> Result<T, CliError> {
+    let size = if value < 0 { "small" } else { "large" };
+    T::try_from(value).map_err(|_| CliError::usage(format!("`-{flag}`: {value} is far too {size}")))
 }
 
 fn span(flag: &str, text: &str) -> Result<SignedDuration, CliError> {
-    let wrong = |problem: String| CliError::usage(format!("`-{flag}`: {problem}"));
-    let span = parse_span(text).map_err(wrong)?;
-    SignedDuration::try_from(span).map_err(|_| wrong(format!("`{text}` is too long")))
+    duration::parse(text).map_err(|problem| CliError::usage(format!("`-{flag}`: {problem}")))
 }
 
+/// The rules speak of the fields of a request; people typed flags.
 fn spec_error(error: SpecError) -> CliError {
-    let flag = format!("`-{}`", error.field.replace('_', "-"));
+    let flag = match error.field {
+        "ps_ports" => "`-psports`".to_owned(),
+        "envs" => "`-env`".to_owned(),
+        field => format!("`-{}`", field.replace('_', "-")),
+    };
     let problem = error.problem.replace(&format!("`{}`", error.field), &flag);
     let usage = CliError::usage(problem);
     match error.hint {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use paddlecloud_core::duration::{self, DurationError};
 
 /// RFC 3339 in UTC, whole seconds, as S0's tables have it.
 pub fn rfc3339(time: Timestamp) -> String {
@@ -40,34 +41,10 @@ pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
-/// Reads `90s`, `10m`, `1h30m`, `7d`, or a number of seconds.
-pub fn parse_span(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("`{text}` is not a time span: write `90s`, `10m`, `1h30m`, `7d` or a number of seconds");
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().map(Duration::from_secs).map_err(|_| wrong());
-    }
-    let mut total = 0u64;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
-        let unit = match rest.as_bytes().get(digits) {
-            Some(b's') => 1,
-            Some(b'm') => 60,
-            Some(b'h') => 3600,
-            Some(b'd') => 86_400,
-            _ => return Err(wrong()),
-        };
-        let part = number.checked_mul(unit).ok_or_else(wrong)?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
-        rest = &rest[digits + 1..];
-    }
-    if text.is_empty() {
-        Err(wrong())
-    } else {
-        Ok(Duration::from_secs(total))
-    }
+/// Reads `90s`, `10m`, `1h30m`, `7d`, or a number of seconds, by the rule the server has.
+pub fn parse_span(text: &str) -> Result<Duration, DurationError> {
+    let span = duration::parse(text)?;
+    Ok(span.unsigned_abs())
 }
 
 /// A span before `now`, or a time in RFC 3339.

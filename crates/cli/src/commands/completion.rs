@@ -6,6 +6,9 @@ use super::{Context, done};
 use crate::args;
 use crate::error::CliError;
 
+/// What the program is called by those who type.
+const NAMES: [&str; 2] = ["paddlectl", "paddlecloud"];
+
 /// Print a completion script for a shell
 ///
 /// For bash: `source <(paddlectl completion bash)`.
@@ -16,9 +19,61 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut script = Vec::new();
-    let mut definition = args::definition(context.program);
-    clap_complete::generate(args.shell, &mut definition, context.program, &mut script);
-    context.world.out.bytes(&script)?;
+    context.world.out.bytes(script(args.shell).as_bytes())?;
     done()
+}
+
+/// The script for both names of the program, whichever was typed.
+fn script(shell: Shell) -> String {
+    let [first, second] = NAMES;
+    let one = script_of(shell, first);
+    match shell {
+        Shell::Bash => one.replace(
+            &format!("-o default {first}\n"),
+            &format!("-o default {first} {second}\n"),
+        ),
+        Shell::Zsh => one
+            .replace(
+                &format!("#compdef {first}\n"),
+                &format!("#compdef {first} {second}\n"),
+            )
+            .replace(
+                &format!("compdef _{first} {first}\n"),
+                &format!("compdef _{first} {first} {second}\n"),
+            ),
+        Shell::PowerShell => one.replace(
+            &format!("-CommandName '{first}'"),
+            &format!("-CommandName '{first}', '{second}'"),
+        ),
+        _ => one + &script_of(shell, second),
+    }
+}
+
+fn script_of(shell: Shell, name: &str) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::definition(name), name, &mut script);
+    String::from_utf8(script).expect("names and help are text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_names_are_registered_with_every_shell() {
+        let registers = [
+            (
+                Shell::Bash,
+                "-F _paddlectl -o nosort -o bashdefault -o default paddlectl paddlecloud",
+            ),
+            (Shell::Zsh, "#compdef paddlectl paddlecloud"),
+            (Shell::Zsh, "compdef _paddlectl paddlectl paddlecloud"),
+            (Shell::Fish, "complete -c paddlecloud "),
+            (Shell::Elvish, "arg-completer[paddlecloud]"),
+            (Shell::PowerShell, "-CommandName 'paddlectl', 'paddlecloud'"),
+        ];
+        for (shell, line) in registers {
+            assert!(script(shell).contains(line), "{shell}: {line}");
+        }
+    }
 }

@@ -76,20 +76,33 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return not_there_yet("get registry");
     }
     let job = args.job.as_deref().map(job_ref).transpose()?;
+    if let (Some(job), false) = (&job, args.resource == Resource::Workers) {
+        return Err(no_job_here(args.resource, job));
+    }
     let session = context.session().await?;
     match args.resource {
-        Resource::Jobs => jobs(args, job, &session, context).await,
+        Resource::Jobs => jobs(args, &session, context).await,
         Resource::Workers => workers(args, job.as_deref(), &session, context).await,
         Resource::Quota | Resource::Registry => quota(args, &session, context).await,
     }
 }
 
-async fn jobs(
-    args: &Args,
-    name: Option<String>,
-    session: &Session,
-    context: &mut Context<'_>,
-) -> Result<u8, CliError> {
+/// Only workers are asked for by their job.
+fn no_job_here(resource: Resource, job: &str) -> CliError {
+    let what = match resource {
+        Resource::Jobs => "jobs",
+        Resource::Workers => "workers",
+        Resource::Quota => "quota",
+        Resource::Registry => "registry",
+    };
+    let error = CliError::usage(format!("`get {what}` takes no name, but `{job}` follows it"));
+    match resource {
+        Resource::Jobs => error.with_hint(format!("`describe {job}` shows one job")),
+        _ => error,
+    }
+}
+
+async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let columns = match args.output {
         Some(Format::Wide) => Columns::Wide,
         _ if args.all => Columns::History,
@@ -97,7 +110,6 @@ async fn jobs(
     };
     let mut filter = JobFilter {
         all: args.all,
-        name,
         ..JobFilter::default()
     };
     let mut left = args.limit.filter(|limit| *limit > 0).unwrap_or(u32::MAX);

@@ -3,6 +3,7 @@
 use super::{Context, done};
 use crate::error::CliError;
 use crate::help;
+use crate::nearest::nearest;
 
 /// Describe subcommands and their syntax
 #[derive(Debug, Default, clap::Args)]
@@ -26,13 +27,8 @@ pub fn unknown(path: &[String]) -> CliError {
     let wanted = path.join(" ");
     let error = CliError::usage(format!("there is no command `{wanted}`"));
     let first = path.first().map_or("", String::as_str);
-    let nearest = help::command_names()
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(name, first), name))
-        .filter(|(score, name)| *score > 0.7 && *name != first)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((_, name)) => error.with_hint(format!("did you mean `{name}`?")),
+    match nearest(first, help::command_names()) {
+        Some(name) => error.with_hint(format!("did you mean `{name}`?")),
         None => error,
     }
 }

@@ -1,9 +1,13 @@
 //! `kill [-rm] <job>`: stops a job; its workers end in the background.
 
-use paddlecloud_core::names::LATEST;
+use paddlecloud_api::jobs::KillReply;
+use paddlecloud_core::names::JobRef;
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
+
+/// What the reply says of a job that was not over.
+const ACCEPTED: &str = "OK";
 
 /// Stop the job. -rm will remove the job from history.
 ///
@@ -22,24 +26,35 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
-    let reply = session.client.job_kill(&job, args.rm).await?;
-    let said = match (reply.ending, reply.removed) {
-        (0, true) => format!("removed {job} ({})", reply.id),
-        (0, false) => format!("stopped {job} ({})", reply.id),
-        (1, _) => format!("stopping {job} ({}): 1 worker ends in the background", reply.id),
-        (count, _) => format!(
-            "stopping {job} ({}): {count} workers end in the background",
-            reply.id
-        ),
+    let (target, name) = match job.parse() {
+        Ok(JobRef::Name(name)) => (job, name.to_string()),
+        // `last` may be another job a moment later, and an id tells nobody what was stopped.
+        _ => {
+            let view = session.client.job_get(&job).await?.job;
+            (view.id, view.name)
+        }
     };
-    context.world.err.line(said);
+    let reply = session.client.job_kill(&target, args.rm).await?;
+    context.world.err.line(said(&name, &reply));
     if reply.ending > 0 {
-        // `last` may be another job by the time the hint is followed.
-        let target = if job == LATEST { reply.id } else { job };
         context.world.err.hint(&format!(
             "`{} get workers {target}` shows them go",
             context.program
         ));
     }
     done()
+}
+
+/// What has happened to the job, in one line.
+fn said(name: &str, reply: &KillReply) -> String {
+    let job = format!("{name} ({})", reply.id);
+    let was_over = reply.msg != ACCEPTED;
+    match (reply.ending, reply.removed) {
+        (0, true) if was_over => format!("removed {job}, which was over already"),
+        (0, true) => format!("removed {job}"),
+        (0, false) if was_over => format!("{job} was over already"),
+        (0, false) => format!("stopped {job}"),
+        (1, _) => format!("stopping {job}: 1 worker ends in the background"),
+        (count, _) => format!("stopping {job}: {count} workers end in the background"),
+    }
 }

@@ -1,21 +1,29 @@
 //! `logs [job]`: what the workers wrote, to the end or on and on.
 
+use std::time::Duration;
+
 use paddlecloud_api::client::{Client, LogEvent};
-use paddlecloud_api::jobs::JobStatus;
+use paddlecloud_api::jobs::{JobStatus, JobView};
 use paddlecloud_api::logs::{LogEnd, LogQuery};
 
 use super::get::Role;
-use super::{Context, done, job_ref};
-use crate::error::{CliError, DONE, FAILED, chain};
+use super::{Context, done, job_ref, removed, was_removed};
+use crate::error::{CliError, DONE, FAILED};
 use crate::log_view::{LogView, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
+
+/// How often a follower at a terminal looks whether its job waits for something else now.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Print logs of the job.
 ///
 /// All workers of the job, parameter servers included, each line with its worker's name where there are several. Logs
 /// stay after the job has ended. `-f` follows until the job ends and then exits with 0 or, when the job failed, 1;
 /// Ctrl-C stops the reading, not the job.
+///
+/// One worker's bytes come as they were written. Where lines get a name or a time before them, a progress bar (steps
+/// with `\r` between them) shows each step on a terminal and only its last one elsewhere.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`; the latest job when left out
@@ -61,8 +69,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .transpose()?;
     let session = context.session().await?;
     // A name may come to mean another run while the log is read.
-    let view = session.client.job_get(&job).await?.job;
-    let (id, job) = (view.id, view.name);
+    let run = Run::of(&session.client.job_get(&job).await?.job);
+    if run.is_pending {
+        tell_waiting(&session, &run, context).await?;
+    }
     let query = LogQuery {
         n: args.lines,
         w: args.worker.clone(),
@@ -75,20 +85,52 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         raw: args.raw,
         timestamps: args.timestamps,
         colour: context.world.out.colour,
+        steps: context.world.out.is_terminal,
     };
-    match read(&session, &id, query, style, context).await? {
-        Reading::Ended(Some(end)) if args.follow => Ok(tell_end(&job, &end, context)),
+    match read(&session, &run, query, style, context).await? {
+        Reading::Ended(Some(end)) if args.follow => Ok(tell_end(&run.name, &end, context)),
+        Reading::Ended(None) if args.follow => Err(was_removed(&run.name)),
         Reading::Ended(_) => done(),
         Reading::Left => {
-            tell_left(&job, context);
+            tell_left(&run.name, context);
             done()
         }
     }
 }
 
+/// Nothing is shown of a job that has not started, so it is said what it waits for.
+async fn tell_waiting(session: &Session, run: &Run, context: &mut Context<'_>) -> Result<(), CliError> {
+    let why = session.client.job_why(&run.id).await?;
+    context
+        .world
+        .err
+        .note(&format!("{} has not started: {}", run.name, why.reason));
+    Ok(())
+}
+
 fn line_count(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("`{text}` is not a number of lines"))
+}
+
+/// The run whose log is read. Its name may come to mean another run meanwhile, its id does not.
+pub struct Run {
+    pub id: String,
+    pub name: String,
+    is_pending: bool,
+    /// What it waits for, as it was when it was looked at.
+    reason: Option<String>,
+}
+
+impl Run {
+    pub fn of(job: &JobView) -> Run {
+        Run {
+            id: job.id.clone(),
+            name: job.name.clone(),
+            is_pending: job.status == JobStatus::Pending,
+            reason: job.message.clone(),
+        }
+    }
 }
 
 /// How the reading of a log came to its end.
@@ -102,14 +144,14 @@ pub enum Reading {
 /// Reads the log of a run and prints it.
 pub async fn read(
     session: &Session,
-    id: &str,
+    run: &Run,
     query: LogQuery,
     style: Style,
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
     let mut view = LogView::new(style);
     let mut out = Vec::new();
-    let shown = show(session, id, query, &mut view, &mut out, context).await;
+    let shown = show(session, run, query, &mut view, &mut out, context).await;
     view.end(&mut out);
     context.world.out.bytes(&out)?;
     context.world.out.flush()?;
@@ -118,25 +160,40 @@ pub async fn read(
 
 async fn show(
     session: &Session,
-    id: &str,
+    run: &Run,
     query: LogQuery,
     view: &mut LogView,
     out: &mut Vec<u8>,
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
-    let client: &Client = &session.client;
-    let mut log = client.job_logs(id, query);
-    let leave = tokio::signal::ctrl_c();
-    let mut leave = std::pin::pin!(leave);
+    let mut waiting = Waiting::of(run, &query, context);
+    let mut log = session.client.job_logs(&run.id, query);
+    let mut leave = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut is_heard = false;
     loop {
-        let event = tokio::select! {
-            biased;
-            event = log.next() => event?,
-            _ = leave.as_mut() => return Ok(Reading::Left),
+        let event = {
+            let mut next = std::pin::pin!(log.next());
+            loop {
+                tokio::select! {
+                    biased;
+                    event = next.as_mut() => break event,
+                    _ = leave.as_mut() => return Ok(Reading::Left),
+                    () = waiting.pause() => waiting.look(&session.client, run, context).await,
+                }
+            }
         };
+        // Only what was there can have been removed; a worker that never was is another story.
+        let event = event.map_err(|error| {
+            if is_heard {
+                removed(&run.name, error)
+            } else {
+                error.into()
+            }
+        })?;
         let Some(event) = event else {
             return Ok(Reading::Ended(None));
         };
+        is_heard = true;
         view.show(&event, out);
         if !log.has_more() || out.len() > 64 << 10 {
             context.world.out.bytes(out)?;
@@ -145,27 +202,48 @@ async fn show(
         }
         match event {
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
-            LogEvent::Lost(_) if session.is_embedded => revive(context).await?,
+            LogEvent::Data { .. } => waiting.is_over = true,
             _ => {}
         }
     }
 }
 
-#[cfg(target_os = "linux")]
-async fn revive(context: &mut Context<'_>) -> Result<(), CliError> {
-    let program = paddlecloud_connect::Program::this_one()?;
-    if let Err(error) = crate::embedded::revive(&context.world.env, &program).await {
-        context
-            .world
-            .err
-            .note(&format!("the embedded server is gone: {}", chain(&error)));
-    }
-    Ok(())
+/// Tells a person who follows a pending job when it comes to wait for something else.
+struct Waiting {
+    reason: Option<String>,
+    is_over: bool,
 }
 
-#[cfg(not(target_os = "linux"))]
-async fn revive(_: &mut Context<'_>) -> Result<(), CliError> {
-    Ok(())
+impl Waiting {
+    fn of(run: &Run, query: &LogQuery, context: &Context<'_>) -> Waiting {
+        Waiting {
+            reason: run.reason.clone(),
+            is_over: !(run.is_pending && query.follow && context.world.err.is_terminal),
+        }
+    }
+
+    /// Until the next look; for ever when there is nothing to look for.
+    async fn pause(&self) {
+        if self.is_over {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+
+    /// What cannot be learned now is not worth an end of the reading.
+    async fn look(&mut self, client: &Client, run: &Run, context: &mut Context<'_>) {
+        let Ok(detail) = client.job_get(&run.id).await else {
+            return;
+        };
+        self.is_over = detail.job.status != JobStatus::Pending;
+        if !self.is_over
+            && detail.job.message != self.reason
+            && let Some(reason) = &detail.job.message
+        {
+            context.world.err.note(reason);
+            self.reason = Some(reason.clone());
+        }
+    }
 }
 
 /// Says how the job ended and gives the exit code that goes with it.

@@ -38,6 +38,8 @@ mod whoami;
 mod why;
 
 use jiff::Timestamp;
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
 use paddlecloud_connect::Program;
 use paddlecloud_core::names::JobRef;
 use paddlecloud_pfs::Mtime;
@@ -185,6 +187,18 @@ fn job_ref(text: &str) -> Result<String, CliError> {
                 .with_hint("name a job, an id (`j_…`), or `last` for the latest one"),
         ),
     }
+}
+
+/// A job that was there a moment ago and is not found any more was removed by somebody.
+fn removed(name: &str, error: ClientError) -> CliError {
+    match error.refusal() {
+        Some(ErrorName::NotFound) => was_removed(name),
+        _ => error.into(),
+    }
+}
+
+fn was_removed(name: &str) -> CliError {
+    CliError::refused(format!("{name} was killed and removed from the history"))
 }
 
 /// The caller's own folder on the cluster, for commands that were given no path.

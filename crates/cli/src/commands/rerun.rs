@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::new_idempotency_key;
 
-use super::submit::announce;
+use super::submit::{announce, follow};
 use super::{Context, done, job_ref};
 use crate::error::CliError;
 use crate::printer::Format;
@@ -13,6 +13,10 @@ pub struct Args {
     /// A name (its latest run), an id, or `last`
     job: String,
 
+    /// Follow the log until the job ends; Ctrl-C leaves the job running
+    #[arg(long, short = 'f')]
+    follow: bool,
+
     /// How to print the new job
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
@@ -22,6 +26,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
     let reply = session.client.job_rerun(&job, &new_idempotency_key()).await?;
-    announce(&reply, args.output, context)?;
+    announce(&session, &reply, args.output, context).await?;
+    if args.follow {
+        return follow(&session, &reply, context).await;
+    }
     done()
 }

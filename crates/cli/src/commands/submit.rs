@@ -8,10 +8,11 @@ use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{JobSpec, Resources};
 
-use super::logs::{self, Reading};
-use super::{Context, done};
+use super::logs::{self, Reading, Run};
+use super::{Context, done, was_removed};
 use crate::error::CliError;
 use crate::log_view::Style;
+use crate::machine_notes;
 use crate::package::{self, Package};
 use crate::printer::Format;
 use crate::program_check::program_of;
@@ -89,6 +90,7 @@ pub struct Args {
         long,
         value_name = "NUMBER",
         allow_negative_numbers = true,
+        value_parser = whole_number,
         help_heading = "More options"
     )]
     pub psports: Option<i64>,
@@ -102,6 +104,7 @@ pub struct Args {
         long,
         value_name = "NUMBER",
         allow_negative_numbers = true,
+        value_parser = whole_number,
         help_heading = "More options"
     )]
     pub priority: Option<i64>,
@@ -111,6 +114,7 @@ pub struct Args {
         long,
         value_name = "NUMBER",
         allow_negative_numbers = true,
+        value_parser = whole_number,
         help_heading = "More options"
     )]
     pub retries: Option<i64>,
@@ -151,6 +155,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         spec,
     } = submission::of_args(args)?;
     tell_plan(&spec, args.jobname.is_some(), context);
+    if let (Some(topology), Some(entry)) = (&request.topology, &request.entry) {
+        context.world.err.note(&format!(
+            "`-topology {topology}` decides what runs; `{entry}` does not"
+        ));
+    }
     let package = match &source {
         Source::Local(folder) => Some(package::collect(folder, context.world)?),
         Source::Cluster(_) | Source::Image => None,
@@ -168,26 +177,26 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         package::upload(&session.client, &package, context.world).await?;
     }
     let reply = start(&session, &request, context).await?;
-    announce(&reply, args.output, context)?;
+    announce(&session, &reply, args.output, context).await?;
     if args.follow && !args.dry_run {
         return follow(&session, &reply, context).await;
     }
     done()
 }
 
-/// What was understood, before anything happens.
+/// What was understood, before anything happens. A name that was left out is the server's to give.
 fn tell_plan(spec: &JobSpec, named: bool, context: &mut Context<'_>) {
     let name = if named {
-        spec.name.to_string()
+        format!("{}: ", spec.name)
     } else {
-        "job".to_owned()
+        String::new()
     };
     let servers = match spec.pservers {
         0 => "no parameter servers".to_owned(),
         count => format!("{} ({})", counted(count, "parameter server"), each(spec.pserver)),
     };
     context.world.err.line(format!(
-        "{name}: {} ({}), {servers}",
+        "{name}{} ({}), {servers}",
         counted(spec.parallelism, "trainer"),
         each(spec.trainer)
     ));
@@ -267,10 +276,10 @@ async fn start(
 ) -> Result<SubmitReply, CliError> {
     let reply = session.client.job_submit(request, &new_idempotency_key()).await?;
     if request.dry_run {
-        context
-            .world
-            .err
-            .line("Dry run: everything is in order, nothing was started");
+        context.world.err.line(format!(
+            "Dry run: everything is in order, nothing was started; it would be called {}",
+            reply.job.name
+        ));
     } else {
         context
             .world
@@ -281,14 +290,13 @@ async fn start(
 }
 
 /// Says what the server added, what to type next, and prints the job when that was asked for.
-pub fn announce(
+pub async fn announce(
+    session: &Session,
     reply: &SubmitReply,
     format: Option<Format>,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
-    for note in &reply.notes {
-        context.world.err.note(note);
-    }
+    machine_notes::tell(session, &reply.notes, context).await;
     let job = &reply.job;
     let is_made = !reply.id.is_empty();
     if is_made
@@ -313,7 +321,12 @@ pub fn announce(
     Ok(())
 }
 
-async fn follow(session: &Session, reply: &SubmitReply, context: &mut Context<'_>) -> Result<u8, CliError> {
+/// Shows the new job's log until it ends.
+pub async fn follow(
+    session: &Session,
+    reply: &SubmitReply,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
     context.world.out.flush()?;
     let query = LogQuery {
         follow: true,
@@ -321,13 +334,15 @@ async fn follow(session: &Session, reply: &SubmitReply, context: &mut Context<'_
     };
     let style = Style {
         colour: context.world.out.colour,
+        steps: context.world.out.is_terminal,
         ..Style::default()
     };
-    match logs::read(session, &reply.id, query, style, context).await? {
-        Reading::Ended(Some(end)) => Ok(logs::tell_end(&reply.job.name, &end, context)),
-        Reading::Ended(None) => done(),
+    let run = Run::of(&reply.job);
+    match logs::read(session, &run, query, style, context).await? {
+        Reading::Ended(Some(end)) => Ok(logs::tell_end(&run.name, &end, context)),
+        Reading::Ended(None) => Err(was_removed(&run.name)),
         Reading::Left => {
-            logs::tell_left(&reply.job.name, context);
+            logs::tell_left(&run.name, context);
             done()
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use paddlecloud_api::jobs::JobStatus;
+use paddlecloud_api::jobs::{JobStatus, JobView};
 
-use super::{Context, done, job_ref};
+use super::{Context, done, job_ref, removed};
 use crate::error::{CliError, DONE, FAILED};
 use crate::printer::Format;
 use crate::time_text::parse_span;
@@ -32,11 +32,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
     // A name may mean another run tomorrow; the wait is for this one.
-    let id = session.client.job_get(&job).await?.job.id;
+    let JobView { id, name, .. } = session.client.job_get(&job).await?.job;
     let waited = tokio::select! {
-        waited = session.client.job_wait(&id, args.timeout) => waited?,
+        waited = session.client.job_wait(&id, args.timeout) => waited.map_err(|error| removed(&name, error))?,
         _ = tokio::signal::ctrl_c() => {
-            context.world.err.line(format!("\nno longer waiting; {job} goes on"));
+            context.world.err.line(format!("\nno longer waiting; {name} goes on"));
             return done();
         }
     };

@@ -55,7 +55,7 @@ fn show(why: &WhyView, now: jiff::Timestamp, out: &mut Printer) -> Result<(), Cl
         ))?;
     }
     if let Some(change) = &why.change {
-        out.line(format!("it would start now: {change}"))?;
+        out.line(format!("it {change}"))?;
     }
     if let Some(failure) = &why.first_failure {
         out.line(format!(
@@ -69,8 +69,32 @@ fn show(why: &WhyView, now: jiff::Timestamp, out: &mut Printer) -> Result<(), Cl
             out.line("its last lines:")?;
         }
         for line in &failure.last_lines {
-            out.line(format!("    {line}"))?;
+            out.line(format!("    {}", printable(line)))?;
         }
     }
     Ok(())
+}
+
+/// A worker's line for a terminal that is not the worker's: what would move the cursor or change the title is
+/// spelled out. `logs` shows it as it was written.
+fn printable(line: &str) -> String {
+    let spelled = |c: char| match c {
+        '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    line.chars().map(spelled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_lines_cannot_take_over_the_terminal() {
+        assert_eq!(
+            printable("\x1b[2J\x1b]0;title\x07a\tb é \u{9b}"),
+            "\\u{1b}[2J\\u{1b}]0;title\\u{7}a\tb é \\u{9b}"
+        );
+    }
 }

@@ -32,6 +32,7 @@ fn every_mistake_has_its_sentence_and_its_remedy() {
         ("no entries", "datacenters: []\n"),
         ("null entries", "datacenters:\n"),
         ("not yaml", "datacenters:\n- name: a\n   username: : b\n  - x\n"),
+        ("open list", "datacenters: [\n"),
         ("tab", "datacenters:\n\t- name: a\n"),
         ("text", "hello"),
         (

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use paddlecloud_api::jobs::JobStatus;
@@ -60,8 +62,47 @@ pub fn server_with(special: impl Fn(&str) -> Option<(u16, String)> + Send + Sync
     Server { endpoint, seen }
 }
 
-fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, special: &dyn Fn(&str) -> Option<(u16, String)>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+/// Starts a server where the embedded one of this home would be.
+pub fn embedded_server(
+    home: &Path,
+    special: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> Server {
+    let data = home.join(".paddle/local");
+    std::fs::create_dir_all(&data).unwrap();
+    let listener = UnixListener::bind(data.join("server.sock")).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (log, special) = (seen.clone(), Arc::new(special));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (log, special) = (log.clone(), special.clone());
+            std::thread::spawn(move || serve(stream, &log, special.as_ref()));
+        }
+    });
+    Server {
+        endpoint: String::new(),
+        seen,
+    }
+}
+
+/// A connection that is read and written by two ends.
+trait Duplex: std::io::Read + Write + Sized {
+    fn second(&self) -> Self;
+}
+
+impl Duplex for TcpStream {
+    fn second(&self) -> Self {
+        self.try_clone().unwrap()
+    }
+}
+
+impl Duplex for UnixStream {
+    fn second(&self) -> Self {
+        self.try_clone().unwrap()
+    }
+}
+
+fn serve(stream: impl Duplex, log: &Mutex<Vec<Seen>>, special: &dyn Fn(&str) -> Option<(u16, String)>) {
+    let mut reader = BufReader::new(stream.second());
     let mut writer = stream;
     while let Some(seen) = read_request(&mut reader) {
         let line = seen.line.clone();
@@ -177,6 +218,14 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         ("GET", ["quota"]) => envelope(serde_json::json!([
             {"resource": "cpu", "limit": "8", "used": "3"}, {"resource": "gpu", "limit": null, "used": "0"}
         ])),
+        ("GET", ["healthz"]) => (200, b"ok".to_vec()),
+        ("GET", ["server"]) => envelope(serde_json::json!({
+            "version": "0.1.0", "pid": 7, "embedded": true, "datacenter": "local", "engine": "local",
+            "listen": "s", "storage": "s", "data": "d", "log": null, "database": "b",
+            "started": "2026-01-01T11:00:00Z", "cpu": "2", "memory": "1Gi", "gpus": 0,
+            "degraded": ["memory is watched, not limited, because of cgroups"],
+            "jobs_pending": 0, "jobs_running": 0
+        })),
         ("GET", ["whoami"]) => envelope(serde_json::json!({
             "user": "me", "namespace": "me", "datacenter": "dc1", "home": "/pfs/dc1/home/me", "admin": false
         })),
@@ -214,7 +263,7 @@ fn why() -> serde_json::Value {
     failed["status"] = "Failed".into();
     serde_json::json!({
         "job": job("paddle-cluster-job", "Pending"), "reason": "waits for 2 cores", "ahead": ["big (j_0)"],
-        "ahead_total": 3, "estimate": "2026-01-01T12:12:00Z", "change": "with 1 trainer",
+        "ahead_total": 3, "estimate": "2026-01-01T12:12:00Z", "change": "would start now with `-parallelism 1`",
         "first_failure": {"worker": failed, "exit": "exit 1", "last_lines": ["Traceback", "ValueError"], "others": 2}
     })
 }

@@ -83,6 +83,82 @@ fn a_followed_job_that_failed_ends_with_1() {
     assert_eq!(shell.line("logs").code, 0);
 }
 
+/// A server where every job has this status.
+fn server_where_jobs_are(status: &'static str) -> crate::scripted::Server {
+    crate::scripted::server_with(move |line| {
+        let job = crate::scripted::job("j", status);
+        let detail = serde_json::json!({ "job": job, "workers": [], "events": [] });
+        line.starts_with("GET /api/v1/jobs/")
+            .then(|| line.matches('/').count() == 4)
+            .filter(|is_detail| *is_detail)
+            .map(|_| (200, serde_json::json!({ "code": 200, "msg": detail }).to_string()))
+    })
+}
+
+#[test]
+fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
+    let server = server_where_jobs_are("Pending");
+    let outcome = Shell::at(&server.endpoint).line("logs j");
+    assert_eq!(outcome.code, 0);
+    assert_eq!(outcome.err, "note: j has not started: waits for 2 cores\n");
+    let server = server_where_jobs_are("Running");
+    assert_eq!(Shell::at(&server.endpoint).line("logs j").err, "");
+}
+
+#[test]
+fn followers_of_a_job_that_is_removed_are_told() {
+    let server = crate::scripted::server_with(|line| {
+        let mut end = Vec::new();
+        paddlecloud_api::logs::Frame::End(None).encode(&mut end);
+        let gone = r#"{"code":404,"msg":"there is no such job","error":"not-found"}"#;
+        match line.split('/').next_back()?.split('?').next()? {
+            "logs" => Some((200, String::from_utf8(end).unwrap())),
+            "wait" => Some((404, gone.to_owned())),
+            _ => None,
+        }
+    });
+    let shell = Shell::at(&server.endpoint);
+    for line in ["logs -f", "submit -f /pfs/dc1/home/me/pkg", "wait"] {
+        let outcome = shell.line(line);
+        assert_eq!(outcome.code, 1, "{line}");
+        assert!(
+            outcome
+                .err
+                .ends_with("error: paddle-cluster-job was killed and removed from the history\n"),
+            "{line}: {}",
+            outcome.err
+        );
+    }
+    assert_eq!(shell.line("logs").code, 0, "what is not followed just ends");
+}
+
+#[test]
+fn a_kill_names_the_job_and_says_when_it_was_over() {
+    let server = crate::scripted::server_with(|line| {
+        let reply = |removed: bool| {
+            format!(
+                r#"{{"code":200,"msg":"it was over already","id":"j_01jd2m3n4p5q6r","ending":0,"removed":{removed}}}"#
+            )
+        };
+        line.starts_with("DELETE ")
+            .then(|| (200, reply(line.contains("rm=true"))))
+    });
+    let shell = Shell::at(&server.endpoint);
+    assert_eq!(
+        shell.line("kill last").err,
+        "paddle-cluster-job (j_01jd2m3n4p5q6r) was over already\n"
+    );
+    assert_eq!(
+        shell.line("kill -rm last").err,
+        "removed paddle-cluster-job (j_01jd2m3n4p5q6r), which was over already\n"
+    );
+    let kills = server.lines();
+    let by_id = kills
+        .iter()
+        .filter(|line| line.starts_with("DELETE /api/v1/jobs/j_01jd2m3n4p5q6r"));
+    assert_eq!(by_id.count(), 2, "`last` is settled once: {kills:?}");
+}
+
 #[test]
 fn pages_follow_each_other_and_numbers_go_on() {
     let server = crate::scripted::server_with(|line| {

@@ -100,6 +100,89 @@ fn a_followed_submit_ends_as_the_job_does() {
 }
 
 #[test]
+fn a_run_again_can_be_followed_too() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let outcome = shell.line("rerun -f last");
+    assert_eq!(outcome.code, 1, "as the job ends");
+    assert!(outcome.out.contains("pass 0, cost 1.5"), "{}", outcome.out);
+}
+
+#[test]
+fn a_topology_beside_an_entry_says_which_one_runs() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let words = [
+        "submit",
+        "-t",
+        "conf.py",
+        "-entry",
+        "python a.py",
+        "/pfs/dc1/home/me/pkg",
+    ];
+    let outcome = shell.run(&words);
+    assert_eq!(outcome.code, 0);
+    assert!(
+        outcome
+            .err
+            .contains("note: `-topology conf.py` decides what runs; `python a.py` does not\n"),
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
+fn a_name_that_was_left_out_is_not_made_up() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let outcome = shell.line("submit /pfs/dc1/home/me/pkg");
+    assert!(outcome.err.starts_with("1 trainer ("), "{}", outcome.err);
+    let dry = shell.line("submit --dry-run /pfs/dc1/home/me/pkg");
+    assert!(
+        dry.err.contains("would be called paddle-cluster-job\n"),
+        "{}",
+        dry.err
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_machine_lacks_is_told_shortly_and_once_for_each_start() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let shell = Shell::new();
+    let pid = Arc::new(AtomicU32::new(7));
+    let told = pid.clone();
+    let _server = crate::scripted::embedded_server(shell.home(), move |line| {
+        let (_, body) = crate::scripted::usual(line);
+        let mut body: serde_json::Value = serde_json::from_slice(&body).ok()?;
+        match line {
+            "GET /api/v1/server" => body["msg"]["pid"] = told.load(Ordering::Relaxed).into(),
+            "POST /api/v1/jobs" => {
+                let general = "memory is watched, not limited, because of cgroups";
+                body["notes"] = serde_json::json!([general, "10 cores asked, 2 here"]);
+            }
+            _ => return None,
+        }
+        Some((200, body.to_string()))
+    });
+    let notes = || {
+        let outcome = shell.line("submit -image i");
+        assert_eq!(outcome.code, 0, "{}", outcome.err);
+        let notes = outcome.err.lines().filter(|line| line.starts_with("note: "));
+        let notes = notes.filter(|line| !line.contains("waits for"));
+        notes.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = notes();
+    assert_eq!(first.len(), 2, "{first:?}");
+    assert_eq!(first[0], "note: 10 cores asked, 2 here");
+    assert!(first[1].contains("`paddlectl server status`"), "{first:?}");
+    assert_eq!(notes(), first[..1], "told once");
+    pid.store(8, Ordering::Relaxed);
+    assert_eq!(notes(), first, "and again after the next start");
+}
+
+#[test]
 fn a_dry_run_uploads_nothing() {
     let server = server();
     let (shell, folder) = shell_with_package(&server.endpoint);

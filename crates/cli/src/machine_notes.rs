@@ -1,0 +1,51 @@
+//! What this machine does not permit is the same for every job: told shortly, once for each start of its server.
+//!
+//! The sentences themselves are part of `server status`.
+
+use paddlecloud_api::server::ServerInfo;
+
+use crate::commands::Context;
+use crate::session::Session;
+
+/// Says what the server added to a submit: all about the job, and of the machine that there is something to know.
+pub async fn tell(session: &Session, notes: &[String], context: &mut Context<'_>) {
+    let info = if session.is_embedded && !notes.is_empty() {
+        session.client.server_get().await.ok()
+    } else {
+        None
+    };
+    let is_general = |note: &&String| info.as_ref().is_some_and(|info| info.degraded.contains(note));
+    for note in notes.iter().filter(|note| !is_general(note)) {
+        context.world.err.note(note);
+    }
+    if notes.iter().any(|note| is_general(&note))
+        && let Some(info) = &info
+        && is_news(info, context)
+    {
+        context.world.err.note(&format!(
+            "this machine lets workers be kept apart only in part: `{} server status` says how",
+            context.program
+        ));
+    }
+}
+
+/// Whether this start of the server was not spoken of yet; from now on it was.
+#[cfg(target_os = "linux")]
+fn is_news(info: &ServerInfo, context: &Context<'_>) -> bool {
+    let Ok(place) = crate::embedded::Place::of(&context.world.env) else {
+        return true;
+    };
+    let file = place.data.join("notes-told");
+    let start = format!("{} {}\n", info.pid, info.started);
+    if std::fs::read_to_string(&file).is_ok_and(|told| told == start) {
+        return false;
+    }
+    // What cannot be remembered is told again.
+    let _ = std::fs::write(file, start);
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_news(_: &ServerInfo, _: &Context<'_>) -> bool {
+    true
+}

@@ -1,0 +1,56 @@
+//! What was probably meant: the nearest of the known words, unless all are too far for a slip of the finger.
+
+/// The nearest word; `None` when no slip of a few letters leads to one.
+pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known
+        .into_iter()
+        .filter(|word| *word != wanted)
+        .map(|word| (distance(wanted, word), word))
+        .filter(|(distance, word)| *distance <= slips(wanted, word));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
+}
+
+/// Whether one may be a slip for the other.
+pub fn is_near(wanted: &str, known: &str) -> bool {
+    nearest(wanted, [known]).is_some()
+}
+
+/// Letters put in, left out, changed or swapped; nothing for those not typed yet at the end of a long start.
+fn distance(wanted: &str, known: &str) -> usize {
+    if wanted.chars().count() > 2 && known.starts_with(wanted) {
+        return 1;
+    }
+    strsim::damerau_levenshtein(wanted, known)
+}
+
+/// One slip in three letters, and at least one.
+fn slips(wanted: &str, known: &str) -> usize {
+    let shorter = wanted.chars().count().min(known.chars().count());
+    (shorter / 3).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 6] = ["submit", "top", "jobs", "kill", "completion", "logs"];
+
+    #[test]
+    fn a_slip_finds_its_word() {
+        for (typed, meant) in [
+            ("submt", "submit"),
+            ("kil", "kill"),
+            ("jbos", "jobs"),
+            ("compl", "completion"),
+        ] {
+            assert_eq!(nearest(typed, KNOWN), Some(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_far_word_is_not_guessed() {
+        for typed in ["nope", "exit", "x", "jump"] {
+            assert_eq!(nearest(typed, KNOWN), None, "{typed}");
+        }
+    }
+}
