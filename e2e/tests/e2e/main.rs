@@ -6,6 +6,7 @@ mod crash;
 mod disk;
 mod endings;
 mod examples;
+mod files;
 mod first_job;
 mod history;
 mod logs;

@@ -55,6 +55,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                     .out
                     .line(share.link.as_deref().unwrap_or_default())?;
             }
+            if session.is_embedded {
+                let note = "the embedded server has a socket, no address: only this machine can use the link";
+                context.world.err.note(note);
+            }
             let program = context.program;
             context
                 .world

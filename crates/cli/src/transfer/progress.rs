@@ -106,9 +106,9 @@ impl Line {
     pub fn refresh(&self, watch: &Watch) {
         if let Some(bar) = &self.bar {
             let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
+            bar.set_message(watch.amounts());
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
-            bar.set_message(watch.amounts());
         }
     }
 

@@ -1,0 +1,271 @@
+//! `cp` both ways: what goes up comes down the same, and nothing travels twice.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use e2e::TestEnvironment;
+
+use super::{arg, assert_same, bytes_moved, home, noise, plant};
+
+#[test]
+fn a_folder_goes_up_and_comes_down_the_same() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    plant(
+        &data,
+        &[("a.txt", "alpha\n"), ("sub/b.txt", "beta\n"), ("sub/empty", "")],
+    );
+    fs::create_dir(data.join("nothing inside")).unwrap();
+    fs::write(data.join("big.bin"), noise(1, 9_000_000)).unwrap();
+    fs::write(data.join("run.sh"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(data.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("sub/b.txt", data.join("link")).unwrap();
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    let file = fs::File::options().write(true).open(data.join("a.txt")).unwrap();
+    file.set_modified(old).unwrap();
+
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote])
+        .ok()
+        .says("Uploading ")
+        .says(" ... Done");
+    env.paddlectl(&["cp", &remote, arg(&back)])
+        .ok()
+        .says(&format!("Downloading {remote} ... Done"));
+
+    let copy = back.join("data");
+    assert_same(&data, &copy);
+    assert_eq!(fs::metadata(copy.join("a.txt")).unwrap().modified().unwrap(), old);
+    let mode = |name: &str| fs::metadata(copy.join(name)).unwrap().permissions().mode() & 0o111;
+    assert_ne!(mode("run.sh"), 0, "what could be run still can");
+    assert_eq!(mode("a.txt"), 0);
+    env.paddlectl(&["check", arg(&data), &remote]).ok();
+}
+
+#[test]
+fn what_is_there_already_does_not_travel_again() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    for number in 0..50 {
+        plant(
+            &data,
+            &[(&format!("d{}/f{number}", number % 5), &number.to_string())],
+        );
+    }
+    let remote = format!("{}/data", home(&env));
+    let copy = ["cp", "-r", arg(&data), &remote];
+    env.paddlectl(&copy).ok().says("50 files copied");
+    // `data` is there now, so it lands inside; as with cp(1).
+    let into = ["cp", "-r", arg(&data), &format!("{}/", home(&env))];
+    let again = env.paddlectl(&into).ok().says("0 files copied, 50 unchanged");
+    assert_eq!(bytes_moved(&again), 0.0, "{again}");
+    plant(&data, &[("d0/f0", "another")]);
+    env.paddlectl(&into).ok().says("1 file copied, 49 unchanged");
+    env.paddlectl(&["cat", &format!("{remote}/d0/f0")])
+        .ok()
+        .prints("another");
+}
+
+#[test]
+fn one_changed_line_of_a_large_file_sends_kilobytes() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    let file = data.join("big.bin");
+    let mut bytes = noise(2, 24_000_000);
+    fs::write(&file, &bytes).unwrap();
+    let remote = format!("{}/big.bin", home(&env));
+    let copy = ["cp", arg(&file), &remote];
+    let first = env.paddlectl(&copy).ok();
+    assert!(bytes_moved(&first) >= 23.9e6, "all of it went: {first}");
+
+    bytes.splice(12_000_000..12_000_000, *b"one more line\n");
+    fs::write(&file, &bytes).unwrap();
+    let second = env.paddlectl(&copy).ok();
+    assert!(bytes_moved(&second) < 500e3, "only the change went: {second}");
+    let back = env.folder("back").join("big.bin");
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    assert!(fs::read(back).unwrap() == bytes, "the result is the new file");
+}
+
+#[test]
+fn names_that_are_hard_on_programs_survive() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    let names: [&[u8]; 12] = [
+        b" leading and trailing ",
+        b"-rf",
+        b"new\nline",
+        b"tab\tand \x1b[31m escape",
+        b"caf\xe9 not utf-8",
+        "übergröße 漢字 🎉".as_bytes(),
+        b"back\\slash",
+        b"*",
+        b"[a-z]?",
+        b"quo'te\"s`and$(date)",
+        b"%2e%2e%2f",
+        b".hidden",
+    ];
+    for name in names {
+        fs::write(data.join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    fs::create_dir(data.join(OsStr::from_bytes(b"fol\xffder"))).unwrap();
+    fs::write(data.join(OsStr::from_bytes(b"fol\xffder/x")), "x").unwrap();
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    assert_same(&data, &back.join("data"));
+    let listed = env.paddlectl(&["ls", "-a", "-o", "json", &remote]).ok().json();
+    assert_eq!(listed.as_array().unwrap().len(), names.len() + 1);
+}
+
+#[test]
+fn a_deep_tree_and_a_long_name_travel() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    let deep = vec!["d"; 200].join("/");
+    plant(&data, &[(&format!("{deep}/leaf"), "leaf")]);
+    plant(&data, &[(&"n".repeat(255), "long")]);
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    assert_same(&data, &back.join("data"));
+}
+
+#[test]
+fn pipes_are_files_on_the_other_side() {
+    let env = TestEnvironment::new();
+    let remote = format!("{}/logs/from-a-pipe", home(&env));
+    let mut command = env.command("paddlectl", &["cp", "-", &remote]);
+    command.stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"through\na pipe\n")
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(
+        env.paddlectl(&["cp", &remote, "-"]).ok().stdout,
+        "through\na pipe\n"
+    );
+    assert_eq!(env.paddlectl(&["cat", &remote, &remote]).ok().stdout.len(), 30);
+    let part = ["cat", "--offset", "8", "--length", "1", &remote];
+    assert_eq!(env.paddlectl(&part).ok().stdout, "a");
+    env.paddlectl(&["cp", "-", &home(&env)])
+        .refused(1)
+        .says("is a folder");
+}
+
+#[test]
+fn patterns_stand_for_names_on_both_sides() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    plant(&data, &[("a.txt", "a"), ("b.txt", "b"), ("c.log", "c")]);
+    let remote = format!("{}/texts/", home(&env));
+    env.paddlectl(&["cp", &format!("{}/*.txt", arg(&data)), &remote])
+        .ok();
+    let listed = env.paddlectl(&["ls", &remote]).ok().stdout;
+    assert_eq!(listed, "a.txt\nb.txt\n");
+    env.paddlectl(&["cp", &format!("{remote}[b-z]*"), arg(&back)])
+        .ok();
+    assert_eq!(fs::read_dir(&back).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(back.join("b.txt")).unwrap(), "b");
+    env.paddlectl(&["cp", &format!("{remote}*.none"), arg(&back)])
+        .refused(1);
+    env.paddlectl(&["rm", &format!("{remote}*.txt")]).ok();
+    assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "");
+}
+
+#[test]
+fn one_bad_file_does_not_stop_the_others() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "a"), ("z", "z")]);
+    symlink("/etc/passwd", data.join("outside")).unwrap();
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote])
+        .refused(1)
+        .says("outside")
+        .says("/etc/passwd");
+    assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\nz\n");
+    let (there, not_there) = (data.join("a"), data.join("none"));
+    env.paddlectl(&["cp", arg(&there), arg(&not_there), &remote])
+        .refused(1)
+        .says("there is no such file");
+}
+
+#[test]
+fn nothing_is_overwritten_where_that_is_not_wanted() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "old"), ("b", "b")]);
+    let remote = format!("{}/data", home(&env));
+    let at = |name: &str| format!("{remote}/{name}");
+    env.paddlectl(&["cp", arg(&data.join("a")), &at("a")]).ok();
+    plant(&data, &[("a", "newer")]);
+    let dest = format!("{}/", home(&env));
+    env.paddlectl(&["cp", "-r", "-n", arg(&data), &dest])
+        .ok()
+        .says("1 kept as they were");
+    assert_eq!(env.paddlectl(&["cat", &at("a"), &at("b")]).ok().stdout, "oldb");
+    let local = data.join("a");
+    env.paddlectl(&["cp", "-n", &at("a"), arg(&local)]).ok();
+    assert_eq!(fs::read_to_string(local).unwrap(), "newer");
+}
+
+#[test]
+fn filters_choose_what_travels() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[("a.txt", ""), ("a.log", ""), ("tmp/x", ""), ("sub/keep.log", "")],
+    );
+    let copied = |flags: &[&str], name: &str| -> Vec<String> {
+        let remote = format!("{}/{name}", home(&env));
+        let line = [&["cp", "-r"], flags, &[arg(&data), &remote]].concat();
+        env.paddlectl(&line).ok();
+        let listed = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
+        listed.lines().map(str::to_owned).collect()
+    };
+    let filters = ["--include", "keep.log", "--exclude", "*.log", "--exclude", "/tmp"];
+    assert_eq!(copied(&filters, "one"), ["a.txt", "sub", "sub/keep.log"]);
+    assert_eq!(copied(&["--include", "*.txt"], "two"), ["a.txt"]);
+    let list = env.folder("lists").join("list");
+    fs::write(&list, "tmp\na.txt\n").unwrap();
+    assert_eq!(
+        copied(&["--files-from", arg(&list)], "three"),
+        ["a.txt", "tmp", "tmp/x"]
+    );
+}
+
+#[test]
+fn inside_the_cluster_the_server_copies_and_moves() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), ("sub/b", "2")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["cp", "-r", arg(&data), &at("one")]).ok();
+    env.paddlectl(&["cp", &at("one"), &at("two")])
+        .refused(1)
+        .says("-r");
+    env.paddlectl(&["cp", "-r", &at("one"), &at("two")])
+        .ok()
+        .says("copied");
+    env.paddlectl(&["check", &at("one"), &at("two")]).ok();
+    env.paddlectl(&["cp", &at("one/a"), &at("one/a")]).refused(1);
+    env.paddlectl(&["mv", &at("two"), &at("three")]).ok();
+    env.paddlectl(&["stat", &at("two")]).refused(1);
+    env.paddlectl(&["mv", &at("three/a"), &at("three/sub/b"), &at("new/")])
+        .ok();
+    assert_eq!(env.paddlectl(&["ls", &at("new")]).ok().stdout, "a\nb\n");
+    env.paddlectl(&["cp", "-r", &at("one"), &at("new")]).ok();
+    assert_eq!(env.paddlectl(&["cat", &at("new/one/sub/b")]).ok().stdout, "2");
+}

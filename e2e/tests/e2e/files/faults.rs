@@ -1,0 +1,195 @@
+//! Interruptions, crashes, writers in each other's way: nothing is lost, nothing is half there.
+
+use std::fs;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::{arg, bytes_moved, home, noise, plant, server_data, staged, wait_for_staged};
+
+const CHUNK: u64 = 4 << 20;
+
+/// One chunk after the other and slowly enough to be interrupted.
+const SLOWLY: [&str; 5] = ["cp", "--bwlimit", "4Mi", "--transfers", "1"];
+
+#[test]
+fn an_interrupted_upload_goes_on_where_it_stopped() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("big");
+    let bytes = noise(3, 20 << 20);
+    fs::write(&file, &bytes).unwrap();
+    let remote = format!("{}/big", home(&env));
+    let upload = env.start(&[&SLOWLY[..], &[arg(&file), &remote]].concat());
+    wait_for_staged(&env, 2 * CHUNK + 1);
+    upload.interrupt();
+    let (status, lines) = upload.end();
+    assert_eq!(status.code(), Some(1), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("goes on where")),
+        "{lines:?}"
+    );
+    env.paddlectl(&["stat", &remote]).refused(1);
+
+    let second = env.paddlectl(&["cp", arg(&file), &remote]).ok();
+    let total = bytes.len() as f64;
+    assert!(bytes_moved(&second) < total - CHUNK as f64, "{second}");
+    env.paddlectl(&["check", arg(&file), &remote]).ok();
+    assert_eq!(staged(&server_data(&env)).len(), 0, "nothing unfinished is left");
+}
+
+#[test]
+fn a_power_cut_in_the_middle_of_an_upload_costs_only_the_rest() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("big");
+    let bytes = noise(4, 20 << 20);
+    fs::write(&file, &bytes).unwrap();
+    let remote = format!("{}/big", home(&env));
+    let upload = env.start(&[&SLOWLY[..], &[arg(&file), &remote]].concat());
+    wait_for_staged(&env, 2 * CHUNK + 1);
+    env.end_all_processes();
+    drop(upload);
+    wait_until("everything must be gone", || {
+        env.processes().is_empty().then_some(())
+    });
+
+    let second = env.paddlectl(&["cp", arg(&file), &remote]).ok();
+    assert!(
+        bytes_moved(&second) < (bytes.len() as u64 - CHUNK) as f64,
+        "{second}"
+    );
+    env.paddlectl(&["check", arg(&file), &remote]).ok();
+}
+
+#[test]
+fn an_interrupted_download_goes_on_and_shows_no_half_file() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    let file = data.join("big");
+    fs::write(&file, noise(5, 20 << 20)).unwrap();
+    let remote = format!("{}/big", home(&env));
+    env.paddlectl(&["cp", arg(&file), &remote]).ok();
+    let local = back.join("big");
+    let download = env.start(&[&SLOWLY[..], &[&remote, arg(&local)]].concat());
+    wait_until("part of the download must arrive", || {
+        use std::os::unix::fs::MetadataExt;
+        let sizes = staged(&back)
+            .into_iter()
+            .filter_map(|path| fs::metadata(path).ok());
+        (sizes.map(|meta| meta.blocks() * 512).sum::<u64>() > 2 * CHUNK).then_some(())
+    });
+    download.interrupt();
+    let (status, lines) = download.end();
+    assert_eq!(status.code(), Some(1), "{lines:?}");
+    assert!(!local.exists(), "half a file is no file");
+    let second = env.paddlectl(&["cp", &remote, arg(&local)]).ok();
+    assert!(bytes_moved(&second) < 17e6, "{second}");
+    assert!(fs::read(&local).unwrap() == fs::read(&file).unwrap());
+    assert_eq!(fs::read_dir(&back).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_arrives_as_it_is_in_the_end() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("growing");
+    fs::write(&file, noise(6, 12 << 20)).unwrap();
+    let remote = format!("{}/growing", home(&env));
+    let upload = env.start(&[&SLOWLY[..], &[arg(&file), &remote]].concat());
+    wait_for_staged(&env, CHUNK);
+    let mut open = fs::File::options().append(true).open(&file).unwrap();
+    open.write_all(b"one more line\n").unwrap();
+    let (status, lines) = upload.end();
+    assert!(status.success(), "{lines:?}");
+    env.paddlectl(&["check", arg(&file), &remote]).ok();
+}
+
+/// Lets a restless writer end, however the test does.
+struct Rest<'a>(&'a AtomicBool);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_file_that_never_rests_is_told_and_not_published() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("restless");
+    fs::write(&file, noise(11, 2 << 20)).unwrap();
+    let remote = format!("{}/restless", home(&env));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut open = fs::File::options().append(true).open(&file).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                open.write_all(b".").unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let _rest = Rest(&is_over);
+        env.paddlectl(&["cp", "--bwlimit", "4Mi", arg(&file), &remote])
+            .refused(1)
+            .says("changed while it was being sent");
+    });
+    env.paddlectl(&["stat", &remote]).refused(1);
+}
+
+#[test]
+fn of_two_writers_one_file_is_whole() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    let home = home(&env);
+    let remote = format!("{home}/both");
+    for (name, seed) in [("one", 8), ("two", 9)] {
+        fs::write(data.join(name), noise(seed, 6 << 20)).unwrap();
+    }
+    let writers: Vec<_> = ["one", "two"]
+        .iter()
+        .map(|name| env.start(&["cp", arg(&data.join(name)), &remote]))
+        .collect();
+    for writer in writers {
+        let (status, lines) = writer.end();
+        assert!(status.success(), "{lines:?}");
+    }
+    let back = env.folder("back").join("both");
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    let got = fs::read(back).unwrap();
+    let is = |name: &str| got == fs::read(data.join(name)).unwrap();
+    assert!(is("one") || is("two"), "a mixture of both");
+}
+
+#[test]
+fn a_reader_of_a_pipe_may_leave() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("big");
+    fs::write(&file, noise(10, 4 << 20)).unwrap();
+    let remote = format!("{}/big", home(&env));
+    env.paddlectl(&["cp", arg(&file), &remote]).ok();
+    let mut command = env.command("paddlectl", &["cat", &remote]);
+    command.stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(
+        child.wait().unwrap().success(),
+        "a reader that went away is nobody's error"
+    );
+}
+
+#[test]
+fn thousands_of_small_files_are_all_there() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    for number in 0..2000 {
+        plant(&data, &[(&format!("d{}/f{number}", number % 20), "x")]);
+    }
+    let remote = format!("{}/many", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote])
+        .ok()
+        .says("2000 files copied");
+    let back = env.folder("back");
+    env.paddlectl(&["cp", &remote, arg(&back)])
+        .ok()
+        .says("2000 files copied");
+    super::assert_same(&data, &back.join("many"));
+}

@@ -1,0 +1,118 @@
+//! `ls`, `stat`, `du`, `mkdir`, `rm`, `check`: what is there, and what is not any more.
+
+use std::fs;
+
+use e2e::TestEnvironment;
+
+use super::{arg, home, plant};
+
+fn with_files(env: &TestEnvironment) -> String {
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[("a.txt", "12345"), ("sub/b", "1234567"), (".hidden", "")],
+    );
+    let remote = format!("{}/data", home(env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    remote
+}
+
+#[test]
+fn a_listing_is_one_name_per_line_and_more_when_asked() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let ls = |flags: &[&str]| {
+        let line = [&["ls"], flags, &[remote.as_str()]].concat();
+        env.paddlectl(&line).ok().stdout
+    };
+    assert_eq!(ls(&[]), "a.txt\nsub\n");
+    assert_eq!(ls(&["-a"]), ".hidden\na.txt\nsub\n");
+    assert_eq!(ls(&["-r"]), "a.txt\nsub\nsub/b\n");
+    let long = ls(&["-l", "-h"]);
+    assert!(long.starts_with("file\t5 bytes\t20"), "{long}");
+    assert!(long.contains("\nfolder\t0 bytes\t"), "{long}");
+    let rows: serde_json::Value = serde_json::from_str(&ls(&["-r", "-o", "json"])).unwrap();
+    assert_eq!(rows[2]["path"], format!("{remote}/sub/b"));
+    assert_eq!(rows[2]["size"], 7);
+    assert_eq!(rows[1]["kind"], "folder");
+    assert!(env.paddlectl(&["ls"]).ok().stdout.contains("data\n"), "the home");
+    let file = format!("{remote}/a.txt");
+    assert_eq!(env.paddlectl(&["ls", &file]).ok().stdout, format!("{file}\n"));
+    env.paddlectl(&["ls", &remote, &format!("{remote}/none")])
+        .says("none")
+        .prints("a.txt");
+}
+
+#[test]
+fn stat_and_du_count_what_is_there() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let stat = env
+        .paddlectl(&["stat", "--digest", "-o", "json", &format!("{remote}/a.txt")])
+        .ok()
+        .json();
+    assert_eq!(stat[0]["size"], 5);
+    // `printf 12345 | b3sum`
+    let digest = stat[0]["digest"].as_str().expect("it was asked for");
+    assert_eq!(digest.len(), 64, "{digest}");
+    let usage = env.paddlectl(&["du", "-o", "json", &remote]).ok().json();
+    assert_eq!(usage[0]["bytes"], 12);
+    assert_eq!(usage[0]["files"], 3);
+    env.paddlectl(&["du"]).ok().prints("SIZE\tFILES");
+}
+
+#[test]
+fn folders_are_made_and_removed_as_asked() {
+    let env = TestEnvironment::new();
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["mkdir", &at("x/y")]).refused(1);
+    env.paddlectl(&["mkdir", "-p", &at("x/y"), &at("z")]).ok();
+    env.paddlectl(&["mkdir", &at("z")]).refused(1);
+    env.paddlectl(&["rm", &at("x")]).refused(1);
+    env.paddlectl(&["rm", "-r", &at("x"), &at("z")]).ok();
+    env.paddlectl(&["rm", &at("x")]).refused(1);
+    env.paddlectl(&["rm", "-f", &at("x")]).ok();
+    assert_eq!(env.paddlectl(&["ls", &home]).ok().stdout, "");
+}
+
+#[test]
+fn a_dry_run_tells_the_truth_and_does_nothing() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let foreseen = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
+    assert_eq!(foreseen.stdout, format!("remove {remote}\n"));
+    assert!(foreseen.stderr.contains("3 files"), "{foreseen}");
+    assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a.txt\nsub\n");
+
+    let data = env.folder("data");
+    plant(&data, &[("a.txt", "changed"), ("new", "")]);
+    let line = ["cp", "-r", arg(&data), &format!("{}/", home(&env))];
+    let dry = [&line[..], &["--dry-run"]].concat();
+    let foreseen = env.paddlectl(&dry).ok();
+    let data = arg(&data);
+    assert_eq!(foreseen.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
+    assert_eq!(
+        env.paddlectl(&["cat", &format!("{remote}/a.txt")]).ok().stdout,
+        "12345"
+    );
+    env.paddlectl(&line).ok().says("2 files copied, 2 unchanged");
+}
+
+#[test]
+fn check_compares_contents_and_names_every_difference() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let data = env.folder("data");
+    env.paddlectl(&["check", arg(&data), &remote])
+        .ok()
+        .says("no difference");
+    plant(&data, &[("a.txt", "54321"), ("new", "")]);
+    fs::remove_file(data.join(".hidden")).unwrap();
+    let found = env.paddlectl(&["check", arg(&data), &remote]);
+    assert_eq!(found.code, Some(1), "{found}");
+    assert_eq!(
+        found.stdout,
+        "DIFFERENCE\tPATH\nonly right\t.hidden\ndifferent\ta.txt\nonly left\tnew\n"
+    );
+}

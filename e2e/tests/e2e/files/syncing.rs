@@ -1,0 +1,77 @@
+//! `sync`: one folder becomes like the other.
+
+use std::fs;
+
+use e2e::TestEnvironment;
+
+use super::{arg, assert_same, home, plant};
+
+#[test]
+fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    plant(&data, &[("a", "1"), ("sub/b", "2"), ("old/c", "3")]);
+    let remote = format!("{}/mirror", home(&env));
+    env.paddlectl(&["sync", arg(&data), &remote])
+        .ok()
+        .says("3 files copied");
+    env.paddlectl(&["sync", arg(&data), &remote])
+        .ok()
+        .says("0 files copied, 3 unchanged");
+
+    fs::remove_dir_all(data.join("old")).unwrap();
+    plant(&data, &[("a", "11")]);
+    env.paddlectl(&["sync", arg(&data), &remote]).ok();
+    env.paddlectl(&["check", arg(&data), &remote])
+        .prints("only right\told/c");
+
+    let dry = ["sync", "--delete", "--dry-run", arg(&data), &remote];
+    let foreseen = env.paddlectl(&dry).ok();
+    assert_eq!(foreseen.stdout, format!("delete {remote}/old\n"));
+    env.paddlectl(&["sync", "--delete", arg(&data), &remote])
+        .ok()
+        .says("1 removed");
+    env.paddlectl(&["check", arg(&data), &remote]).ok();
+
+    plant(&back, &[("stray", ""), ("a/is/a/folder/here", "")]);
+    env.paddlectl(&["sync", "--delete", &remote, arg(&back)]).ok();
+    assert_same(&data, &back);
+}
+
+#[test]
+fn what_is_excluded_is_neither_sent_nor_deleted() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), ("x.log", "mine")]);
+    let remote = format!("{}/mirror", home(&env));
+    let theirs = env.folder("theirs");
+    plant(
+        &theirs,
+        &[("y.log", "theirs"), ("gone/z", ""), ("gone/z.log", "")],
+    );
+    env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
+    let line = ["sync", "--delete", "--exclude", "*.log", arg(&data), &remote];
+    env.paddlectl(&line).ok();
+    let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
+    assert_eq!(left, "a\ngone\ngone/z.log\ny.log\n");
+}
+
+#[test]
+fn two_folders_of_the_cluster_are_synced_there() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), ("sub/b", "2")]);
+    let home = home(&env);
+    let (one, two) = (format!("{home}/one"), format!("{home}/two"));
+    env.paddlectl(&["sync", arg(&data), &one]).ok();
+    env.paddlectl(&["sync", &one, &two]).ok().says("2 files copied");
+    env.paddlectl(&["sync", &one, &two])
+        .ok()
+        .says("0 files copied, 2 unchanged");
+    env.paddlectl(&["rm", &format!("{one}/a")]).ok();
+    env.paddlectl(&["sync", "--delete", &one, &two])
+        .ok()
+        .says("1 removed");
+    env.paddlectl(&["check", &one, &two]).ok();
+    env.paddlectl(&["sync", &one, &format!("{one}/sub")]).refused(1);
+}
