@@ -25,7 +25,7 @@ pub struct ListQuery {
 
 impl App {
     /// Does something with users' files on a thread that may block.
-    async fn with_store<T: Send + 'static>(
+    pub(super) async fn with_store<T: Send + 'static>(
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
@@ -326,7 +326,7 @@ pub trait Takes: Send + 'static {
 pub struct Taking<T: Takes>(Option<T>);
 
 impl<T: Takes> Taking<T> {
-    fn new(taker: T) -> Taking<T> {
+    pub(super) fn new(taker: T) -> Taking<T> {
         Taking(Some(taker))
     }
 
@@ -406,7 +406,7 @@ impl Takes for RangeIn {
     fn discard(self) {}
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, ErrorBody> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -414,7 +414,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// A text that is no path names nothing.
-fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
+pub(super) fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
     let path = path.parse::<WirePath>();
     path.map(|path| path.0)
         .map_err(|problem| ErrorBody::new(ErrorName::NotFound, format!("there is no such path: {problem}")))

@@ -5,6 +5,7 @@
 
 mod duration;
 mod files;
+mod files_old;
 mod find;
 mod info;
 mod jobs;

@@ -1,5 +1,6 @@
 //! A listing, a few lines at a time: memory does not grow with the folder.
 
+use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine};
 use paddlecloud_pfs::root::{DirEntry, Kind};
 use paddlecloud_pfs::{Access, PfsPath, RootError};
@@ -9,6 +10,9 @@ use crate::auth::Caller;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;
+
+/// Entries that are ever gathered in memory.
+const MOST_AT_ONCE: usize = 100_000;
 
 type Entries = Box<dyn Iterator<Item = Result<DirEntry, RootError>> + Send>;
 
@@ -86,6 +90,26 @@ impl Lister {
             lines.push(b'\n');
         }
         Some(lines)
+    }
+
+    /// All entries at once, for the few who cannot take them one by one.
+    pub fn collect(mut self) -> Result<Vec<ListEntry>, ErrorBody> {
+        let mut entries = Vec::new();
+        let _acting = self
+            .files
+            .act(&self.base.place.space)
+            .map_err(|error| error.refusal())?;
+        while let Some(entry) = self.entries.next() {
+            let entry = entry.map_err(|error| self.base.failed()(error).refusal())?;
+            if let Some(ListLine::Entry(entry)) = self.line(entry).map_err(|error| error.refusal())? {
+                entries.push(entry);
+            }
+            if entries.len() > MOST_AT_ONCE {
+                let problem = format!("`{}` holds more than an old client can list", self.base.shown);
+                return Err(FilesError::BadRequest(problem).refusal());
+            }
+        }
+        Ok(entries)
     }
 
     fn line(&self, entry: DirEntry) -> Result<Option<ListLine>, FilesError> {

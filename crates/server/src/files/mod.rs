@@ -8,6 +8,7 @@ mod content;
 mod error;
 mod housekeeping;
 mod list;
+mod old;
 mod packs;
 mod shares;
 mod tree;
@@ -31,6 +32,7 @@ pub use content::{ByteRange, Content, PIECE, Parts, RangeError};
 pub use error::FilesError;
 pub use housekeeping::Swept;
 pub use list::Lister;
+pub use old::{OldRangeIn, RangeSum};
 pub use packs::{PackIn, PackOut};
 pub use uploads::{ChunkIn, RangeIn};
 
@@ -60,6 +62,7 @@ struct Inner {
     hints: HintStore,
     hints_file: PathBuf,
     uploads: Uploads,
+    old_writes: old::OldWrites,
     shares: Shares,
 }
 
@@ -86,6 +89,7 @@ impl Files {
             accounts: Accounts::new(config),
             hints: HintStore::load(&hints_file),
             uploads: Uploads::open(&folder)?,
+            old_writes: old::OldWrites::default(),
             shares: Shares::open(&folder)?,
             hints_file,
         })))

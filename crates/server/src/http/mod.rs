@@ -84,6 +84,7 @@ fn old_names() -> Router<Arc<App>> {
                 .delete(jobs::job_kill_named),
         )
         .route("/api/v2/jobs/{job}", get(jobs::job_show).delete(jobs::job_kill))
+        .merge(files::old::routes())
 }
 
 /// The whole service, ready to be called.

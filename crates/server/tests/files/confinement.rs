@@ -10,9 +10,8 @@ use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Existing, PfsPath};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{Stage, mine};
+use crate::stage::{Stage, mine, raw};
 
 fn theirs(path: &str) -> PfsPath {
     format!("/pfs/dc/home/you/{path}").parse().unwrap()
@@ -128,28 +127,6 @@ async fn a_digest_is_no_key_to_another_users_file() {
         3 << 20
     );
     stage.finish().await;
-}
-
-/// One request, byte by byte.
-async fn raw(stage: &Stage, user: &str, method: &str, target: &str, body: &[u8]) -> (u16, String) {
-    use base64::Engine as _;
-    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
-    let mut stream = tokio::net::TcpStream::connect(&stage.address).await.unwrap();
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic {login}\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body).await.unwrap();
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply).await.unwrap();
-    let text = String::from_utf8_lossy(&reply).into_owned();
-    let status = text
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .unwrap_or(0);
-    (status, text)
 }
 
 /// Parts of paths that somebody might hope to get out with.

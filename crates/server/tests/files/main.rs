@@ -2,6 +2,7 @@
 
 mod breaking;
 mod confinement;
+mod old;
 mod quota;
 mod service;
 mod shares;

@@ -9,6 +9,7 @@ use paddlecloud_pfs::{Entry, PfsPath};
 use paddlecloud_server::app::App;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -157,4 +158,38 @@ pub fn assert_tidy(home: &Path) {
         "something unfinished is left in {}",
         home.display()
     );
+}
+
+/// One request, byte by byte.
+pub async fn raw(stage: &Stage, user: &str, method: &str, target: &str, body: &[u8]) -> (u16, String) {
+    raw_with(stage, user, method, target, "", body).await
+}
+
+/// One request with more lines in its head.
+pub async fn raw_with(
+    stage: &Stage,
+    user: &str,
+    method: &str,
+    target: &str,
+    headers: &str,
+    body: &[u8],
+) -> (u16, String) {
+    use base64::Engine as _;
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
+    let mut stream = tokio::net::TcpStream::connect(&stage.address).await.unwrap();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic {login}\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body).await.unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).await.unwrap();
+    let text = String::from_utf8_lossy(&reply).into_owned();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0);
+    (status, text)
 }

@@ -1,6 +1,7 @@
 //! `/api/v1/pfs`: looking at files and changing where they lie.
 
 pub(super) mod content;
+pub(super) mod old;
 pub(super) mod packs;
 pub(super) mod shares;
 pub(super) mod uploads;

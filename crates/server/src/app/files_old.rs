@@ -1,0 +1,171 @@
+//! Use cases of the original's file protocol, in today's terms.
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
+use paddlecloud_pfs::PfsPath;
+
+use super::files::{ListQuery, Takes, Taking, blocking, parse};
+use super::{App, internal};
+use crate::auth::Caller;
+use crate::files::{ByteRange, Content, FilesError, OldRangeIn, RangeSum};
+
+/// How long an old client may take to send a range it was just told the sum of.
+const SENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A file as the original told of it.
+pub struct OldEntry {
+    pub path: PfsPath,
+    pub meta: FileMeta,
+}
+
+impl App {
+    /// Files that match, folders with what is in them.
+    pub async fn old_list(
+        &self,
+        caller: &Caller,
+        pattern: &str,
+        recursive: bool,
+    ) -> Result<Vec<OldEntry>, ErrorBody> {
+        let found = self.file_glob(caller, pattern.to_owned()).await?;
+        if found.is_empty() {
+            return Err(ErrorBody::new(ErrorName::NotFound, "no such file or directory"));
+        }
+        let mut entries = Vec::new();
+        for view in found {
+            let path = view.path.0;
+            if !view.meta.is_folder() {
+                entries.push(OldEntry {
+                    path,
+                    meta: view.meta,
+                });
+                continue;
+            }
+            let query = ListQuery {
+                recursive,
+                digests: false,
+            };
+            let lister = self.file_list(caller, &path.to_string(), query).await?;
+            let listed = blocking(move || Ok(lister.collect())).await??;
+            for entry in listed {
+                let inside = below(&path, &entry.path).map_err(|_| internal())?;
+                entries.push(OldEntry {
+                    path: inside,
+                    meta: entry.meta,
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    pub async fn old_mkdir(&self, caller: &Caller, path: &str) -> Result<(), ErrorBody> {
+        let request = MkdirRequest {
+            path: parse(path)?.into(),
+            parents: true,
+        };
+        self.file_mkdir(caller, request).await
+    }
+
+    /// Removes what matches; says what went.
+    pub async fn old_remove(
+        &self,
+        caller: &Caller,
+        pattern: &str,
+        recursive: bool,
+    ) -> Result<Vec<PfsPath>, ErrorBody> {
+        let found = self.file_glob(caller, pattern.to_owned()).await?;
+        let request = RemoveRequest {
+            paths: found.into_iter().map(|view| view.path).collect(),
+            recursive,
+            dry_run: false,
+        };
+        let removed = self.file_remove(caller, request).await?;
+        let mut gone = Vec::new();
+        for one in removed {
+            match one.error {
+                None => gone.push(one.path.0),
+                Some(error) => return Err(error),
+            }
+        }
+        Ok(gone)
+    }
+
+    pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| files.old_touch(caller, &path, size))
+            .await
+    }
+
+    /// The sum of a range. Should the client find the last one the same, nothing more comes from it: the file is
+    /// then published a little later.
+    pub async fn old_range_sum(
+        self: &std::sync::Arc<Self>,
+        caller: &Caller,
+        path: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<RangeSum, ErrorBody> {
+        let path = parse(path)?;
+        let asked = path.clone();
+        let sum = self
+            .with_store(caller, move |files, caller| {
+                files.old_range_sum(caller, &asked, offset, len)
+            })
+            .await?;
+        if sum.may_be_last {
+            let (app, caller) = (std::sync::Arc::downgrade(self), caller.clone());
+            drop(tokio::spawn(async move {
+                tokio::time::sleep(SENDS_WITHIN).await;
+                if let Some(app) = app.upgrade() {
+                    let settled =
+                        app.with_store(&caller, move |files, caller| files.old_settle(caller, &path));
+                    if let Err(error) = settled.await {
+                        tracing::warn!(%error, "a file of an old client could not be published");
+                    }
+                }
+            }));
+        }
+        Ok(sum)
+    }
+
+    pub async fn old_read(
+        &self,
+        caller: &Caller,
+        path: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<Content, ErrorBody> {
+        let last = offset.saturating_add(len).saturating_sub(1);
+        self.file_content(caller, path, ByteRange::From(offset, Some(last)), None)
+            .await
+    }
+
+    pub async fn old_post(
+        &self,
+        caller: &Caller,
+        path: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<Taking<OldRangeIn>, ErrorBody> {
+        let path = parse(path)?;
+        self.with_store(caller, move |files, caller| {
+            files.old_post(caller, &path, offset, len)
+        })
+        .await
+        .map(Taking::new)
+    }
+}
+
+impl Takes for OldRangeIn {
+    type Done = ();
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        OldRangeIn::feed(self, bytes)
+    }
+
+    fn finish(self) -> Result<(), FilesError> {
+        OldRangeIn::finish(self)
+    }
+
+    /// A range that is not whole does not count; the next try writes over it.
+    fn discard(self) {}
+}

@@ -1,0 +1,264 @@
+//! The original's routes: `files`, `chunks` and `storage/chunks`, in its own envelope, so that an old client works.
+//!
+//! Every reply is 200 with `err` and `results`; a range is named by MD5 and travels as one part of a form.
+
+use std::sync::Arc;
+
+use axum::body::Body as Stream;
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use bytes::{Buf, BytesMut};
+use futures_util::StreamExt;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::files::FileMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::content::stream;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::http::Shared;
+use crate::http::request::Raw;
+
+/// The original never used another one, and its client knows no other.
+const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
+/// The head of a part is a few lines.
+const LONGEST_HEAD: usize = 16 << 10;
+
+pub(in crate::http) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/v1/pfs/files", get(look).post(change).delete(change))
+        .route("/api/v1/pfs/chunks", get(range_sum))
+        .route("/api/v1/pfs/storage/chunks", get(read).post(write))
+}
+
+type OldReply = Result<Json<Value>, OldError>;
+
+/// What went wrong, in the original's envelope.
+struct OldError(ErrorBody);
+
+impl From<ErrorBody> for OldError {
+    fn from(error: ErrorBody) -> Self {
+        OldError(error)
+    }
+}
+
+impl IntoResponse for OldError {
+    fn into_response(self) -> Response {
+        // Old clients look for these very words.
+        let words = match self.0.error {
+            ErrorName::NotFound => "no such file or directory",
+            _ => self.0.msg.as_str(),
+        };
+        Json(json!({ "err": words, "results": null })).into_response()
+    }
+}
+
+fn results(results: impl serde::Serialize) -> OldReply {
+    Ok(Json(json!({ "err": "", "results": results })))
+}
+
+fn bad(words: &str) -> OldError {
+    OldError(ErrorBody::new(ErrorName::BadRequest, words))
+}
+
+fn shown(path: &str, meta: &FileMeta) -> Value {
+    json!({ "Path": path, "ModTime": meta.mtime, "Size": meta.size, "IsDir": meta.is_folder() })
+}
+
+/// `method=ls&r=…&arg=…` and `method=stat&path=…`.
+async fn look(State(app): Shared, caller: Caller, Query(query): Query<Vec<(String, String)>>) -> OldReply {
+    let all = |key: &'static str| {
+        query
+            .iter()
+            .filter(move |(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
+    };
+    let one = |key: &'static str| all(key).next();
+    match one("method") {
+        Some("ls") => {
+            let recursive = matches!(one("r"), Some("true" | "1" | "t" | "T" | "TRUE" | "True"));
+            let mut listed = Vec::new();
+            for pattern in all("arg") {
+                let found = app.old_list(&caller, pattern, recursive).await?;
+                listed.extend(
+                    found
+                        .iter()
+                        .map(|entry| shown(&entry.path.to_string(), &entry.meta)),
+                );
+            }
+            results(listed)
+        }
+        Some("stat") => {
+            let path = one("path").ok_or_else(|| bad("not enough arguments"))?;
+            let meta = app.file_stat(&caller, path, false, false).await?;
+            results(shown(path, &meta))
+        }
+        _ => Err(bad("Method Not Allowed")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "method", rename_all = "lowercase")]
+enum Change {
+    Touch {
+        path: String,
+        filesize: u64,
+    },
+    Mkdir {
+        path: Vec<String>,
+    },
+    Rm {
+        path: Vec<String>,
+        #[serde(default)]
+        r: bool,
+    },
+}
+
+/// `touch`, `mkdir` and `rm`, named in the body.
+async fn change(State(app): Shared, caller: Caller, Raw(body): Raw) -> OldReply {
+    let change = serde_json::from_slice(&body).map_err(|_| bad("parse json error"))?;
+    match change {
+        Change::Touch { path, filesize } => {
+            app.old_touch(&caller, &path, filesize).await?;
+            results(json!({ "path": path }))
+        }
+        Change::Mkdir { path } => {
+            for path in &path {
+                app.old_mkdir(&caller, path).await?;
+            }
+            results(
+                path.iter()
+                    .map(|path| json!({ "path": path }))
+                    .collect::<Vec<_>>(),
+            )
+        }
+        Change::Rm { path, r } => {
+            let mut gone = Vec::new();
+            for pattern in &path {
+                let removed = app.old_remove(&caller, pattern, r).await?;
+                gone.extend(removed.iter().map(|path| json!({ "path": path.to_string() })));
+            }
+            results(gone)
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Range {
+    path: String,
+    offset: u64,
+    chunksize: u64,
+}
+
+/// The MD5 of a range.
+async fn range_sum(State(app): Shared, caller: Caller, Query(range): Query<Range>) -> OldReply {
+    let sum = app
+        .old_range_sum(&caller, &range.path, range.offset, range.chunksize)
+        .await?;
+    results(json!({ "offset": sum.offset, "checksum": sum.checksum, "len": sum.len }))
+}
+
+/// The bytes of a range, as the one part of a form.
+async fn read(State(app): Shared, caller: Caller, uri: Uri) -> Result<Response, OldError> {
+    let Query(range): Query<Range> = Query::try_from_uri(&uri).map_err(|_| bad("parse json error"))?;
+    let content = app
+        .old_read(&caller, &range.path, range.offset, range.chunksize)
+        .await?;
+    // The name of the part says how many bytes really follow.
+    let name = uri.query().unwrap_or_default().replace(
+        &format!("chunksize={}", range.chunksize),
+        &format!("chunksize={}", content.len),
+    );
+    let head = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; filename=\"{name}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n"
+    );
+    let end = format!("\r\n--{BOUNDARY}--\r\n");
+    let once = |text: String| futures_util::stream::once(async move { Ok(text.into()) });
+    let pieces = stream(content, |content| content.next_piece());
+    let body = Stream::from_stream(once(head).chain(pieces).chain(once(end)));
+    let kind = format!("multipart/form-data; boundary={BOUNDARY}");
+    Ok(([(CONTENT_TYPE, kind)], body).into_response())
+}
+
+/// Takes a range: the first part called `chunk`, whose file name says where it belongs.
+async fn write(State(app): Shared, caller: Caller, headers: HeaderMap, body: Stream) -> OldReply {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let boundary = kind
+        .and_then(|kind| kind.split_once("boundary="))
+        .map(|(_, rest)| rest);
+    let boundary = boundary
+        .ok_or_else(|| bad("parse json error"))?
+        .trim_matches('"')
+        .to_owned();
+    let mut pieces = body.into_data_stream();
+    let mut buffer = BytesMut::new();
+    let range = loop {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = buffer.split_to(end + 4);
+            break part_range(&head, &boundary).ok_or_else(|| bad("parse json error"))?;
+        }
+        let piece = pieces.next().await.ok_or_else(|| bad("parse json error"))?;
+        buffer.extend_from_slice(&piece.map_err(|_| bad("the bytes did not arrive whole"))?);
+        if buffer.len() > LONGEST_HEAD + (1 << 20) {
+            return Err(bad("parse json error"));
+        }
+    };
+    let mut taking = app
+        .old_post(&caller, &range.path, range.offset, range.chunksize)
+        .await?;
+    let mut left = usize::try_from(range.chunksize).map_err(|_| bad("chunksize error"))?;
+    while left > 0 {
+        if buffer.is_empty() {
+            let piece = pieces.next().await.ok_or_else(|| bad("chunksize error"))?;
+            buffer.extend_from_slice(&piece.map_err(|_| bad("the bytes did not arrive whole"))?);
+        }
+        let some = buffer.split_to(left.min(buffer.len())).freeze();
+        left -= some.len();
+        taking.feed(some).await?;
+    }
+    taking.finish().await?;
+    buffer.advance(buffer.len());
+    results(Value::Null)
+}
+
+/// Reads the head of a part.
+fn part_range(head: &[u8], boundary: &str) -> Option<Range> {
+    let head = std::str::from_utf8(head).ok()?;
+    let head = head
+        .trim_start_matches("\r\n")
+        .strip_prefix("--")?
+        .strip_prefix(boundary)?;
+    let (_, rest) = head.split_once("filename=\"")?;
+    let (name, _) = rest.split_once('"')?;
+    if !head.contains("name=\"chunk\"") {
+        return None;
+    }
+    let uri: Uri = format!("/?{name}").parse().ok()?;
+    let Query(range) = Query::try_from_uri(&uri).ok()?;
+    Some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parts_head_says_where_its_bytes_belong() {
+        let head = format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
+             filename=\"chunksize=5&offset=7&path=%2Fpfs%2Fdc%2Fhome%2Fme%2Fa\"\r\n\r\n"
+        );
+        let range = part_range(head.as_bytes(), BOUNDARY).unwrap();
+        assert_eq!(
+            (range.path.as_str(), range.offset, range.chunksize),
+            ("/pfs/dc/home/me/a", 7, 5)
+        );
+        assert!(part_range(head.as_bytes(), "other").is_none());
+    }
+}

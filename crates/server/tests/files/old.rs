@@ -1,0 +1,151 @@
+//! A client of the original's protocol: announces, compares and sends range by range.
+
+use md5::{Digest, Md5};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, assert_tidy, noise, raw, raw_with};
+
+const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
+const RANGE: usize = 64 << 10;
+const FILE: &str = "%2Fpfs%2Fdc%2Fhome%2Fme%2Fdata";
+
+async fn call(stage: &Stage, method: &str, target: &str, body: Value) -> Value {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let (status, reply) = raw(stage, "me", method, target, body.as_bytes()).await;
+    assert_eq!(status, 200, "{reply}");
+    serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+}
+
+/// Sends a file as the original did; returns how many ranges went over the wire.
+async fn upload(stage: &Stage, content: &[u8]) -> usize {
+    let touch = json!({"method": "touch", "path": "/pfs/dc/home/me/data", "filesize": content.len()});
+    assert_eq!(call(stage, "POST", "/api/v1/pfs/files", touch).await["err"], "");
+    let mut sent = 0;
+    for (index, range) in content.chunks(RANGE).enumerate() {
+        let offset = index * RANGE;
+        let query = format!("path={FILE}&offset={offset}&chunksize={RANGE}");
+        let meta = call(
+            stage,
+            "GET",
+            &format!("/api/v1/pfs/chunks?method=GetChunkMeta&{query}"),
+            Value::Null,
+        )
+        .await;
+        assert_eq!(meta["err"], "", "{meta}");
+        let own: String = Md5::digest(range)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        if meta["results"]["checksum"] == own {
+            continue;
+        }
+        let mut body = format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
+             filename=\"chunksize={}&offset={offset}&path={FILE}\"\r\nContent-Type: application/octet-stream\r\n\r\n",
+            range.len()
+        )
+        .into_bytes();
+        body.extend_from_slice(range);
+        body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
+        let kind = format!("content-type: multipart/form-data; boundary={BOUNDARY}\r\n");
+        let (status, reply) = raw_with(stage, "me", "POST", "/api/v1/pfs/storage/chunks", &kind, &body).await;
+        assert!(status == 200 && reply.contains("\"err\":\"\""), "{reply}");
+        sent += 1;
+    }
+    sent
+}
+
+#[tokio::test]
+async fn an_old_client_uploads_sends_only_what_changed_and_nobody_sees_a_part() {
+    let stage = Stage::new().await;
+    let file = stage.home("me").join("data");
+    let mut content = noise(1, 3 * RANGE + 100);
+    std::fs::create_dir_all(stage.home("me")).unwrap();
+    let touch = json!({"method": "touch", "path": "/pfs/dc/home/me/data", "filesize": content.len()});
+    call(&stage, "POST", "/api/v1/pfs/files", touch).await;
+    assert!(!file.exists(), "an announced file is not there yet");
+    assert_eq!(upload(&stage, &content).await, 4);
+    assert_eq!(std::fs::read(&file).unwrap(), content);
+    assert_tidy(&stage.home("me"));
+
+    content[3 * RANGE + 5] ^= 1;
+    assert_eq!(upload(&stage, &content).await, 1);
+    assert_eq!(std::fs::read(&file).unwrap(), content);
+
+    // The last range is the same: nothing more comes from the client, and the file appears a little later.
+    content[0] ^= 1;
+    assert_eq!(upload(&stage, &content).await, 1);
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        while std::fs::read(&file).unwrap() != content {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("the file appears");
+    assert_tidy(&stage.home("me"));
+
+    let query = format!("path={FILE}&offset={RANGE}&chunksize={RANGE}");
+    let (_, reply) = raw(
+        &stage,
+        "me",
+        "GET",
+        &format!("/api/v1/pfs/storage/chunks?{query}"),
+        b"",
+    )
+    .await;
+    assert!(
+        reply.contains(BOUNDARY) && reply.contains("name=\"chunk\""),
+        "{reply}"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn an_old_client_lists_makes_and_removes() {
+    let stage = Stage::new().await;
+    let files = "/api/v1/pfs/files";
+    let mkdir = json!({"method": "mkdir", "path": ["/pfs/dc/home/me/a/b"]});
+    assert_eq!(
+        call(&stage, "POST", files, mkdir).await["results"][0]["path"],
+        "/pfs/dc/home/me/a/b"
+    );
+    std::fs::write(stage.home("me").join("a/b/c"), "123").unwrap();
+    let listed = call(
+        &stage,
+        "GET",
+        &format!("{files}?method=ls&r=true&arg=%2Fpfs%2Fdc%2Fhome%2Fme%2Fa"),
+        Value::Null,
+    )
+    .await;
+    let paths: Vec<&str> = listed["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["Path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["/pfs/dc/home/me/a/b", "/pfs/dc/home/me/a/b/c"]);
+    assert_eq!(listed["results"][1]["Size"], 3);
+    let stat = call(
+        &stage,
+        "GET",
+        &format!("{files}?method=stat&path=%2Fpfs%2Fdc%2Fhome%2Fme%2Fa"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(stat["results"]["IsDir"], true);
+    let theirs = call(
+        &stage,
+        "GET",
+        &format!("{files}?method=stat&path=%2Fpfs%2Fdc%2Fhome%2Fyou"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(theirs["err"], "no such file or directory");
+    let rm = json!({"method": "rm", "r": true, "path": ["/pfs/dc/home/me/a*"]});
+    assert_eq!(call(&stage, "DELETE", files, rm).await["err"], "");
+    assert!(!stage.home("me").join("a").exists());
+    stage.finish().await;
+}
