@@ -9,7 +9,9 @@ use crate::process::{cost, cpu_used, median, megabytes, milliseconds, percent, r
 use crate::table::{Question, Row, middle};
 
 const RUNS: usize = 41;
-const IDLE: Duration = Duration::from_secs(20);
+
+/// How long a server is watched doing nothing.
+pub const IDLE: Duration = Duration::from_secs(20);
 
 pub fn measure(env: &TestEnvironment) -> Vec<Row> {
     let (version, wall) = client(env, &["version"]);

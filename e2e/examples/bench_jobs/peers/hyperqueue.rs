@@ -3,79 +3,94 @@
 //! The package brings no command line and no journal, so there is no start of a client to compare, and a
 //! submitted job is in memory only.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::Installed;
 use super::sandbox::Sandbox;
-use crate::process::{megabytes, milliseconds, percent};
+use crate::process::milliseconds;
 use crate::table::{PeerFigure, Question};
 
 const PROGRAM: &str = include_str!("measure_hyperqueue.py");
-const LIMIT: Duration = Duration::from_secs(60);
+const COMPLAINTS: &str = "stderr";
+const LIMIT: Duration = Duration::from_secs(90);
 
-/// What the server costs that does nothing, and how long a job takes to its first line.
+/// How long a job takes to its first line, and what the server costs that does nothing.
 pub fn start(peer: &Installed) -> Result<Vec<PeerFigure>, String> {
-    let reply = measure(peer, &["start"])?;
-    let first_line = Duration::from_secs_f64(number(&reply, "first_line_s")?);
-    let from_new_client = Duration::from_secs_f64(number(&reply, "from_new_client_s")?);
-    let memory = number(&reply, "memory_kib")?;
-    let share = number(&reply, "cpu_share")?;
-    let figure = |question, text, value| PeerFigure::measured(question, &peer.name, text, value);
-    Ok(vec![
-        figure(
-            Question::FirstLine,
-            format!("{}, connected client", milliseconds(first_line)),
-            first_line.as_secs_f64(),
-        ),
-        figure(
-            Question::FirstLine,
-            format!("{}, new client", milliseconds(from_new_client)),
-            from_new_client.as_secs_f64(),
-        ),
-        figure(
-            Question::IdleMemory,
-            format!("{}, with Python", megabytes(memory as u64)),
-            memory,
-        ),
-        figure(Question::IdleCpu, percent(share), share),
-    ])
+    Sandbox::with(peer, |sandbox| {
+        let mut program = run(sandbox, &["start"])?;
+        let reply = reply(sandbox, &mut program)?;
+        let mut figures = vec![
+            first_line(peer, "connected client", number(&reply, "first_line_s")?),
+            first_line(peer, "new client", number(&reply, "from_new_client_s")?),
+        ];
+        figures.extend(sandbox.idle().figures(peer, "with Python"));
+        end(program)?;
+        Ok(figures)
+    })
 }
 
 /// How fast jobs of one task are taken in while nothing can run.
 pub fn queue(peer: &Installed, jobs: usize) -> Result<Vec<PeerFigure>, String> {
-    let reply = measure(peer, &["queue", &jobs.to_string()])?;
-    let (rate, clients) = (number(&reply, "per_second")?, number(&reply, "clients")?);
-    let text = format!("{rate:.0}/s, not durable, clients: {clients}");
-    Ok(vec![PeerFigure::measured(
-        Question::Submits,
-        &peer.name,
-        text,
-        rate,
-    )])
+    Sandbox::with(peer, |sandbox| {
+        let mut program = run(sandbox, &["queue", &jobs.to_string()])?;
+        let reply = reply(sandbox, &mut program)?;
+        end(program)?;
+        let (rate, clients) = (number(&reply, "per_second")?, number(&reply, "clients")?);
+        let text = format!("{rate:.0}/s, not durable, clients: {clients}");
+        Ok(vec![PeerFigure::measured(
+            Question::Submits,
+            &peer.name,
+            text,
+            rate,
+        )])
+    })
 }
 
-fn measure(peer: &Installed, args: &[&str]) -> Result<Value, String> {
-    Sandbox::with(peer, |sandbox| {
-        // A file, because it starts itself again as further clients.
-        let program = sandbox.folder().join("measure_hyperqueue.py");
-        fs::write(&program, PROGRAM).map_err(|error| error.to_string())?;
-        let output = sandbox
-            .command("python", LIMIT)
-            .arg(program)
-            .args(args)
-            .output()
-            .map_err(|error| error.to_string())?;
-        // The server prints a table of its own first.
-        let stdout = String::from_utf8_lossy(&output.stdout);
-        let last = stdout.lines().last().unwrap_or_default();
-        serde_json::from_str(last).map_err(|_| {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            format!("{}: {}", output.status, stderr.lines().last().unwrap_or_default())
+fn first_line(peer: &Installed, remark: &str, seconds: f64) -> PeerFigure {
+    let text = format!("{}, {remark}", milliseconds(Duration::from_secs_f64(seconds)));
+    PeerFigure::measured(Question::FirstLine, &peer.name, text, seconds)
+}
+
+fn run(sandbox: &Sandbox, args: &[&str]) -> Result<Child, String> {
+    // A file, because it starts itself again as further clients.
+    let program = sandbox.folder().join("measure_hyperqueue.py");
+    fs::write(&program, PROGRAM).map_err(|error| error.to_string())?;
+    let complaints = File::create(sandbox.folder().join(COMPLAINTS)).map_err(|error| error.to_string())?;
+    sandbox
+        .command("python", LIMIT)
+        .arg(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(complaints)
+        .spawn()
+        .map_err(|error| error.to_string())
+}
+
+/// The program's line of JSON; the server prints a table of its own first.
+fn reply(sandbox: &Sandbox, program: &mut Child) -> Result<Value, String> {
+    let stdout = BufReader::new(program.stdout.take().expect("stdout is a pipe"));
+    let line = stdout
+        .lines()
+        .map_while(Result::ok)
+        .find(|line| line.starts_with('{'));
+    line.and_then(|line| serde_json::from_str(&line).ok())
+        .ok_or_else(|| {
+            let complaints = fs::read_to_string(sandbox.folder().join(COMPLAINTS)).unwrap_or_default();
+            let last = complaints.lines().last().unwrap_or("it said nothing");
+            format!("the program gave no figures: {last}")
         })
-    })
+}
+
+/// Ends its input, which it waits for, and waits for it.
+fn end(mut program: Child) -> Result<(), String> {
+    drop(program.stdin.take());
+    program.wait().map(drop).map_err(|error| error.to_string())
 }
 
 fn number(reply: &Value, key: &str) -> Result<f64, String> {

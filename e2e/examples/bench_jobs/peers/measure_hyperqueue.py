@@ -1,6 +1,6 @@
-"""Measures HyperQueue through its Python package; prints one JSON object as the last line.
+"""Measures HyperQueue through its Python package; prints one line of JSON.
 
-start         a worker in the same process: submit to the first line, then what idling costs
+start         a worker in the same process: submit to the first line; idles then until its input ends
 queue N       no worker, so that everything waits: N jobs of one task, from one client and from several
 hello FOLDER  one job for the server of that folder; what `start` runs as a new client
 """
@@ -18,55 +18,60 @@ from hyperqueue.client import Client
 from hyperqueue.cluster import LocalCluster, WorkerConfig
 
 RUNS = 11
-IDLE_S = 20
-PAUSE_S = 0.25
 CLIENTS = 4
 OUTPUT = os.path.abspath("output")
 
 
 def start():
     folder = os.getcwd()
+    os.mkfifo(OUTPUT)
     cluster = LocalCluster(folder, WorkerConfig(cores=1))
-    client = cluster.client()
-    first_line = median_to_first_line(lambda: hello(client))
-    from_new_client = median_to_first_line(lambda: subprocess.run([sys.executable, __file__, "hello", folder]))
-    cpu = time.process_time()
-    time.sleep(IDLE_S)
-    return {
-        "first_line_s": first_line,
-        "from_new_client_s": from_new_client,
-        "memory_kib": resident_kib(),
-        "cpu_share": (time.process_time() - cpu) / IDLE_S,
+    connected = cluster.client()
+    times = {
+        "first_line_s": statistics.median(from_connected(connected) for _ in range(RUNS)),
+        "from_new_client_s": statistics.median(from_new(folder) for _ in range(RUNS)),
     }
+    print(json.dumps(times), flush=True)
+    sys.stdin.read()
+    cluster.stop()
 
 
-def hello(client):
+def from_connected(client):
+    begun = time.perf_counter()
+    submitted = submit_hello(client)
+    took = first_line() - begun
+    client.wait_for_jobs([submitted])
+    return took
+
+
+def from_new(folder):
+    begun = time.perf_counter()
+    with subprocess.Popen([sys.executable, __file__, "hello", folder]):
+        return first_line() - begun
+
+
+def hello(folder):
+    client = Client(folder)
+    client.wait_for_jobs([submit_hello(client)])
+
+
+def submit_hello(client):
     job = Job()
     job.program(["sh", "-c", "echo here I am"], stdout=OUTPUT)
-    client.submit(job)
+    return client.submit(job)
 
 
-def median_to_first_line(submit):
-    return statistics.median(to_first_line(submit) for _ in range(RUNS))
-
-
-def to_first_line(submit):
-    """Looks at the file that the task writes: the client's own waiting asks once a second."""
-    if os.path.exists(OUTPUT):
-        os.remove(OUTPUT)
-    # Right after another job this one would wait for the next round of scheduling: a pause shows it at its best.
-    time.sleep(PAUSE_S)
-    begun = time.perf_counter()
-    submit()
-    while not (os.path.exists(OUTPUT) and os.path.getsize(OUTPUT)):
-        time.sleep(0.0005)
-    return time.perf_counter() - begun
+def first_line():
+    """When it came, straight from the task: the client's own waiting asks once a second."""
+    with open(OUTPUT) as output:
+        output.readline()
+        return time.perf_counter()
 
 
 def queue(jobs):
     rates = {clients: rate(jobs, clients) for clients in (1, CLIENTS)}
     best = max(rates, key=rates.get)
-    return {"per_second": rates[best], "clients": best}
+    print(json.dumps({"per_second": rates[best], "clients": best}), flush=True)
 
 
 def rate(jobs, clients):
@@ -99,17 +104,11 @@ def submit(folder, jobs, ready):
     ready.wait()
 
 
-def resident_kib():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-
-
-def main(what, *arguments):
-    if what == "hello":
-        return hello(Client(*arguments))
-    result = start() if what == "start" else queue(int(*arguments))
-    print(json.dumps(result), flush=True)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case ["start"]:
+            start()
+        case ["queue", jobs]:
+            queue(int(jobs))
+        case ["hello", folder]:
+            hello(folder)

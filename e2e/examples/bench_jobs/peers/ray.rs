@@ -2,18 +2,16 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Installed;
 use super::sandbox::Sandbox;
-use crate::process::{cost, median, megabytes, milliseconds, percent};
+use crate::process::{cost, median, milliseconds};
 use crate::table::{PeerFigure, Question, middle};
 
 const COMMANDS: usize = 5;
 const JOBS: usize = 3;
 const LIMIT: Duration = Duration::from_secs(60);
-const IDLE: Duration = Duration::from_secs(20);
 
 /// The default; the sandbox has its own ports.
 const DASHBOARD: &str = "http://127.0.0.1:8265";
@@ -26,7 +24,9 @@ pub fn start(peer: &Installed) -> Result<Vec<PeerFigure>, String> {
         let mut figures = vec![command(sandbox, peer)];
         start_head(sandbox)?;
         figures.push(first_line(sandbox, peer)?);
-        figures.extend(idle(sandbox, peer));
+        let idle = sandbox.idle();
+        let processes = format!("{} processes", sandbox.processes().len());
+        figures.extend(idle.figures(peer, &processes));
         Ok(figures)
     })
 }
@@ -90,23 +90,4 @@ fn submit_to_first_line(sandbox: &Sandbox) -> Result<Duration, String> {
     }
     let status = submit.wait().map_err(|error| error.to_string())?;
     took.ok_or_else(|| format!("`ray job submit` ended with {status} and without the job's line"))
-}
-
-fn idle(sandbox: &Sandbox, peer: &Installed) -> Vec<PeerFigure> {
-    let before = sandbox.cpu_used();
-    // Nothing happens for this long: that is what is measured.
-    thread::park_timeout(IDLE);
-    let used = sandbox.cpu_used().saturating_sub(before);
-    let share = used.as_secs_f64() / IDLE.as_secs_f64();
-    let memory = sandbox.memory_kib();
-    let processes = sandbox.processes().len();
-    let figure = |question, text, value| PeerFigure::measured(question, &peer.name, text, value);
-    vec![
-        figure(
-            Question::IdleMemory,
-            format!("{}, {processes} processes", megabytes(memory)),
-            memory as f64,
-        ),
-        figure(Question::IdleCpu, percent(share), share),
-    ]
 }

@@ -18,7 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::Installed;
-use crate::process::{cpu_used, proportional_kib};
+use crate::process::{cpu_used, megabytes, percent, proportional_kib};
+use crate::start::IDLE;
+use crate::table::{PeerFigure, Question};
 
 const HOST: &str = "localhost";
 
@@ -85,13 +87,25 @@ impl Sandbox {
     }
 
     /// Memory of everything that runs here; pages that several share count once.
-    pub fn memory_kib(&self) -> u64 {
+    fn memory_kib(&self) -> u64 {
         self.processes().into_iter().filter_map(proportional_kib).sum()
     }
 
     /// Cpu time of everything that runs here, so far.
-    pub fn cpu_used(&self) -> Duration {
+    fn cpu_used(&self) -> Duration {
         self.processes().into_iter().filter_map(cpu_used).sum()
+    }
+
+    /// What it costs while nothing happens.
+    pub fn idle(&self) -> Idle {
+        let before = self.cpu_used();
+        // Nothing happens for this long: that is what is measured.
+        thread::park_timeout(IDLE);
+        let used = self.cpu_used().saturating_sub(before);
+        Idle {
+            memory_kib: self.memory_kib(),
+            cpu_share: used.as_secs_f64() / IDLE.as_secs_f64(),
+        }
     }
 
     pub fn processes(&self) -> Vec<u32> {
@@ -113,6 +127,25 @@ impl Sandbox {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
+    }
+}
+
+/// What idling costs.
+pub struct Idle {
+    memory_kib: u64,
+    /// Of one core.
+    cpu_share: f64,
+}
+
+impl Idle {
+    /// As figures of a peer, its memory with a remark.
+    pub fn figures(&self, peer: &Installed, remark: &str) -> [PeerFigure; 2] {
+        let memory = format!("{}, {remark}", megabytes(self.memory_kib));
+        let cpu = percent(self.cpu_share);
+        [
+            PeerFigure::measured(Question::IdleMemory, &peer.name, memory, self.memory_kib as f64),
+            PeerFigure::measured(Question::IdleCpu, &peer.name, cpu, self.cpu_share),
+        ]
     }
 }
 
