@@ -10,7 +10,7 @@ use crate::workspace::{Workspace, is_installed};
 const HELP: &str = "\
 Usage: cargo xtask test [--with KIND]... [-- CARGO TEST ARGUMENTS]
 
-Without options: all Rust tests (unit, simulation, port suites, end to end) and the examples' tests.
+Without options: all Rust tests (unit, simulation, port suites, end to end), the examples' and the wheel's.
 
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
@@ -60,6 +60,12 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
             },
         ),
         None => steps.skip("example tests", "there is no python3 on this machine"),
+    }
+    match python() {
+        Some(_) => steps.run("python package", "run `crates/py/tests/run.sh`", || {
+            step::run(&mut workspace.program("bash", &["crates/py/tests/run.sh"]))
+        }),
+        None => steps.skip("python package", "there is no python3 on this machine"),
     }
 }
 

@@ -274,18 +274,23 @@ fn engine(config: &Config, isolation: Isolation, storage: &Storage) -> io::Resul
     LocalEngine::new(settings, storage.clone())
 }
 
-/// A folder in which `paddle` is this program, for workers to find first.
+/// Programs of ours that workers call by name.
+const WORKERS_PROGRAMS: [&str; 2] = ["paddle", "paddle-data"];
+
+/// A folder in which `paddle` and its kin are this program, for workers to find first.
 fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
     let folder = data.join("bin");
     std::fs::create_dir_all(&folder)?;
-    let link = folder.join("paddle");
-    if std::fs::read_link(&link).is_ok_and(|target| target == program) {
-        return Ok(folder);
+    for name in WORKERS_PROGRAMS {
+        let link = folder.join(name);
+        if std::fs::read_link(&link).is_ok_and(|target| target == program) {
+            continue;
+        }
+        let fresh = folder.join(format!(".{name}.new"));
+        let _ = std::fs::remove_file(&fresh);
+        std::os::unix::fs::symlink(program, &fresh)?;
+        std::fs::rename(&fresh, &link)?;
     }
-    let fresh = folder.join(".paddle.new");
-    let _ = std::fs::remove_file(&fresh);
-    std::os::unix::fs::symlink(program, &fresh)?;
-    std::fs::rename(&fresh, &link)?;
     Ok(folder)
 }
 

@@ -14,6 +14,7 @@
 
 mod error;
 mod homes;
+mod links;
 mod receive;
 mod runs;
 mod usage;

@@ -234,16 +234,11 @@ fn sort_messages(
             }
             Message::Explain(job, answer) => drop(answer.send(conductor.why(&job, Timestamp::now()))),
             Message::Usage(user, answer) => {
-                drop(answer.send((conductor.quota(&user), conductor.usage(&user))))
+                let _ = answer.send((conductor.quota(&user), conductor.usage(&user)));
             }
             Message::Check(request, answer) => {
-                drop(
-                    answer.send(
-                        conductor
-                            .check_fits_ever(&request)
-                            .map_err(|error| error.to_string()),
-                    ),
-                );
+                let fits = conductor.check_fits_ever(&request);
+                drop(answer.send(fits.map_err(|error| error.to_string())));
             }
         }
     }

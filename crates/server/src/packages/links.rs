@@ -1,0 +1,116 @@
+//! The links by which packages and outputs are found: set in one step, never over anything of the user's own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use paddlecloud_core::job::Job;
+use paddlecloud_pfs::root::Kind;
+use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
+
+use super::{OURS, PackageError};
+
+/// Makes the package appear at `shown`, without touching anything of the user's own.
+pub(super) fn show(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
+    let link = format!("{OURS}/latest/{key}");
+    match home.stat_link(shown) {
+        Err(error) if error.is_not_found() => point(home, shown, &link),
+        Err(error) => Err(error.into()),
+        Ok(meta) if meta.is_dir() => merge(home, shown, key, workdir),
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
+            Ok(())
+        }
+        // A file or a link of the user's own has the name: the run is still found through its id.
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The user has a folder of that name, for example with uploaded data: what it lacks is linked into it, and what
+/// only it has is linked into the run, so that relative paths find the data.
+fn merge(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
+    let up = "../".repeat(workdir.depth());
+    for entry in home.list(shown)? {
+        let name = entry.path.name().unwrap_or_default();
+        let place = workdir.child(name).map_err(bad_name)?;
+        if name != b"output" && !home.exists(&place)? {
+            point(home, &place, &format!("{up}{}", entry.path))?;
+        }
+    }
+    for entry in home.list(workdir)? {
+        let name = entry.path.name().unwrap_or_default();
+        let place = shown.child(name).map_err(bad_name)?;
+        let link = format!("../{OURS}/latest/{key}/{}", String::from_utf8_lossy(name));
+        if name == b"output" {
+            lead(home, &place, &link)?;
+        } else if !home.exists(&place)? {
+            point(home, &place, &link)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes `place` lead to the latest output. An `output` of the user's own is moved aside, never lost.
+pub(super) fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
+    match home.stat_link(place) {
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => {
+            return Ok(());
+        }
+        Ok(_) => move_aside(home, place)?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    point(home, place, target)
+}
+
+fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
+    let (parent, name) = place.split_last().expect("an output lies in a package");
+    for number in 1u32.. {
+        let aside = parent
+            .child(format!("{}.{number}", String::from_utf8_lossy(name)).as_bytes())
+            .map_err(bad_name)?;
+        match home.rename(place, &aside, Existing::Keep) {
+            Err(paddlecloud_pfs::RootError::Exists(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+    unreachable!("some number is free")
+}
+
+/// Sets a link in one step: a reader finds the old target or the new one.
+pub(super) fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
+    let target = target
+        .parse::<LinkTarget>()
+        .map_err(|_| PackageError::BadName(target.to_owned()))?;
+    let (parent, name) = place.split_last().expect("links are made below the home");
+    // Many runs of one package set the same link: each has a draft of its own.
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let stem: Vec<u8> = name.iter().copied().take(60).collect();
+    let draft = [
+        &b".pfs-link-"[..],
+        &stem,
+        format!("-{}-{number}", std::process::id()).as_bytes(),
+    ]
+    .concat();
+    let draft = parent.child(&draft).map_err(bad_name)?;
+    match home.remove(&draft) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
+    }
+    home.make_link(&draft, &target)?;
+    Ok(home.rename(&draft, place, Existing::Replace)?)
+}
+
+/// From `.paddlecloud/latest/<key>` to something of a run.
+pub(super) fn run_link(job: &Job, name: &str) -> String {
+    format!("../runs/{}/{name}", job.id)
+}
+
+/// A short name for a path: readable, and different for different paths.
+pub(super) fn latest_key(path: &RelPath) -> String {
+    let name = String::from_utf8_lossy(path.name().unwrap_or_default()).into_owned();
+    let readable: String = name.chars().take(40).collect();
+    format!("{readable}-{}", &blake3::hash(path.as_bytes()).to_hex()[..12])
+}
+
+pub(super) fn bad_name(error: paddlecloud_pfs::RelPathError) -> PackageError {
+    PackageError::Storage(error.into())
+}
