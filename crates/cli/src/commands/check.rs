@@ -1,6 +1,6 @@
 //! `check <left> <right>`: compares, changes nothing.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use paddlecloud_api::client::files::{Side, TransferError, TreeDifference};
 use paddlecloud_pfs::RelPath;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{CliError, DONE, FAILED, chain};
 use crate::printer::{Format, Table};
-use crate::transfer::location::Location;
+use crate::transfer::location::{Location, settle};
 use crate::transfer::report::counted;
 
 /// Compare a local folder with a remote one
@@ -36,12 +36,15 @@ struct Row {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let (left, right) = (side(&args.left)?, side(&args.right)?);
-    if matches!((&left, &right), (Side::Local(_), Side::Local(_))) {
+    let mut sides = [Location::parse(&args.left)?, Location::parse(&args.right)?];
+    if !sides.iter().any(|side| matches!(side, Location::Remote(_))) {
         return Err(CliError::usage("neither of the two lies on the cluster")
             .with_hint("for the rest there is `diff -r`"));
     }
     let session = context.session().await?;
+    settle(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;
+    let [left, right] = sides.map(side);
+    let (left, right) = (left?, right?);
     let difference = session
         .client
         .files()
@@ -58,8 +61,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     Ok(if rows.is_empty() { DONE } else { FAILED })
 }
 
-fn side(text: &OsStr) -> Result<Side, CliError> {
-    match Location::parse(text)? {
+fn side(location: Location) -> Result<Side, CliError> {
+    match location {
         Location::Local(path) => Ok(Side::Local(path)),
         Location::Remote(remote) => Ok(Side::Remote(remote.path)),
         Location::Pipe => Err(CliError::usage("a pipe cannot be compared")),

@@ -36,5 +36,5 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         recursive: args.recursive,
         style: Style::Cp,
     };
-    transfer::copy(&copy, &args.transfer, context).await
+    transfer::copy(copy, &args.transfer, context).await
 }

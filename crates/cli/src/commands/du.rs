@@ -9,7 +9,7 @@ use super::{Context, home};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::size;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
 use crate::transfer::report::Tally;
 
@@ -40,6 +40,7 @@ struct Row {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
+    settle(&session, &mut paths).await?;
     let files = session.client.files();
     let quota = match paths.is_empty() {
         true => {

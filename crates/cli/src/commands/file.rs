@@ -57,7 +57,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
         _ => return Err(CliError::usage("`file` takes a path here and a path `/pfs/…`")),
     }
-    transfer::copy(&copy, &args.transfer, context).await
+    transfer::copy(copy, &args.transfer, context).await
 }
 
 /// Two words are source and destination even if the first is `put` or `get`; those take two more.

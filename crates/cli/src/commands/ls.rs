@@ -11,7 +11,7 @@ use super::{Context, home, modified};
 use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
 use crate::transfer::report::Tally;
 
@@ -92,6 +92,7 @@ impl Row {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
+    settle(&session, &mut paths).await?;
     if paths.is_empty() {
         paths.push(home(&session).await?);
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::Context;
 use crate::error::CliError;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::Tally;
 
@@ -21,8 +21,9 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
+    settle(&session, &mut paths).await?;
     let mut tally = Tally::default();
     for Remote { path, .. } in &paths {
         match session.client.files().mkdir(path, args.parents).await {

@@ -9,7 +9,7 @@ use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
 
 use super::Context;
 use crate::error::CliError;
-use crate::transfer::location::{Location, Remote};
+use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
 use crate::transfer::rules::{self, Landing, Request, Style, Target};
@@ -34,9 +34,10 @@ pub struct Args {
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let paths = Location::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let paths: Vec<Remote> = paths.into_iter().map(on_the_cluster).collect::<Result<_, _>>()?;
-    let (dest, arguments) = paths.split_last().expect("clap asks for two");
+    let mut paths: Vec<Remote> = paths.into_iter().map(on_the_cluster).collect::<Result<_, _>>()?;
     let session = context.session().await?;
+    settle(&session, &mut paths).await?;
+    let (dest, arguments) = paths.split_last().expect("clap asks for two");
     let files = session.client.files();
     let mut tally = Tally::default();
     let found = remote::find_all(&files, arguments, &mut tally).await?;

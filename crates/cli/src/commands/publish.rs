@@ -7,7 +7,7 @@ use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::rfc3339;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 
 /// How long a link works unless it is said.
 const USUAL: Duration = Duration::from_secs(7 * 86_400);
@@ -35,11 +35,12 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let path = args.path.as_deref().map(Remote::parse).transpose()?;
+    let mut path = args.path.as_deref().map(Remote::parse).transpose()?;
     if path.is_none() && args.expires.is_some() {
         return Err(CliError::usage("`--expires` is about one path: name it"));
     }
     let session = context.session().await?;
+    settle(&session, path.as_mut()).await?;
     let files = session.client.files();
     if let Some(id) = &args.revoke {
         files.unpublish(id).await?;

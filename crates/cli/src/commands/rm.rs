@@ -10,7 +10,7 @@ use paddlecloud_pfs::PfsPath;
 use super::Context;
 use crate::error::CliError;
 use crate::time_text::size;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
 use crate::transfer::report::{Lost, Tally, counted};
 
@@ -35,8 +35,9 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let arguments = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let mut arguments = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
+    settle(&session, &mut arguments).await?;
     let files = session.client.files();
     let mut tally = Tally::default();
     let found = find(&files, &arguments, args.force, &mut tally).await?;

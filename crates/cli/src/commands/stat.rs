@@ -7,7 +7,7 @@ use super::ls::Row;
 use crate::error::CliError;
 use crate::printer::Format;
 use crate::time_text::size;
-use crate::transfer::location::Remote;
+use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
 use crate::transfer::report::Tally;
 
@@ -28,8 +28,9 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
+    settle(&session, &mut paths).await?;
     let files = session.client.files();
     let (mut rows, mut tally) = (Vec::new(), Tally::default());
     for view in remote::find_all(&files, &paths, &mut tally).await? {

@@ -33,5 +33,5 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         dest: Location::parse(&args.dest)?,
         delete: args.delete,
     };
-    transfer::mirror(&mirror, &args.transfer, context).await
+    transfer::mirror(mirror, &args.transfer, context).await
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use paddlecloud_pfs::{PfsPath, PfsPathError};
 
 use crate::error::CliError;
+use crate::session::Session;
 
 /// One argument of a file command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub enum Location {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     pub path: PfsPath,
-    /// As it was typed; only UTF-8 can be a pattern.
-    pub text: Option<String>,
+    /// As it was typed.
+    raw: Vec<u8>,
     /// Whether it ends with `/.`, which stands for what a folder holds.
     pub is_contents: bool,
 }
@@ -46,6 +47,13 @@ impl Location {
 
     pub fn parse_all<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Result<Vec<Location>, CliError> {
         texts.into_iter().map(Location::parse).collect()
+    }
+
+    pub fn as_remote_mut(&mut self) -> Option<&mut Remote> {
+        match self {
+            Location::Remote(remote) => Some(remote),
+            Location::Local(_) | Location::Pipe => None,
+        }
     }
 }
 
@@ -89,7 +97,7 @@ impl Remote {
         let path = PfsPath::from_bytes(text.as_bytes()).map_err(|error| refused_path(&error))?;
         Ok(Remote {
             path,
-            text: text.to_str().map(str::to_owned),
+            raw: text.as_bytes().to_vec(),
             is_contents: text.as_bytes().ends_with(b"/.") || text.as_bytes().ends_with(b"/./"),
         })
     }
@@ -98,10 +106,57 @@ impl Remote {
         texts.into_iter().map(Remote::parse).collect()
     }
 
+    /// The same path in a datacenter of another name. `/pfs/public` names none and stays.
+    pub fn in_datacenter(&self, name: &str) -> Result<Remote, CliError> {
+        let Some(typed) = self.path.datacenter() else {
+            return Ok(self.clone());
+        };
+        // The first part that is not empty is `pfs`, the second the datacenter.
+        let mut real_parts = 0;
+        let parts: Vec<&[u8]> = self
+            .raw
+            .split(|byte| *byte == b'/')
+            .map(|part| {
+                real_parts += usize::from(!matches!(part, b"" | b"."));
+                let is_datacenter = real_parts == 2 && part == typed.as_bytes();
+                if is_datacenter { name.as_bytes() } else { part }
+            })
+            .collect();
+        Remote::parse(OsStr::from_bytes(&parts.join(&b'/')))
+    }
+
     /// Whether it stands for what matches it.
     pub fn is_pattern(&self) -> bool {
         is_pattern(self.path.place().path.as_bytes())
     }
+
+    /// The pattern's text; only UTF-8 can be one.
+    pub fn pattern(&self) -> Option<&str> {
+        let text = std::str::from_utf8(&self.raw).ok()?;
+        self.is_pattern().then(|| text.trim_end_matches('/'))
+    }
+}
+
+/// Paths name the datacenter as the user's configuration does; the server may call itself otherwise.
+pub async fn settle<'a>(
+    session: &Session,
+    remotes: impl IntoIterator<Item = &'a mut Remote>,
+) -> Result<(), CliError> {
+    let mut remotes: Vec<&mut Remote> = remotes.into_iter().collect();
+    let is_named = |remote: &&mut Remote| remote.path.datacenter().is_some();
+    if session.is_embedded || !remotes.iter().any(is_named) {
+        return Ok(());
+    }
+    let called = session.client.whoami_get().await?.datacenter;
+    for remote in &mut remotes {
+        match remote.path.datacenter() {
+            Some(typed) if typed != called && typed == session.datacenter => {
+                **remote = remote.in_datacenter(&called)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether a path holds any wildcard.
@@ -149,6 +204,20 @@ mod tests {
         assert_eq!(error.to_string(), "`../you` contains `..`");
         assert!(Location::parse(OsStr::new("/pfs/dc/etc")).is_err());
         assert!(Location::parse(OsStr::new("")).is_err());
+    }
+
+    #[test]
+    fn a_path_can_be_told_to_a_server_of_another_name() {
+        let told = |text: &str| {
+            let remote = Remote::parse(OsStr::new(text)).unwrap();
+            remote.in_datacenter("cloud").unwrap()
+        };
+        let remote = told("//pfs/./dc/home/me/dc/*.txt");
+        assert_eq!(remote.path.to_string(), "/pfs/cloud/home/me/dc/*.txt");
+        assert_eq!(remote.pattern(), Some("//pfs/./cloud/home/me/dc/*.txt"));
+        assert!(told("/pfs/dc/home/me/").path.has_trailing_slash());
+        assert_eq!(told("/pfs/public/x").path.to_string(), "/pfs/public/x");
+        assert_eq!(told("/pfs/pfs/home/me").path.to_string(), "/pfs/cloud/home/me");
     }
 
     #[test]

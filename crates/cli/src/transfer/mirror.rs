@@ -11,7 +11,7 @@ use paddlecloud_pfs::sync::{Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
 use super::filter::Selection;
-use super::location::{Location, shown};
+use super::location::{Location, settle, shown};
 use super::report::Lost;
 use super::rules::Target;
 use super::up::Completeness;
@@ -29,7 +29,11 @@ pub struct Mirror {
 }
 
 /// Makes `dest` like `src`, tells how it went and gives the exit code.
-pub async fn mirror(mirror: &Mirror, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
+pub async fn mirror(
+    mut mirror: Mirror,
+    args: &TransferArgs,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
     let is_remote = |location: &Location| matches!(location, Location::Remote(_));
     let is_pipe = |location: &Location| *location == Location::Pipe;
     let ends = [&mirror.src, &mirror.dest];
@@ -40,6 +44,8 @@ pub async fn mirror(mirror: &Mirror, args: &TransferArgs, context: &mut Context<
     }
     let selection = args.filter.selection()?;
     let session = context.session().await?;
+    let ends = [&mut mirror.src, &mut mirror.dest];
+    settle(&session, ends.into_iter().filter_map(Location::as_remote_mut)).await?;
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     let extra = if mirror.delete { Extra::Delete } else { Extra::Keep };
     match (&mirror.src, &mirror.dest) {

@@ -22,7 +22,7 @@ use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, Tra
 use paddlecloud_pfs::Existing;
 
 use self::filter::Selection;
-use self::location::Location;
+use self::location::{Location, settle};
 pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
 pub use self::pipe::print_files;
@@ -47,18 +47,21 @@ pub struct Copy {
 const OWN_LINES: usize = 8;
 
 /// Copies, tells how it went and gives the exit code.
-pub async fn copy(copy: &Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let way = Way::of(copy)?;
+pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
+    Way::of(&copy)?;
     let selection = args.filter.selection()?;
     let session = context.session().await?;
+    let ends = copy.sources.iter_mut().chain([&mut copy.dest]);
+    settle(&session, ends.filter_map(Location::as_remote_mut)).await?;
+    let way = Way::of(&copy)?;
     if let Way::PipeDown(sources) = &way {
         return print_files(&session, sources, None, context.world).await;
     }
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     match &way {
-        Way::Up(sources, dest) => transfer.up(sources, dest, copy).await?,
-        Way::Down(sources, dest) => transfer.down(sources, dest, copy).await?,
-        Way::Across(sources, dest) => transfer.across(sources, dest, copy).await?,
+        Way::Up(sources, dest) => transfer.up(sources, dest, &copy).await?,
+        Way::Down(sources, dest) => transfer.down(sources, dest, &copy).await?,
+        Way::Across(sources, dest) => transfer.across(sources, dest, &copy).await?,
         Way::PipeUp(dest) => transfer.pipe_up(dest).await?,
         Way::PipeDown(_) => {}
     }

@@ -26,10 +26,8 @@ pub struct Listed {
 
 /// What an argument names: everything that matches when it is a pattern, else itself. Never empty.
 pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileView>, ClientError> {
-    if remote.is_pattern()
-        && let Some(pattern) = &remote.text
-    {
-        let found = files.glob(pattern.trim_end_matches('/')).await?;
+    if let Some(pattern) = remote.pattern() {
+        let found = files.glob(pattern).await?;
         if !found.is_empty() {
             return Ok(found);
         }

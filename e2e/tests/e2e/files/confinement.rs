@@ -118,6 +118,27 @@ fn what_belongs_to_another_user_does_not_exist() {
 }
 
 #[test]
+fn a_path_names_the_datacenter_as_the_configuration_does() {
+    let env = TestEnvironment::new();
+    let Some(shared) = Shared::start(&env, "") else {
+        return;
+    };
+    let theirs = fs::read_to_string(shared.config("ada")).unwrap();
+    let config = env.folder("configs").join("renamed");
+    fs::write(&config, theirs.replace("name: cloud", "name: mine")).unwrap();
+    let data = env.folder("data");
+    plant(&data, &[("a.txt", "1")]);
+    let run = |words: &[&str]| {
+        let words = [&["--config", arg(&config)], words].concat();
+        env.paddlectl(&words).ok()
+    };
+    run(&["cp", "-r", arg(&data), "/pfs/mine/home/ada/data"]);
+    assert_eq!(run(&["cat", "/pfs/mine/home/ada/data/*.txt"]).stdout, "1");
+    run(&["mv", "/pfs/mine/home/ada/data", "/pfs/cloud/home/ada/moved"]);
+    run(&["check", arg(&data), "/pfs/mine/user/ada/moved"]);
+}
+
+#[test]
 fn the_public_space_is_read_by_all_and_written_by_none() {
     let env = TestEnvironment::new();
     let Some(shared) = Shared::start(&env, "") else {
