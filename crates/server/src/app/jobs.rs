@@ -133,13 +133,10 @@ impl App {
     }
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
-        let mut jobs = self.jobs.active();
-        jobs.retain(|job| {
-            job.user == caller.user
-                && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
-                && query.after.as_ref().is_none_or(|after| job.id < *after)
-        });
-        jobs.sort_by(|left, right| right.id.cmp(&left.id));
+        let wanted = |job: &Job| {
+            job.user == caller.user && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
+        };
+        let mut jobs = self.jobs.latest_active(query.after.as_ref(), limit + 1, wanted);
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         (jobs, more)

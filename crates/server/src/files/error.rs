@@ -20,7 +20,7 @@ pub enum FilesError {
     #[error("`{0}` itself cannot be changed, only what is in it")]
     SpaceItself(PfsPath),
     #[error("{}", told(path, source))]
-    Storage { path: PfsPath, source: RootError },
+    Storage { path: Box<PfsPath>, source: RootError },
     #[error("the folder of {space} cannot be opened")]
     Space { space: Space, source: RootError },
     #[error(transparent)]

@@ -188,7 +188,7 @@ impl Reached {
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
         let shown = self.shown.clone();
         move |source| FilesError::Storage {
-            path: shown.clone(),
+            path: Box::new(shown.clone()),
             source,
         }
     }

@@ -1,6 +1,7 @@
 //! The jobs that are not final, as everyone may read them; changed only after the change is durable.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::conductor::Write;
@@ -11,18 +12,18 @@ use tokio::sync::watch;
 /// Who wants to know about a job gets its latest state, and its final one last.
 #[derive(Default)]
 pub struct Board {
-    jobs: Mutex<HashMap<JobId, watch::Sender<Arc<Job>>>>,
+    jobs: Mutex<BTreeMap<JobId, watch::Sender<Arc<Job>>>>,
 }
 
 impl Board {
-    fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Arc<Job>>>> {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, watch::Sender<Arc<Job>>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins with these; watchers of others learn nothing more.
     pub fn fill(&self, jobs: impl Iterator<Item = Arc<Job>>) {
         let mut board = self.jobs();
-        let mut fresh = HashMap::new();
+        let mut fresh = BTreeMap::new();
         for job in jobs {
             let sender = match board.remove(&job.id) {
                 Some(sender) => {
@@ -64,6 +65,20 @@ impl Board {
 
     pub fn get(&self, id: &JobId) -> Option<Arc<Job>> {
         self.jobs().get(id).map(|sender| Arc::clone(&sender.borrow()))
+    }
+
+    /// The latest jobs that `wanted` takes, at most `limit`; with `before`, only older ones.
+    pub fn latest(
+        &self,
+        before: Option<&JobId>,
+        limit: usize,
+        wanted: impl Fn(&Job) -> bool,
+    ) -> Vec<Arc<Job>> {
+        let upper = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let board = self.jobs();
+        let newest_first = board.range::<JobId, _>((Bound::Unbounded, upper)).rev();
+        let jobs = newest_first.map(|(_, sender)| Arc::clone(&sender.borrow()));
+        jobs.filter(|job| wanted(job)).take(limit).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<Job>> {

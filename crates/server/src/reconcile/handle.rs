@@ -238,6 +238,16 @@ impl Jobs {
         self.board.get(job)
     }
 
+    /// The latest jobs that are not final and that `wanted` takes, at most `limit`; with `before`, only older ones.
+    pub fn latest_active(
+        &self,
+        before: Option<&JobId>,
+        limit: usize,
+        wanted: impl Fn(&Job) -> bool,
+    ) -> Vec<Arc<Job>> {
+        self.board.latest(before, limit, wanted)
+    }
+
     /// All jobs that are not final, in no order.
     pub fn active(&self) -> Vec<Arc<Job>> {
         self.board.all()
