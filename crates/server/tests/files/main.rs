@@ -1,4 +1,5 @@
 //! The file service of a whole server, through the typed client and byte by byte.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod breaking;
 mod confinement;
