@@ -55,6 +55,11 @@ impl LogView {
         }
     }
 
+    /// Whether what went out last ended no line, so that other words must begin a new one.
+    pub fn is_within_line(&self) -> bool {
+        self.is_within_line
+    }
+
     /// Takes one event and appends what can be shown now to `out`.
     pub fn show(&mut self, event: &LogEvent, out: &mut Vec<u8>) {
         match event {

@@ -30,6 +30,8 @@ const START_LIMIT: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
+/// A server that ends without a word while it starts was probably killed; the next one may not be.
+const START_TRIES: usize = 2;
 /// How long a stop may take: replies are finished, the store is closed.
 const STOP_LIMIT: Timespec = Timespec {
     tv_sec: 30,
@@ -238,10 +240,24 @@ fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
 /// Starts the detached process and waits for its word.
 async fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
     let (place, environment, program) = (place.clone(), environment.clone(), program.clone());
-    blocking(move || spawn_and_wait(&place, &environment, &program)).await?
+    blocking(move || {
+        let log_begins = std::fs::metadata(place.log()).map_or(0, |file| file.len());
+        for _ in 0..START_TRIES {
+            if spawn_and_wait(&place, &environment, &program, log_begins)? == Heard::Ready {
+                return Ok(());
+            }
+        }
+        Err(not_ready(&place, log_begins, "ended before it was ready"))
+    })
+    .await?
 }
 
-fn spawn_and_wait(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+fn spawn_and_wait(
+    place: &Place,
+    environment: &Environment,
+    program: &Program,
+    log_begins: u64,
+) -> Result<Heard, ConnectError> {
     let failed = |error: &std::io::Error| ConnectError::NoServer {
         message: format!("cannot start the embedded server: {error}"),
         hints: Vec::new(),
@@ -254,7 +270,6 @@ fn spawn_and_wait(place: &Place, environment: &Environment, program: &Program) -
         .mode(0o600)
         .open(place.log())
         .map_err(|error| cannot_use(place, &error))?;
-    let log_begins = log.metadata().map_or(0, |file| file.len());
     let log_again = log.try_clone().map_err(|error| failed(&error))?;
     let mut command = Command::new(program.path());
     command
@@ -311,8 +326,16 @@ struct Word {
     hints: Vec<String>,
 }
 
+/// What a server that starts was heard to say.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Ready,
+    /// It ended without a word.
+    Nothing,
+}
+
 /// `log_begins` is where this server's part of the log does: earlier lines are of others.
-fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<(), ConnectError> {
+fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<Heard, ConnectError> {
     let not_ready = |problem: String| not_ready(place, log_begins, &problem);
     let mut line = Vec::new();
     let mut pipe = File::from(ready);
@@ -332,7 +355,7 @@ fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<(), Conn
         }
     }
     match serde_json::from_slice::<Word>(line.trim_ascii()) {
-        Ok(word) if word.ready => Ok(()),
+        Ok(word) if word.ready => Ok(Heard::Ready),
         Ok(word) => Err(ConnectError::NoServer {
             message: format!(
                 "the embedded server cannot start: {}",
@@ -340,7 +363,7 @@ fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<(), Conn
             ),
             hints: word.hints,
         }),
-        Err(_) => Err(not_ready("ended before it was ready".to_owned())),
+        Err(_) => Ok(Heard::Nothing),
     }
 }
 
@@ -389,51 +412,67 @@ pub async fn revive(environment: &Environment, program: &Program) -> Result<(), 
 mod tests {
     use super::*;
 
-    const EARLIER: &str = "an earlier server is ready\n";
-
     fn place() -> (tempfile::TempDir, Place) {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().to_owned();
         (folder, Place { data })
     }
 
-    /// What a server that writes `words`, and these lines into the log, is taken for.
-    fn heard(words: &str, lines: &str) -> Result<(), ConnectError> {
+    /// What a server that writes `words` and goes away is taken for.
+    fn heard(words: &str) -> Result<Heard, ConnectError> {
         let (_folder, place) = place();
-        std::fs::write(place.log(), format!("{EARLIER}{lines}")).unwrap();
         let (ready, theirs) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&theirs, words.as_bytes()).unwrap();
         drop(theirs);
-        wait_ready(&place, EARLIER.len() as u64, ready)
-    }
-
-    fn hints_of_silence(lines: &str) -> Vec<String> {
-        let ConnectError::NoServer { message, hints } = heard("", lines).unwrap_err() else {
-            panic!("a server that says nothing was not reached");
-        };
-        assert_eq!(message, "the embedded server ended before it was ready");
-        hints
+        wait_ready(&place, 0, ready)
     }
 
     #[test]
     fn a_server_says_when_it_is_ready_and_why_it_is_not() {
-        assert!(heard("{\"ready\":true}\n", "").is_ok());
-        let refused = heard(
-            "{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n",
-            "",
-        )
-        .unwrap_err();
+        assert_eq!(heard("{\"ready\":true}\n").unwrap(), Heard::Ready);
+        assert_eq!(heard("").unwrap(), Heard::Nothing);
+        let refused = heard("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n");
         assert_eq!(
-            refused.to_string(),
+            refused.unwrap_err().to_string(),
             "the embedded server cannot start: the port is taken"
         );
-        let hints = hints_of_silence("first\nlast words\n\n");
-        assert_eq!(hints.last().unwrap(), "its last line: last words");
     }
 
-    #[test]
-    fn the_words_of_an_earlier_server_are_not_this_ones() {
-        let hints = hints_of_silence("");
+    /// What a user is told of a server that runs this script; also the folder it lies in.
+    async fn told_of(script: &str) -> (ConnectError, tempfile::TempDir) {
+        let (folder, place) = place();
+        std::fs::write(place.log(), "an earlier server is ready\n").unwrap();
+        let (source, path) = (folder.path().join("source"), folder.path().join("program"));
+        std::fs::write(&source, format!("#!/bin/sh\n{script}\n")).unwrap();
+        // Written by another process: a program that a fork of this one still holds open would be busy.
+        let mut install = Command::new("install");
+        let installed = install.args(["-m", "700"]).args([&source, &path]).status();
+        assert!(installed.unwrap().success());
+        let variables = [
+            ("PADDLECLOUD_PROGRAM", path.to_str().unwrap()),
+            ("PATH", "/usr/bin:/bin"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = Environment::from(std::collections::BTreeMap::from(variables));
+        let program = Program::found(&environment).unwrap();
+        let started = start(&place, &environment, &program).await;
+        (started.unwrap_err(), folder)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_while_it_starts_is_started_once_more() {
+        let (error, folder) = told_of("echo x >>${0%/*}/starts; echo last words").await;
+        assert_eq!(error.to_string(), "the embedded server ended before it was ready");
+        let hints = error.hints("paddlectl");
+        assert_eq!(hints.last().unwrap(), "its last line: last words");
+        let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+        assert_eq!(starts.lines().count(), START_TRIES);
+    }
+
+    #[tokio::test]
+    async fn the_words_of_an_earlier_server_are_not_this_ones() {
+        let (error, _folder) = told_of("exit 1").await;
+        let hints = error.hints("paddlectl");
         assert_eq!(hints.len(), 1, "{hints:?}");
         assert!(hints[0].starts_with("its log is "), "{hints:?}");
     }

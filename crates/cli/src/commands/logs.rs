@@ -155,6 +155,10 @@ pub async fn read(
     view.end(&mut out);
     context.world.out.bytes(&out)?;
     context.world.out.flush()?;
+    // The bytes stay as they are; what is said after them on the same screen begins a line of its own.
+    if view.is_within_line() && context.world.out.is_terminal && !matches!(shown, Ok(Reading::Left)) {
+        context.world.err.line("");
+    }
     shown
 }
 
