@@ -52,9 +52,15 @@ fn stat_and_du_count_what_is_there() {
         .ok()
         .json();
     assert_eq!(stat[0]["size"], 5);
-    // `printf 12345 | b3sum`
     let digest = stat[0]["digest"].as_str().expect("it was asked for");
-    assert_eq!(digest.len(), 64, "{digest}");
+    let same = env.folder("other");
+    plant(&same, &[("a.txt", "12345"), ("b.txt", "54321")]);
+    let other = format!("{}/other", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&same), &other]).ok();
+    let line = ["stat", "--digest", "-o", "json", &format!("{other}/*")];
+    let others = env.paddlectl(&line).ok().json();
+    assert_eq!(others[0]["digest"], digest, "the same content");
+    assert_ne!(others[1]["digest"], digest, "another content");
     let usage = env.paddlectl(&["du", "-o", "json", &remote]).ok().json();
     assert_eq!(usage[0]["bytes"], 12);
     assert_eq!(usage[0]["files"], 3);
