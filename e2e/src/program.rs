@@ -5,7 +5,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Every name that a person, a script or the server calls the program by.
-const NAMES: &[&str] = &["paddlectl", "paddlecloud", "paddlecloud-server", "paddle", "paddle-data"];
+const NAMES: &[&str] = &[
+    "paddlectl",
+    "paddlecloud",
+    "paddlecloud-server",
+    "paddle",
+    "paddle-data",
+];
 
 /// The program of the profile these tests were built with.
 ///

@@ -105,9 +105,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in [
-            "", "m", "1x", "1m1h", "1m1m", "-5", "1.5h", "10 m", "5m3", "１s",
-        ] {
+        for bad in ["", "m", "1x", "1m1h", "1m1m", "-5", "1.5h", "10 m", "5m3", "１s"] {
             assert_eq!(parse(bad), Err(DurationError::Unreadable(bad.to_owned())));
         }
     }

@@ -137,7 +137,12 @@ impl JobId {
     /// The next id: what to take when the clock stands still or was set back.
     pub fn successor(&self) -> JobId {
         let digit = |byte: &u8| BASE32.iter().position(|known| known == byte).unwrap_or(0) as u128;
-        JobId::from_value(self.0[ID_PREFIX.len()..].iter().fold(0, |value, byte| (value << 5) | digit(byte)) + 1)
+        JobId::from_value(
+            self.0[ID_PREFIX.len()..]
+                .iter()
+                .fold(0, |value, byte| (value << 5) | digit(byte))
+                + 1,
+        )
     }
 
     fn from_value(mut value: u128) -> JobId {

@@ -9,7 +9,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_default();
-    let name = Path::new(&called).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = Path::new(&called)
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let args: Vec<OsString> = args.collect();
     match name.as_str() {
         "paddle" => paddlecloud_runtime::main(args),

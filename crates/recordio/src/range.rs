@@ -106,7 +106,7 @@ impl<S: ReadAt> RangeReader<S> {
         let mut added = 0;
         while added < max && self.has_record()? {
             let from = self.unread.start;
-            let to = self.unread.end.min(from + (max - added));
+            let to = self.unread.end.min(from.saturating_add(max - added));
             batch.extend(self.loader.chunk().records(), from, to);
             self.take_to(to);
             added += to - from;

@@ -226,7 +226,11 @@ impl Job {
 
     /// Whether a worker ended because the job was being stopped, and not by itself.
     pub fn was_stopped(&self, worker: &Worker) -> bool {
-        let later = self.timers.stopping_since.zip(worker.ended_at).is_some_and(|(since, ended)| ended >= since);
+        let later = self
+            .timers
+            .stopping_since
+            .zip(worker.ended_at)
+            .is_some_and(|(since, ended)| ended >= since);
         later && self.culprit != Some(worker.key)
     }
 

@@ -231,6 +231,16 @@ fn duplicates_and_detours_are_refused() {
 }
 
 #[test]
+fn the_hidden_folder_of_unfinished_uploads_takes_no_file() {
+    let hidden = forged(&[(b".pfs-staging", file(1), b"!")]);
+    let error = received(&hidden).unwrap_err();
+    assert!(
+        matches!(error, PackError::Storage(crate::RootError::Denied(_))),
+        "{error}"
+    );
+}
+
+#[test]
 fn links_that_lead_out_are_refused() {
     for target in ["..", "/etc", "x/../../y"] {
         let error = received(&forged(&[(b"a", link(target), b"")])).unwrap_err();

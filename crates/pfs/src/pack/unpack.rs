@@ -13,7 +13,7 @@ use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
-use crate::root::{Root, RootError, timestamps};
+use crate::root::{Root, RootError, STAGING, timestamps};
 
 /// Writes entries below a folder of its own; a file that is not finished is removed again.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl Unpacker {
 
     fn make(&mut self, entry: &Entry) -> Result<(), RootError> {
         let (parent, name) = entry.path.split_last().expect("an entry has a name");
+        if entry.path.parts().next() == Some(STAGING.as_bytes()) {
+            // Hidden in every listing: what came under it would vanish without a word.
+            return Err(RootError::Denied(entry.path.clone()));
+        }
         let failed = |errno| RootError::errno("write", &entry.path, errno);
         let folder = self.folder(&parent)?;
         match &entry.node {

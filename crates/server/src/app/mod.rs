@@ -3,7 +3,6 @@
 //! Nothing here knows HTTP. What changes a job goes through [`Jobs`]; what only reads looks at the jobs
 //! in memory first and at the store behind them.
 
-mod duration;
 mod files;
 mod files_old;
 mod find;

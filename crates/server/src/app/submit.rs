@@ -5,12 +5,13 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{Amount, JobRequest, SubmitReply};
+use paddlecloud_core::duration;
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, MAX_JOB_NAME, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::{DEFAULT_PS_ENTRY, JobSpec, Resources, SpecError};
 
-use super::{App, duration, store_failed};
+use super::{App, store_failed};
 use crate::auth::Caller;
 use crate::reconcile::{Submission, Submitted};
 
@@ -29,6 +30,9 @@ impl App {
     ) -> Result<SubmitReply, ErrorBody> {
         let dry_run = request.dry_run;
         let named = request.name.is_some();
+        if !dry_run {
+            self.file_check_room(caller).await?;
+        }
         let spec = self.spec_of(caller, request).await?;
         let submission = Submission {
             user: caller.user.clone(),
@@ -319,16 +323,9 @@ fn time(field: &'static str, value: Option<Amount>) -> Result<Option<SignedDurat
     let Some(value) = value else {
         return Ok(None);
     };
-    let text = value.to_string();
-    let problem = || {
-        format!(
-            "`{field}`: `{}` is not a duration: write `90s`, `10m` or `1h30m`",
-            text.escape_default()
-        )
-    };
-    duration::parse(&text)
-        .map(Some)
-        .ok_or_else(|| field_error(field, &problem()))
+    let read = duration::parse(&value.to_string());
+    read.map(Some)
+        .map_err(|error| field_error(field, &error.to_string()))
 }
 
 fn field_error(field: &str, problem: &str) -> ErrorBody {
@@ -455,7 +452,7 @@ mod tests {
           hint: try `my-job`
         cannot submit `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…`: a job name has at most 63 characters, this one has 300
           hint: try `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`
-        `max_runtime`: `soon` is not a duration: write `90s`, `10m` or `1h30m`
+        `max_runtime`: `soon` is not a time span: write `90s`, `10m`, `1h30m`, `7d` or a number of seconds
         `start_limit` must be longer than nothing, for example `10m`
         `psports` cannot be 70000
         `job_package`: `./here` is not on the cluster: a package's path begins with `/pfs/`

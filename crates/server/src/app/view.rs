@@ -1,11 +1,11 @@
 //! Jobs and workers as people see them.
 
 use paddlecloud_api::jobs::{Amount, EventView, JobDetail, JobStatus, JobView, WorkerView};
+use paddlecloud_core::duration;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
 use paddlecloud_core::quantity::Cpu;
 
-use super::duration;
 use crate::packages::Storage;
 
 pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> JobView {

@@ -79,12 +79,7 @@ async fn an_old_client_uploads_sends_only_what_changed_and_nobody_sees_a_part() 
     // The last range is the same: nothing more comes from the client, and the file appears a little later.
     content[0] ^= 1;
     assert_eq!(upload(&stage, &content).await, 1);
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), async {
-        while std::fs::read(&file).unwrap() != content {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.expect("the file appears");
+    wait_until_file_holds(&file, &content).await;
     assert_tidy(&stage.home("me"));
 
     let query = format!("path={FILE}&offset={RANGE}&chunksize={RANGE}");
@@ -148,4 +143,13 @@ async fn an_old_client_lists_makes_and_removes() {
     assert_eq!(call(&stage, "DELETE", files, rm).await["err"], "");
     assert!(!stage.home("me").join("a").exists());
     stage.finish().await;
+}
+
+async fn wait_until_file_holds(file: &std::path::Path, content: &[u8]) {
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        while std::fs::read(file).unwrap() != content {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("the file appears");
 }

@@ -3,6 +3,8 @@
 //! One small job holds a bit of the machine, so that the jobs of the tests wait until they are killed: what
 //! becomes of jobs that run is tested with the real programs elsewhere.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod client;
 mod jobs;
 mod life;
