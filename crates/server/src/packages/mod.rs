@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use paddlecloud_core::names::{DatacenterName, UserName};
-use paddlecloud_pfs::{RelPath, Root};
+use paddlecloud_pfs::{Access, Caller, PfsPath, RelPath, Role, Root, Space};
 
 use crate::config::SystemUsers;
 
@@ -96,29 +96,22 @@ impl Storage {
         format!("/pfs/{}/public", self.datacenter)
     }
 
-    /// Understands `/pfs/<dc>/home|user/<user>/…`, `/pfs/<dc>/public/…` and `/pfs/public/…`.
+    /// Where a path leads for this user, by the file service's own rule.
     ///
     /// Whatever is not the caller's own or public is "not found": nobody learns what others have.
     pub fn place(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
         let not_found = || PackageError::NotFound(path.to_owned());
-        let rest = path.strip_prefix("/pfs/").ok_or_else(not_found)?;
-        let parts: Vec<&str> = rest
-            .split('/')
-            .filter(|part| !part.is_empty() && *part != ".")
-            .collect();
-        let relative = |parts: &[&str]| parts.join("/").parse::<RelPath>().map_err(|_| not_found());
-        match parts.as_slice() {
-            ["public", below @ ..] => Ok(Place::Public(relative(below)?)),
-            [datacenter, "public", below @ ..] if *datacenter == self.datacenter.as_str() => {
-                Ok(Place::Public(relative(below)?))
-            }
-            [datacenter, "home" | "user", owner, below @ ..]
-                if *datacenter == self.datacenter.as_str() && *owner == user.as_str() =>
-            {
-                Ok(Place::Home(relative(below)?))
-            }
-            _ => Err(not_found()),
-        }
+        let caller = Caller {
+            user: user.as_str(),
+            datacenter: self.datacenter.as_str(),
+            role: Role::User,
+        };
+        let path: PfsPath = path.parse().map_err(|_| not_found())?;
+        let place = path.admit(&caller, Access::Read).map_err(|_| not_found())?;
+        Ok(match place.space {
+            Space::Home(_) => Place::Home(place.path.clone()),
+            Space::Public => Place::Public(place.path.clone()),
+        })
     }
 
     /// Checks that a package used in place is a folder the caller may read.
