@@ -36,6 +36,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         },
     );
     deny(workspace, &mut steps);
+    scripts(workspace, &mut steps);
     steps.run(
         "openapi.json",
         "run `cargo xtask spec` and commit what it writes",
@@ -62,4 +63,25 @@ fn deny(workspace: &Workspace, steps: &mut Steps) {
         "deny.toml gives the reason of each rule; change the dependency, not the rule",
         || step::run(&mut workspace.cargo(&["deny", "check", "bans", "licenses", "sources"])),
     );
+}
+
+/// Every shell script, that of CI included.
+fn scripts(workspace: &Workspace, steps: &mut Steps) {
+    const TITLE: &str = "shell scripts";
+    if !is_installed("shellcheck") {
+        steps.skip(
+            TITLE,
+            "shellcheck is not installed (Debian: `apt install shellcheck`)",
+        );
+        return;
+    }
+    steps.run(TITLE, "shellcheck names the line and the reason", || {
+        let listed = step::capture(&mut workspace.program("git", &["ls-files", "*.sh", ".ci/run"]))?;
+        let listed = String::from_utf8(listed)?;
+        step::run(
+            workspace
+                .program("shellcheck", &["--external-sources"])
+                .args(listed.lines()),
+        )
+    });
 }

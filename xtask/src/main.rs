@@ -1,4 +1,4 @@
-//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`.
+//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`, `wheel`.
 //!
 //! Picks the task and prints its failure; it holds no task itself.
 
@@ -9,6 +9,7 @@ mod spec;
 mod step;
 mod test;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ Tasks:
   ci                      everything that must pass before a change is merged
   tidy                    the invariants of ARCHITECTURE.md that a program can check
   spec [--check]          write openapi.json from the routes, or compare it with them
-  bench <WHAT>            jobs, scheduler, recordio or pfs; see `cargo xtask bench --help`
+  wheel                   the Python wheel as it is released: built, checked, tried
+  bench <WHAT>            jobs, pfs, scheduler …; see `cargo xtask bench --help`
 ";
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn run(args: &[String]) -> Result<()> {
         "tidy" => tidy::run(&workspace, rest),
         "spec" => spec::run(&workspace, rest),
         "bench" => bench::run(&workspace, rest),
+        "wheel" => wheel::run(&workspace, rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())
