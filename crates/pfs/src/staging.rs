@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,54 @@ pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Vec<StagedId>, R
     Ok(gone)
 }
 
+/// Clears away what nobody can go on with and no living process works at: trees, single files and uploads without
+/// state or data that a killed process left. Unfinished uploads stay; they expire.
+pub fn clear_abandoned(root: &Root) -> Result<Vec<StagedId>, RootError> {
+    let abandoned = match open_staging(root)? {
+        Some(staging) => find_abandoned(staging)?,
+        None => Vec::new(),
+    };
+    for id in &abandoned {
+        remove_staged(root, id)?;
+    }
+    Ok(abandoned)
+}
+
+/// Whoever begins something holds the staging folder until it holds what it began.
+fn find_abandoned(staging: Root) -> Result<Vec<StagedId>, RootError> {
+    if !root::is_free(staging.fd()) {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in staging.list(&RelPath::root())? {
+        if let Ok(id) = entry.path.to_string().parse::<StagedId>()
+            && !is_in_use(&staging, &entry.path, entry.meta.is_dir())
+        {
+            found.push(id);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether somebody works at it or can go on with it; what cannot be looked at is left alone.
+fn is_in_use(staging: &Root, path: &RelPath, is_dir: bool) -> bool {
+    if !is_dir {
+        return staging
+            .open_file_no_links(path)
+            .map_or(true, |(file, _)| !root::is_free(&file));
+    }
+    let Ok(folder) = staging.open_dir_no_links(path) else {
+        return true;
+    };
+    let has = |name: &str| rustix::fs::accessat(&folder, name, Access::EXISTS, AtFlags::empty()).is_ok();
+    let journal = path
+        .child(b"journal")
+        .map_err(RootError::from)
+        .and_then(|path| staging.open_file_no_links(&path));
+    let is_owned = journal.is_ok_and(|(journal, _)| !root::is_free(&journal));
+    is_owned || (has("state") && has("data")) || !root::is_free(&folder)
+}
+
 pub(crate) fn staged_path(id: &StagedId) -> RelPath {
     let staging: RelPath = STAGING.parse().expect("a plain name");
     staging
@@ -195,6 +243,45 @@ mod tests {
         drop(staged);
         assert_eq!(leftovers(folder.path()), Vec::<String>::new());
         assert!(Assembly::open(&root, assembly.id()).is_err());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_goes_unless_somebody_can_go_on_with_it() {
+        let (folder, root) = scratch();
+        let tree = StagedTree::create(&root).unwrap();
+        tree.tree()
+            .write_file(&rel("f"), b"part", crate::Existing::Keep)
+            .unwrap();
+        let file = root.stage_file(Default::default()).unwrap();
+        let plan = AssemblyPlan {
+            path: rel("big"),
+            size: 3,
+            executable: false,
+            mtime: None,
+        };
+        let assembly = Assembly::create(&root, plan).unwrap();
+        assert_eq!(
+            clear_abandoned(&root).unwrap(),
+            [],
+            "all of it is being worked at"
+        );
+
+        let (left, kept) = (tree.id().clone(), assembly.id().clone());
+        drop((tree, assembly));
+        assert_eq!(clear_abandoned(&root).unwrap(), [left]);
+        assert!(Assembly::open(&root, &kept).is_ok(), "it can be gone on with");
+
+        let staging = folder.path().join(STAGING);
+        let lone = StagedId::fresh();
+        std::fs::write(staging.join(lone.as_str()), "part").unwrap();
+        std::fs::remove_file(staging.join(kept.as_str()).join("data")).unwrap();
+        let mut gone = clear_abandoned(&root).unwrap();
+        gone.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        let mut expected = [lone, kept];
+        expected.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        assert_eq!(gone, expected);
+        drop(file);
+        assert_eq!(leftovers(folder.path()), Vec::<String>::new());
     }
 
     #[test]

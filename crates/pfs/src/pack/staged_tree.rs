@@ -14,7 +14,8 @@ use crate::relpath::RelPath;
 use crate::root::{self, Existing, FileAttributes, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
 
-/// A tree below the staging folder of `root`. It stays until it is published or discarded.
+/// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process is
+/// gone and somebody clears up.
 #[derive(Debug)]
 pub struct StagedTree {
     root: Root,
@@ -26,7 +27,7 @@ impl StagedTree {
     /// Begins an empty tree.
     pub fn create(root: &Root) -> Result<Self, RootError> {
         let id = StagedId::fresh();
-        root::in_staging(root, |folder| {
+        let (_held, ()) = root::in_staging(root, |folder| {
             rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
         })?;
         Self::open(root, &id)
@@ -35,6 +36,7 @@ impl StagedTree {
     /// Goes on with a tree begun earlier.
     pub fn open(root: &Root, id: &StagedId) -> Result<Self, RootError> {
         let tree = root.descend(&staged_path(id))?;
+        root::hold(tree.fd());
         Ok(Self {
             root: root.clone(),
             tree,

@@ -32,7 +32,8 @@ use crate::relpath::RelPath;
 
 pub(crate) use self::copy::copy_range;
 pub(crate) use self::staged::{
-    STAGING, fresh_name, in_staging, publish_folder, publish_node, staging_folder, sync_tree, tidy_staging,
+    STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, staging_folder, sync_tree,
+    tidy_staging,
 };
 pub(crate) use self::tree::remove_tree_in;
 

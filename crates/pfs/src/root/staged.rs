@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Meta, Root, RootError, stat_name, timestamps};
@@ -59,6 +59,8 @@ impl Root {
         let (folder, fd) = in_staging(self, |folder| {
             rustix::fs::openat(folder, name.as_str(), flags, attributes.mode())
         })?;
+        hold(&fd);
+        let_go(&folder);
         Ok(StagedFile {
             root: self.clone(),
             folder,
@@ -139,6 +141,8 @@ pub(crate) fn staging_folder(root: &Root) -> Result<OwnedFd, RootError> {
 }
 
 /// Makes something in the staging folder; another user may tidy the empty folder away at any moment.
+///
+/// While the folder it returns is open, nothing in it is taken for abandoned: time to [`hold`] what was made.
 pub(crate) fn in_staging<T>(
     root: &Root,
     make: impl Fn(&OwnedFd) -> Result<T, Errno>,
@@ -154,12 +158,28 @@ pub(crate) fn in_staging<T>(
             Err(RootError::NotFound(_)) => continue,
             other => other?,
         };
+        hold(&folder);
         match make(&folder) {
             Ok(made) => return Ok((folder, made)),
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
     }
+}
+
+/// Marks a node as in use for as long as its descriptor is open; the mark goes with the process, however it ends.
+pub(crate) fn hold(fd: impl AsFd) {
+    // A file system without locks has nobody who would clear away by them.
+    let _ = rustix::fs::flock(fd, FlockOperation::LockShared);
+}
+
+fn let_go(fd: impl AsFd) {
+    let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
+}
+
+/// Whether nobody holds a node, here or in another process.
+pub(crate) fn is_free(fd: impl AsFd) -> bool {
+    rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 /// Removes the staging folder if nothing is in it.

@@ -93,7 +93,7 @@ impl Assembly {
     /// Begins a file of `root`.
     pub fn create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         let id = StagedId::fresh();
-        root::in_staging(root, |folder| {
+        let (_held, ()) = root::in_staging(root, |folder| {
             rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o700))
         })?;
         Disk::create(
