@@ -11,6 +11,7 @@ mod describe;
 mod du;
 mod file;
 mod flags;
+mod fsck;
 mod get;
 pub mod help;
 mod jobs;

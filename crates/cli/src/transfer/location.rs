@@ -159,6 +159,15 @@ pub async fn settle<'a>(
     Ok(())
 }
 
+/// The same for a path that travels as text, such as a job's package; one that is no path is the server's to refuse.
+pub async fn settle_text(session: &Session, path: &mut String) -> Result<(), CliError> {
+    if let Ok(mut remote) = Remote::parse(path.as_ref()) {
+        settle(session, [&mut remote]).await?;
+        *path = String::from_utf8(remote.raw).expect("both names are text, and so is the rest");
+    }
+    Ok(())
+}
+
 /// Whether a path holds any wildcard.
 pub fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| b"*?[{".contains(byte))

@@ -1,0 +1,71 @@
+//! `pfs fsck`: reads all files the server knows, and tells damage from changes that somebody made.
+
+use paddlecloud_api::files::{FsckFinding, FsckVerdict};
+
+use super::Context;
+use crate::error::{CliError, DONE, FAILED};
+use crate::printer::{Format, Table};
+use crate::transfer::report::counted;
+
+/// Check the files of all users against what is known of them
+///
+/// For administrators. Reads every file that came through the service and says which are not as they were: `damaged`
+/// (other bytes although nobody wrote: the disk), `changed outside` and `removed outside` (a job or a person did, which
+/// is their right), `touched` (only its times). Ends with 1 when anything is damaged.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let session = context.session().await?;
+    let reply = session.client.files().fsck().await?;
+    print(&reply.findings, args.output, context)?;
+    let damaged = reply
+        .findings
+        .iter()
+        .filter(|finding| finding.verdict == FsckVerdict::Damaged)
+        .count() as u64;
+    let checked = counted(reply.checked);
+    if damaged == 0 {
+        context.world.err.line(format!("{checked} read, none damaged"));
+        return Ok(DONE);
+    }
+    let found = counted(damaged);
+    context.world.err.line(format!("{checked} read, {found} damaged"));
+    context
+        .world
+        .err
+        .hint("remove what is damaged and send it again; nothing else can bring the bytes back");
+    Ok(FAILED)
+}
+
+fn print(
+    findings: &[FsckFinding],
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if format == Some(Format::Name) {
+        return findings.iter().try_for_each(|finding| out.line(&finding.path));
+    }
+    if out.structured(format, &findings)? || findings.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["FOUND", "PATH"]);
+    for finding in findings {
+        table.push(vec![word(finding.verdict).to_owned(), finding.path.clone()]);
+    }
+    out.table(&table)
+}
+
+fn word(verdict: FsckVerdict) -> &'static str {
+    match verdict {
+        FsckVerdict::Damaged => "damaged",
+        FsckVerdict::ChangedOutside => "changed outside",
+        FsckVerdict::RemovedOutside => "removed outside",
+        FsckVerdict::Touched => "touched",
+    }
+}
