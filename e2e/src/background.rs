@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::wait::{LIMIT, wait_until};
 
@@ -68,19 +69,40 @@ impl Background {
 
     /// What a terminal sends on Ctrl-C.
     pub fn interrupt(&self) {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a child has a pid");
-        kill_process(pid, Signal::INT).expect("the child is not reaped yet");
+        kill_process(self.pid(), Signal::INT).expect("the child is not reaped yet");
+    }
+
+    /// Ends it without warning when called, from whatever thread; it may be over already.
+    pub fn killer(&self) -> impl FnOnce() + Send + use<> {
+        let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the child is not reaped yet");
+        move || {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        pid.expect("a child has a pid")
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        let status = self.child.try_wait().expect("a child can be waited for");
+        status.is_some()
     }
 
     /// Waits for its end; gives the status and every line it wrote.
     #[track_caller]
-    pub fn end(mut self) -> (ExitStatus, Vec<String>) {
+    pub fn end(self) -> (ExitStatus, Vec<String>) {
+        self.end_within(LIMIT)
+    }
+
+    /// The same for work that is known to be long: no line may take longer than this.
+    #[track_caller]
+    pub fn end_within(mut self, limit: Duration) -> (ExitStatus, Vec<String>) {
         let mut seen = std::mem::take(&mut self.seen);
         loop {
-            match self.lines.recv_timeout(LIMIT) {
+            match self.lines.recv_timeout(limit) {
                 Ok(line) => seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {

@@ -1,75 +1,18 @@
 //! Nobody gets at what is not theirs, by whatever spelling; and what is shared is shared on purpose.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use e2e::{Background, Ran, TestEnvironment};
+use e2e::TestEnvironment;
 
+use super::site::Site;
 use super::{arg, home, plant};
-
-/// A server on a port of its own with the users `ada` and `bob`; ended when dropped.
-struct Shared<'a> {
-    env: &'a TestEnvironment,
-    endpoint: String,
-    _server: Background,
-}
-
-impl<'a> Shared<'a> {
-    /// `None`, with a line that says so, when not root: only root serves users who are kept apart.
-    fn start(env: &'a TestEnvironment, of_bob: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can serve several users");
-            return None;
-        }
-        let of_bob = format!("  system_user: nobody\n{of_bob}");
-        let folder = env.folder("server");
-        let mut users = String::new();
-        for (name, more) in [("ada", ""), ("bob", of_bob.as_str())] {
-            let password = folder.join(name);
-            fs::write(&password, format!("secret of {name}")).expect("a file in the test's own folder");
-            fs::set_permissions(&password, fs::Permissions::from_mode(0o600))
-                .expect("a file in the test's own folder");
-            users += &format!("- name: {name}\n  password_file: {}\n{more}", arg(&password));
-        }
-        let config = folder.join("config.yaml");
-        let text = format!(
-            "listen: 127.0.0.1:0\ndata: {}\ndatacenter: cloud\ninventory: {{cpu: 2, memory: 1Gi}}\nusers:\n{users}",
-            arg(&folder.join("data"))
-        );
-        fs::write(&config, text).expect("a file in the test's own folder");
-        let mut server = env.start_as("paddlecloud-server", &["--config", arg(&config)]);
-        let ready = server.wait_for_line("ready");
-        let (_, rest) = ready.split_once("127.0.0.1:").expect("it says where it listens");
-        let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        Some(Self {
-            env,
-            endpoint: format!("127.0.0.1:{port}"),
-            _server: server,
-        })
-    }
-
-    /// The configuration of one of the users.
-    fn config(&self, user: &str) -> PathBuf {
-        let path = self.env.folder("configs").join(user);
-        let endpoint = &self.endpoint;
-        let text = format!(
-            "datacenters:\n- name: cloud\n  username: {user}\n  password: secret of {user}\n  endpoint: {endpoint}\n"
-        );
-        fs::write(&path, text).expect("a file in the test's own folder");
-        path
-    }
-
-    fn run(&self, user: &str, words: &[&str]) -> Ran {
-        let config = self.config(user);
-        self.env.paddlectl(&[&["--config", arg(&config)], words].concat())
-    }
-}
 
 #[test]
 fn what_belongs_to_another_user_does_not_exist() {
     let env = TestEnvironment::new();
-    let Some(shared) = Shared::start(&env, "") else {
+    let Some(shared) = Site::start(&env, "") else {
         return;
     };
     let data = env.folder("data");
@@ -120,7 +63,7 @@ fn what_belongs_to_another_user_does_not_exist() {
 #[test]
 fn a_path_names_the_datacenter_as_the_configuration_does() {
     let env = TestEnvironment::new();
-    let Some(shared) = Shared::start(&env, "") else {
+    let Some(shared) = Site::start(&env, "") else {
         return;
     };
     let theirs = fs::read_to_string(shared.config("ada")).unwrap();
@@ -136,12 +79,37 @@ fn a_path_names_the_datacenter_as_the_configuration_does() {
     assert_eq!(run(&["cat", "/pfs/mine/home/ada/data/*.txt"]).stdout, "1");
     run(&["mv", "/pfs/mine/home/ada/data", "/pfs/cloud/home/ada/moved"]);
     run(&["check", arg(&data), "/pfs/mine/user/ada/moved"]);
+
+    // A job's package on the cluster, too.
+    plant(&data, &[("train.sh", "cat a.txt\n")]);
+    run(&["cp", "-r", arg(&data), "/pfs/mine/home/ada/package"]);
+    let words = [
+        "submit",
+        "-jobname",
+        "named",
+        "-pservers",
+        "0",
+        "-cpu",
+        "20m",
+        "-memory",
+        "32Mi",
+    ];
+    let more = ["-entry", "sh train.sh", "/pfs/mine/home/ada/package"];
+    run(&[&words[..], &more].concat());
+    run(&["wait", "named"]);
+    assert_eq!(
+        run(&["logs", "--raw", "--role", "trainer", "named"])
+            .stdout
+            .lines()
+            .last(),
+        Some("1")
+    );
 }
 
 #[test]
 fn the_public_space_is_read_by_all_and_written_by_none() {
     let env = TestEnvironment::new();
-    let Some(shared) = Shared::start(&env, "") else {
+    let Some(shared) = Site::start(&env, "") else {
         return;
     };
     let data = env.folder("data");
@@ -152,60 +120,6 @@ fn the_public_space_is_read_by_all_and_written_by_none() {
         .refused(1)
         .says("public");
     shared.run("bob", &["mkdir", "/pfs/cloud/public/d"]).refused(1);
-}
-
-#[test]
-fn a_quota_stops_an_upload_and_says_how_much_there_is() {
-    let env = TestEnvironment::new();
-    let Some(shared) = Shared::start(&env, "  quota: {storage: 1Mi}\n") else {
-        return;
-    };
-    let data = env.folder("data");
-    fs::write(data.join("big"), super::noise(7, 3 << 20)).unwrap();
-    plant(&data, &[("small", "1")]);
-    let big = data.join("big");
-    shared
-        .run("bob", &["cp", arg(&big), "/pfs/cloud/home/bob/big"])
-        .refused(1)
-        .says("0 of 1048576 bytes are used");
-    shared.run("bob", &["stat", "/pfs/cloud/home/bob/big"]).refused(1);
-    shared
-        .run("bob", &["cp", arg(&data.join("small")), "/pfs/cloud/home/bob/"])
-        .ok();
-    shared.run("bob", &["du"]).ok().says("quota: ");
-    shared
-        .run("ada", &["cp", arg(&big), "/pfs/cloud/home/ada/big"])
-        .ok();
-}
-
-#[test]
-fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
-    let env = TestEnvironment::new();
-    let Some(shared) = Shared::start(&env, "") else {
-        return;
-    };
-    let data = env.folder("data");
-    plant(&data, &[("a", "shared on purpose")]);
-    let path = "/pfs/cloud/home/ada/a";
-    shared.run("ada", &["cp", arg(&data.join("a")), path]).ok();
-    let link = shared
-        .run("ada", &["publish", "--expires", "1h", path])
-        .ok()
-        .stdout;
-    let get = |link: &str| {
-        let curl = std::process::Command::new("curl")
-            .args(["-sS", "-f", link.trim()])
-            .output();
-        curl.expect("there is a curl")
-    };
-    assert_eq!(get(&link).stdout, b"shared on purpose");
-
-    let listed = shared.run("ada", &["publish", "-o", "json"]).ok().json();
-    let id = listed[0]["id"].as_str().expect("a link has an id").to_owned();
-    assert!(listed[0]["link"].is_null(), "lists do not show secrets");
-    shared.run("bob", &["publish", "--revoke", &id]).refused(1);
-    shared.run("ada", &["publish", "--revoke", &id]).ok();
-    assert!(!get(&link).status.success(), "it works no more");
 }
 
 #[test]

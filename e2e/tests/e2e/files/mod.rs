@@ -1,11 +1,27 @@
 //! Files go up, come down, and are the same afterwards: the file commands on a real server.
 
+mod backends;
+mod bad_network;
 mod confinement;
 mod copying;
+mod damage;
+mod dice;
+mod extremes;
 mod faults;
+mod full_disk;
+mod handing_over;
+mod killed;
 mod listing;
+mod network;
+mod old_client;
+mod ordinary_user;
+mod quota;
+mod restless_links;
+mod shares;
+mod site;
 mod spellings;
 mod syncing;
+mod trees;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +29,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use e2e::{Ran, TestEnvironment, wait_until};
+
+/// Whether there is time for what takes minutes: `cargo xtask test --with crash` says so.
+fn is_thorough() -> bool {
+    std::env::var_os("PADDLECLOUD_CRASH_ROUNDS").is_some()
+}
 
 /// The caller's folder on the cluster.
 #[track_caller]

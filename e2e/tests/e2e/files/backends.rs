@@ -1,0 +1,310 @@
+//! The same commands on stores that are no folder of this machine: CephFS, HDFS, S3, each a real service.
+//!
+//! `cargo xtask test --with ceph,hdfs,s3` starts them and says where they are; without that nothing is run here.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::arg;
+use super::site::Site;
+
+const HOME: &str = "/pfs/cloud/home/ada";
+
+/// Where a service was started; `None`, with a line that says so, where it was not.
+fn service(variable: &str) -> Option<String> {
+    let found = std::env::var(variable).ok().filter(|value| !value.is_empty());
+    if found.is_none() {
+        eprintln!("skipped: `{variable}` names no service; see `cargo xtask test --help`");
+    }
+    found
+}
+
+fn cephfs(env: &TestEnvironment, mount: &str) -> String {
+    let name = env.home().parent().and_then(Path::file_name);
+    let folder = Path::new(mount).join(name.expect("a test has a folder of its own"));
+    fs::create_dir_all(&folder).expect("the mount can be written");
+    format!("storage: {{kind: cephfs, path: {}}}\n", folder.display())
+}
+
+fn hdfs(env: &TestEnvironment, cluster: &str) -> String {
+    format!(
+        "storage: {{kind: hdfs, url: {cluster}/{}, replication: 1}}\n",
+        unique(env)
+    )
+}
+
+fn s3(env: &TestEnvironment, endpoint: &str) -> String {
+    let secret = env.folder("secrets").join("s3");
+    fs::write(&secret, "secret\n").expect("a file in the test's own folder");
+    format!(
+        "storage:\n  kind: s3\n  url: s3://bucket/{}\n  endpoint: {endpoint}\n  access_key: paddlecloud\n  \
+         secret_key_file: {}\n",
+        unique(env),
+        arg(&secret)
+    )
+}
+
+/// A name that no other test has.
+fn unique(env: &TestEnvironment) -> String {
+    let name = env.home().parent().and_then(Path::file_name);
+    name.expect("a test has a folder of its own")
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[test]
+fn ceph_keeps_a_tree() {
+    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_tree_goes_up_and_comes_back(&env, &cephfs(&env, &mount));
+}
+
+#[test]
+fn ceph_goes_on_after_a_crash() {
+    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_large_file_goes_on_after_a_crash(&env, &cephfs(&env, &mount));
+}
+
+#[test]
+fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
+    let env = TestEnvironment::new();
+    let config = env.folder("server").join("config.yaml");
+    let text = format!(
+        "listen: 127.0.0.1:0\ndata: {0}\ndatacenter: cloud\nstorage: {{kind: cephfs, path: {0}/files}}\n",
+        arg(&env.folder("data"))
+    );
+    fs::write(&config, text).expect("a file in the test's own folder");
+    let ran = env.run("paddlecloud-server", &["--config", arg(&config)]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("the folder is not on CephFS"), "{ran}");
+}
+
+#[test]
+fn hdfs_keeps_a_tree() {
+    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_tree_goes_up_and_comes_back(&env, &hdfs(&env, &cluster));
+}
+
+#[test]
+fn hdfs_goes_on_after_a_crash() {
+    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_large_file_goes_on_after_a_crash(&env, &hdfs(&env, &cluster));
+}
+
+#[test]
+fn hdfs_holds_no_jobs_and_tells_its_limits() {
+    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    what_a_store_cannot_do_is_told(&env, &hdfs(&env, &cluster), "HDFS");
+}
+
+#[test]
+fn s3_keeps_a_tree() {
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_tree_goes_up_and_comes_back(&env, &s3(&env, &endpoint));
+}
+
+#[test]
+fn s3_goes_on_after_a_crash() {
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    a_large_file_goes_on_after_a_crash(&env, &s3(&env, &endpoint));
+}
+
+#[test]
+fn s3_holds_no_jobs_and_tells_its_limits() {
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    what_a_store_cannot_do_is_told(&env, &s3(&env, &endpoint), "S3");
+}
+
+/// Small files in packs, one that is not small, an empty folder, an executable, strange names.
+fn plant(env: &TestEnvironment) -> PathBuf {
+    let tree = env.folder("tree");
+    for (name, content) in [
+        ("a.txt", "one"),
+        ("d/e/f.txt", "two"),
+        ("été 数据", "three"),
+        ("empty", ""),
+    ] {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("ours");
+        fs::write(path, content).expect("ours");
+    }
+    fs::create_dir_all(tree.join("hollow")).expect("ours");
+    for index in 0..40 {
+        fs::write(tree.join(format!("d/{index:02}")), vec![index; 3000]).expect("ours");
+    }
+    fs::write(tree.join("run.sh"), "#!/bin/sh\n").expect("ours");
+    fs::set_permissions(tree.join("run.sh"), fs::Permissions::from_mode(0o755)).expect("ours");
+    fs::write(tree.join("large"), noise(9 << 20, 1)).expect("ours");
+    tree
+}
+
+/// Bytes that no compression and no accident makes equal.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn is_same_tree(left: &Path, right: &Path) -> bool {
+    let diff = std::process::Command::new("diff")
+        .arg("-r")
+        .args([left, right])
+        .status();
+    diff.expect("diff is everywhere").success()
+}
+
+fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
+    let site = Site::with(env, &[("ada", "  quota: {storage: 60Mi}\n")], storage, &[]);
+    let tree = plant(env);
+    let up = ["cp", "-r", arg(&tree), HOME];
+    drop(site.run("ada", &up).ok());
+    let listed = site.run("ada", &["ls", "-r", HOME]).ok();
+    for name in ["tree/d/e/f.txt", "tree/hollow", "tree/été 数据", "tree/large"] {
+        assert!(listed.stdout.contains(name), "{name} is not there\n{listed}");
+    }
+
+    let back = env.folder("back");
+    drop(site.run("ada", &["cp", &format!("{HOME}/tree"), arg(&back)]).ok());
+    assert!(is_same_tree(&tree, &back.join("tree")));
+    let mode = fs::metadata(back.join("tree/run.sh"))
+        .expect("it came")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o111, 0o111, "executable bits are kept");
+
+    // A change in the middle of a large file: the rest of it comes from what is there.
+    let mut large = fs::read(tree.join("large")).expect("ours");
+    large[5 << 20] ^= 1;
+    fs::write(tree.join("large"), large).expect("ours");
+    fs::write(tree.join("d/e/f.txt"), "changed").expect("ours");
+    drop(site.run("ada", &up).ok());
+    drop(
+        site.run("ada", &["mv", &format!("{HOME}/tree"), &format!("{HOME}/moved")])
+            .ok(),
+    );
+    drop(
+        site.run(
+            "ada",
+            &["cp", "-r", &format!("{HOME}/moved"), &format!("{HOME}/copied")],
+        )
+        .ok(),
+    );
+    let again = env.folder("again");
+    drop(
+        site.run("ada", &["cp", &format!("{HOME}/copied"), arg(&again)])
+            .ok(),
+    );
+    assert!(is_same_tree(&tree, &again.join("copied")));
+    drop(
+        site.run("ada", &["check", arg(&tree), &format!("{HOME}/moved")])
+            .ok(),
+    );
+
+    drop(site.run("ada", &["rm", "-r", &format!("{HOME}/copied")]).ok());
+    assert!(!site.run("ada", &["ls", HOME]).ok().stdout.contains("copied"));
+    let too_much = env.folder("more").join("much");
+    fs::write(&too_much, noise(61 << 20, 2)).expect("ours");
+    let refused = site.run("ada", &["cp", arg(&too_much), HOME]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("quota"), "{refused}");
+    let left = site.run("ada", &["ls", HOME]).ok();
+    assert!(!left.stdout.contains("much"), "{left}");
+    drop(site.run("ada", &["get", "quota"]).ok().prints("storage"));
+}
+
+fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
+    let mut site = Site::with(env, &[("ada", "")], storage, &[]);
+    let file = env.folder("big").join("file");
+    let content = noise(48 << 20, 3);
+    fs::write(&file, &content).expect("ours");
+    let target = format!("{HOME}/file");
+    // Slow enough that the server dies in the middle.
+    let slow = site.begin("ada", &["cp", "--bwlimit", "8Mi", arg(&file), &target]);
+    let staging = staging(&site, storage);
+    wait_until("some of the file arrives", || {
+        let begun: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();
+        let journal = begun.first()?.path().join("journal");
+        fs::metadata(journal).ok().filter(|journal| journal.len() > 0)
+    });
+    site.server().killer()();
+    drop(slow);
+    site.start_again();
+    let missing = site.run("ada", &["stat", &target]);
+    assert_eq!(missing.code, Some(1), "half a file is not there\n{missing}");
+    drop(site.run("ada", &["cp", arg(&file), &target]).ok());
+    let back = env.folder("fetched").join("file");
+    drop(site.run("ada", &["cp", &target, arg(&back)]).ok());
+    assert!(
+        fs::read(&back).expect("it came") == content,
+        "the bytes are the same"
+    );
+    let left = fs::read_dir(&staging).map(Iterator::count).unwrap_or(0);
+    assert_eq!(left, 0, "nothing stays in the spool");
+}
+
+/// Where an upload grows: in the space itself where that is a folder, else in the server's spool.
+fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
+    let folder = storage
+        .split_once("path: ")
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let spaces = match folder {
+        Some((folder, _)) => PathBuf::from(folder),
+        None => site.data().join("spool"),
+    };
+    spaces.join("home/ada/.pfs-staging")
+}
+
+fn what_a_store_cannot_do_is_told(env: &TestEnvironment, storage: &str, name: &str) {
+    let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
+    let package = env.package("job").file("train.py", "print('never')\n");
+    let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);
+    let told = refused.refused(1).says("no job can run here").says("not mounted");
+    drop(told.says(&format!("lies on {name} ")));
+    let status = site.run("ada", &["server", "status"]).ok();
+    drop(status.prints("no symbolic links"));
+
+    let tree = env.folder("linked");
+    fs::write(tree.join("file"), "x").expect("ours");
+    std::os::unix::fs::symlink("file", tree.join("link")).expect("ours");
+    let partly = site.run("ada", &["cp", "-r", arg(&tree), HOME]);
+    assert_eq!(partly.code, Some(1), "what cannot be kept is a failure\n{partly}");
+    drop(partly.says("no symbolic links"));
+    drop(
+        site.run("ada", &["cat", &format!("{HOME}/linked/file")])
+            .ok()
+            .prints("x"),
+    );
+}

@@ -1,0 +1,159 @@
+//! A disk that lies: other bytes under an unchanged file. Told from changes that somebody made.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use e2e::TestEnvironment;
+
+use super::site::Site;
+use super::{arg, noise};
+
+const ADMIN: &str = "  admin: true\n";
+
+/// A real file system on a device whose bytes a test can reach past the kernel's back.
+struct Platter {
+    at: PathBuf,
+    device: String,
+    is_mounted: bool,
+}
+
+fn run(program: &str, words: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+impl Platter {
+    /// `None`, with a line that says so, where there is no root or no loop device.
+    fn mount(at: PathBuf, image: &Path) -> Option<Self> {
+        let file = fs::File::create(image).expect("a file in the test's own folder");
+        file.set_len(96 << 20).expect("it may be sparse");
+        let ready = run("mkfs.ext4", &["-q", "-F", arg(image)])
+            .and_then(|_| run("losetup", &["--find", "--show", arg(image)]));
+        let Some(device) = ready else {
+            eprintln!("skipped: only root with a loop device can make a disk lie");
+            return None;
+        };
+        let mut platter = Self {
+            at,
+            device,
+            is_mounted: false,
+        };
+        platter.turn_on();
+        Some(platter)
+    }
+
+    fn turn_on(&mut self) {
+        run("mount", &[&self.device, arg(&self.at)]).expect("a fresh file system can be mounted");
+        self.is_mounted = true;
+    }
+
+    fn turn_off(&mut self) {
+        run("umount", &[arg(&self.at)]).expect("nobody uses it any more");
+        self.is_mounted = false;
+    }
+
+    /// Flips one bit of the place where these bytes lie; the file system knows nothing of it.
+    fn flip_where(&self, bytes: &[u8]) {
+        let mut disk = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&self.device)
+            .expect("root may open a device");
+        let mut all = Vec::new();
+        disk.read_to_end(&mut all).expect("it can be read");
+        let found = all.windows(bytes.len()).position(|window| window == bytes);
+        let offset = found.expect("the content lies on the disk") as u64;
+        disk.seek(SeekFrom::Start(offset)).expect("it was found there");
+        disk.write_all(&[bytes[0] ^ 1]).expect("it can be written");
+        disk.sync_all().expect("it can be written");
+    }
+}
+
+impl Drop for Platter {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            run("umount", &["-l", arg(&self.at)]);
+        }
+        run("losetup", &["-d", &self.device]);
+    }
+}
+
+#[test]
+fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
+    let env = TestEnvironment::new();
+    let storage = env.folder("storage");
+    let image = env.folder("images").join("disk");
+    let Some(mut platter) = Platter::mount(storage.clone(), &image) else {
+        return;
+    };
+    let settings = format!("storage: {}\n", arg(&storage));
+    let mut site = Site::with(&env, &[("ada", ADMIN)], &settings, &[]);
+    let data = env.folder("data");
+    for (seed, name) in ["sound", "changed", "removed", "damaged", "touched"]
+        .iter()
+        .enumerate()
+    {
+        fs::write(data.join(name), noise(200 + seed as u64, 9 << 20)).unwrap();
+    }
+    site.run(
+        "ada",
+        &["cp", "-r", &format!("{}/.", arg(&data)), "/pfs/cloud/home/ada/"],
+    )
+    .ok();
+    site.run("ada", &["pfs", "fsck"])
+        .ok()
+        .says("5 files read, none damaged");
+
+    site.stop();
+    let home = site.home("ada");
+    fs::write(home.join("changed"), "a job wrote this").unwrap();
+    fs::remove_file(home.join("removed")).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(home.join("touched"))
+        .unwrap()
+        .set_modified(std::time::SystemTime::now())
+        .unwrap();
+    platter.turn_off();
+    let content = fs::read(data.join("damaged")).unwrap();
+    platter.flip_where(&content[5 << 20..][..4096]);
+    platter.turn_on();
+    site.start_again();
+
+    let found = site.run("ada", &["pfs", "fsck"]);
+    assert_eq!(found.code, Some(1), "{found}");
+    assert_eq!(
+        found.stdout,
+        "FOUND\tPATH\nchanged outside\thome/ada/changed\ndamaged\thome/ada/damaged\n\
+         removed outside\thome/ada/removed\ntouched\thome/ada/touched\n"
+    );
+    let back = env.folder("back");
+    let fetch = |name: &str| {
+        let remote = format!("/pfs/cloud/home/ada/{name}");
+        site.run("ada", &["cp", &remote, arg(&back.join(name))])
+    };
+    fetch("sound").ok();
+    fetch("damaged")
+        .refused(1)
+        .says("damaged")
+        .says("/pfs/cloud/home/ada/damaged");
+    assert!(!back.join("damaged").exists(), "it is not handed out as sound");
+    let check = site.run("ada", &["check", arg(&data), "/pfs/cloud/home/ada"]);
+    assert_eq!(check.code, Some(1), "{check}");
+
+    // Brought anew it is whole again.
+    site.run("ada", &["rm", "/pfs/cloud/home/ada/damaged"]).ok();
+    let whole = data.join("damaged");
+    site.run("ada", &["cp", arg(&whole), "/pfs/cloud/home/ada/damaged"])
+        .ok();
+    fetch("damaged").ok();
+    assert!(fs::read(back.join("damaged")).unwrap() == content);
+    site.stop();
+}

@@ -1,0 +1,170 @@
+//! `kill -9` of either side at any moment of a transfer: the command is repeated, or goes on by itself, and in the end
+//! everything is there and nothing else.
+
+use std::env::var;
+use std::fs;
+use std::path::PathBuf;
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::dice::{Dice, seed};
+use super::network::Way;
+use super::site::Site;
+use super::trees::{assert_identical, plant_mixed};
+use super::{arg, noise, staged};
+
+const SMALL_FILES: usize = 2000;
+/// What goes over the wire for the whole tree, a little less.
+const WIRE: u64 = 36 << 20;
+const HOME: &str = "/pfs/cloud/home/ada/";
+const REMOTE: &str = "/pfs/cloud/home/ada/tree";
+
+/// One kill each; `cargo xtask test --with crash` asks for many.
+fn rounds() -> u64 {
+    let asked = var("PADDLECLOUD_CRASH_ROUNDS").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(4)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Client,
+    Server,
+}
+
+/// The programs, the tree and where it comes back to.
+struct Stage<'a> {
+    site: Site<'a>,
+    tree: PathBuf,
+    back: PathBuf,
+}
+
+impl Stage<'_> {
+    /// Runs a command during which one side dies when so many bytes have passed; repeats it if that was the client.
+    fn run(&mut self, words: &[&str], victim: Option<Victim>, after: u64) {
+        let mut client = self.site.begin("ada", words);
+        match victim {
+            Some(Victim::Client) => self.site.network().after(after, client.killer()),
+            Some(Victim::Server) => {
+                let killer = self.site.server().killer();
+                self.site.network().after(after, killer);
+            }
+            None => {}
+        }
+        if victim == Some(Victim::Server) {
+            wait_until("the server must die or the client be done", || {
+                (self.site.has_ended() || client.has_ended()).then_some(())
+            });
+            if self.site.has_ended() {
+                self.site.start_again();
+            }
+        }
+        let (status, lines) = client.end();
+        self.site.network().heal();
+        let was_killed = status.code().is_none();
+        assert!(
+            status.success() || (was_killed && victim == Some(Victim::Client)),
+            "{status}: {}",
+            lines.join("\n")
+        );
+        if was_killed {
+            self.run(words, None, 0);
+        }
+    }
+
+    fn up(&mut self, victim: Option<Victim>, after: u64) {
+        let tree = arg(&self.tree).to_owned();
+        self.run(&["cp", "-r", &tree, HOME], victim, after);
+        self.site.run("ada", &["check", &tree, REMOTE]).ok();
+        assert_identical(&self.tree, &self.site.home("ada").join("tree"));
+        wait_until("nothing unfinished may stay on the server", || {
+            staged(self.site.storage()).is_empty().then_some(())
+        });
+    }
+
+    fn down(&mut self, victim: Option<Victim>, after: u64) {
+        let back = arg(&self.back).to_owned();
+        self.run(&["cp", REMOTE, &back], victim, after);
+        assert_identical(&self.tree, &self.back.join("tree"));
+        let left: Vec<_> = fs::read_dir(&self.back)
+            .expect("it was made")
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        assert_eq!(left, ["tree"], "nothing unfinished stays here");
+    }
+
+    fn clear(&mut self) {
+        self.site.run("ada", &["rm", "-r", "-f", REMOTE]).ok();
+        fs::remove_dir_all(&self.back).expect("it is ours");
+        fs::create_dir(&self.back).expect("it is ours");
+    }
+}
+
+#[test]
+fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    site.network();
+    let (tree, back) = (env.folder("tree"), env.folder("back"));
+    plant_mixed(&tree, SMALL_FILES);
+    let mut stage = Stage { site, tree, back };
+    let seed = seed();
+    for round in 0..rounds() {
+        let mut dice = Dice::new(seed.wrapping_add(round));
+        let victim = [Victim::Client, Victim::Server][(round % 2) as usize];
+        let is_up = round % 4 < 2;
+        // The beginning and the end of a transfer are short and have the most to break.
+        let after = match dice.within(0..4) {
+            0 => dice.within(1..200_000),
+            1 => dice.within(WIRE - 4_000_000..WIRE),
+            _ => dice.within(1..WIRE),
+        };
+        eprintln!("round {round}: the {victim:?} dies after {after} bytes, up: {is_up}");
+        stage.up(is_up.then_some(victim), after);
+        stage.down((!is_up).then_some(victim), after);
+        stage.clear();
+    }
+    stage.site.stop();
+    let notes = fs::read_dir(stage.site.data().join("files/uploads")).expect("the server's own folder");
+    assert_eq!(notes.count(), 0, "no note of an upload stays");
+    assert_eq!(staged(stage.site.data()), Vec::<PathBuf>::new());
+}
+
+/// Chunks travel two at a time: what is in flight when a server dies.
+const IN_FLIGHT: u64 = 2 * (4 << 20);
+
+#[test]
+fn a_transfer_outlives_the_server_and_sends_no_byte_twice_that_arrived() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    site.network();
+    let file = env.folder("data").join("large");
+    let size: u64 = 64 << 20;
+    fs::write(&file, noise(72, size as usize)).expect("a file can be written");
+    let mut dice = Dice::new(seed());
+    let words = ["cp", "--transfers", "2", arg(&file), "/pfs/cloud/home/ada/large"];
+    let mut client = site.begin("ada", &words);
+    let mut kills = 0;
+    while kills < 3 && !client.has_ended() {
+        let killer = site.server().killer();
+        site.network().after(dice.within(1 << 20..16 << 20), killer);
+        wait_until("the server must die or the client be done", || {
+            (site.has_ended() || client.has_ended()).then_some(())
+        });
+        if site.has_ended() {
+            kills += 1;
+            site.start_again();
+        }
+    }
+    let (status, lines) = client.end();
+    assert!(status.success(), "{}", lines.join("\n"));
+    assert_eq!(kills, 3, "it died in the middle of the transfer");
+    let sent = site.network().passed(Way::Up);
+    let most = size + kills * IN_FLIGHT + (1 << 20);
+    assert!(
+        sent <= most,
+        "{sent} bytes went for a file of {size}, {most} would do"
+    );
+    site.run("ada", &["check", arg(&file), "/pfs/cloud/home/ada/large"])
+        .ok();
+}

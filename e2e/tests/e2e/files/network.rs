@@ -1,0 +1,195 @@
+//! The network between a client and a server, as bad as a test wants it: it counts bytes, cuts connections, flips
+//! bits, and does something at the very moment when so many bytes have passed.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::dice::Dice;
+
+/// Reads that are at least so long carry content: a flip in there hits a file, not a header.
+const BULK: usize = 16 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    Down,
+}
+
+/// A port that leads to a server.
+pub struct Network {
+    pub endpoint: String,
+    wire: Arc<Wire>,
+}
+
+#[derive(Default)]
+struct Wire {
+    server: Mutex<String>,
+    faults: Mutex<Faults>,
+    up: AtomicU64,
+    down: AtomicU64,
+    cuts: AtomicU64,
+    flips: AtomicU64,
+    is_over: AtomicBool,
+}
+
+type Action = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Faults {
+    cut: Option<(Dice, Range<u64>)>,
+    flip: Option<(Way, u64)>,
+    alarm: Option<(u64, Action)>,
+}
+
+impl Network {
+    pub fn to(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
+        let endpoint = listener.local_addr().expect("it listens somewhere").to_string();
+        let wire = Arc::new(Wire::default());
+        let accepting = wire.clone();
+        thread::spawn(move || accept(&listener, &accepting));
+        let network = Self { endpoint, wire };
+        network.lead_to(server);
+        network
+    }
+
+    /// From the next connection on it leads elsewhere.
+    pub fn lead_to(&self, server: &str) {
+        server.clone_into(&mut lock(&self.wire.server));
+    }
+
+    /// Every connection is cut after so many bytes, another number each time.
+    pub fn cut_after(&self, seed: u64, bytes: Range<u64>) {
+        lock(&self.wire.faults).cut = Some((Dice::new(seed), bytes));
+    }
+
+    /// Flips one bit in each of the next `times` pieces of content.
+    pub fn flip_bits(&self, way: Way, times: u64) {
+        lock(&self.wire.faults).flip = Some((way, times));
+    }
+
+    /// Does something at the moment when so many more bytes have passed, both ways together.
+    pub fn after(&self, bytes: u64, action: impl FnOnce() + Send + 'static) {
+        let mark = self.passed(Way::Up) + self.passed(Way::Down) + bytes;
+        lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
+    }
+
+    pub fn heal(&self) {
+        *lock(&self.wire.faults) = Faults::default();
+    }
+
+    pub fn passed(&self, way: Way) -> u64 {
+        self.wire.counter(way).load(Ordering::SeqCst)
+    }
+
+    pub fn cuts(&self) -> u64 {
+        self.wire.cuts.load(Ordering::SeqCst)
+    }
+
+    pub fn flips(&self) -> u64 {
+        self.wire.flips.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.wire.is_over.store(true, Ordering::SeqCst);
+        // Wakes whoever accepts, so that the port is given back.
+        let _ = TcpStream::connect(&self.endpoint);
+    }
+}
+
+impl Wire {
+    fn counter(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// How many bytes the next connection may carry.
+    fn budget(&self) -> u64 {
+        match &mut lock(&self.faults).cut {
+            Some((dice, range)) => dice.within(range.clone()),
+            None => u64::MAX,
+        }
+    }
+
+    fn disturb(&self, way: Way, bytes: &mut [u8]) {
+        let mut faults = lock(&self.faults);
+        if let Some((wanted, times @ 1..)) = &mut faults.flip
+            && *wanted == way
+            && bytes.len() >= BULK
+        {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x10;
+            *times -= 1;
+            self.flips.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn count(&self, way: Way, bytes: usize) {
+        self.counter(way).fetch_add(bytes as u64, Ordering::SeqCst);
+        let passed = self.up.load(Ordering::SeqCst) + self.down.load(Ordering::SeqCst);
+        let due = lock(&self.faults).alarm.take_if(|(mark, _)| *mark <= passed);
+        if let Some((_, action)) = due {
+            action();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
+    for client in listener.incoming().map_while(Result::ok) {
+        if wire.is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        // A server that is just not there refuses the client in its own way: by hanging up.
+        let Ok(server) = TcpStream::connect(lock(&wire.server).as_str()) else {
+            continue;
+        };
+        let left = Arc::new(AtomicU64::new(wire.budget()));
+        for (way, from, to) in [(Way::Up, &client, &server), (Way::Down, &server, &client)] {
+            let (from, to) = (copy(from), copy(to));
+            let (wire, left) = (wire.clone(), left.clone());
+            thread::spawn(move || carry(way, from, to, &wire, &left));
+        }
+    }
+}
+
+fn copy(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a descriptor can be doubled")
+}
+
+/// Passes bytes on until either side hangs up or the connection is cut, in both directions at once.
+fn carry(way: Way, mut from: TcpStream, mut to: TcpStream, wire: &Wire, left: &AtomicU64) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let may = left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                Some(left.saturating_sub(read as u64))
+            })
+            .unwrap_or_default();
+        let passing = read.min(usize::try_from(may).unwrap_or(read));
+        wire.disturb(way, &mut buffer[..passing]);
+        let is_cut = passing < read;
+        if is_cut {
+            wire.cuts.fetch_add(1, Ordering::SeqCst);
+        }
+        if to.write_all(&buffer[..passing]).is_err() || is_cut {
+            break;
+        }
+        wire.count(way, passing);
+    }
+    // Either may be gone already.
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,95 @@
+//! The original's client, as its protocol shows it: it still works, and a server that was started again is no trap.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use e2e::{TestEnvironment, wait_until};
+use serde_json::Value;
+
+use super::noise;
+use super::site::Site;
+
+const RANGE: usize = 1 << 20;
+const FILE: &str = "/pfs/cloud/home/ada/model";
+const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
+
+/// One request as the original made it; the reply is always 200 with `err` and `results`.
+fn call(site: &Site<'_>, words: &[&str], target: &str) -> Value {
+    let output = Command::new("curl")
+        .args(["-sS", "-f", "-u", "ada:secret of ada"])
+        .args(words)
+        .arg(format!("http://{}/api/v1/pfs/{target}", site.endpoint()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("there is a curl");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("its envelope is JSON")
+}
+
+fn announce(site: &Site<'_>, size: usize) -> Value {
+    let body = format!(r#"{{"method":"touch","path":"{FILE}","filesize":{size}}}"#);
+    call(site, &["-d", &body], "files")
+}
+
+/// Sends one range as a form of one part.
+fn post(env: &TestEnvironment, site: &Site<'_>, offset: usize, range: &[u8]) -> Value {
+    let name = FILE.replace('/', "%2F");
+    let mut body = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
+         filename=\"chunksize={}&offset={offset}&path={name}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n",
+        range.len()
+    )
+    .into_bytes();
+    body.extend_from_slice(range);
+    body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
+    let file = env.folder("old-client").join("body");
+    fs::write(&file, body).expect("a file in the test's own folder");
+    let kind = format!("content-type: multipart/form-data; boundary={BOUNDARY}");
+    let data = format!("@{}", file.display());
+    call(site, &["-H", &kind, "--data-binary", &data], "storage/chunks")
+}
+
+/// As the original uploads: announces, then for each range asks and sends what differs.
+fn upload(env: &TestEnvironment, site: &Site<'_>, content: &[u8]) {
+    assert_eq!(announce(site, content.len())["err"], "");
+    for (index, range) in content.chunks(RANGE).enumerate() {
+        let offset = index * RANGE;
+        let target = format!("chunks?method=GetChunkMeta&path={FILE}&offset={offset}&chunksize={RANGE}");
+        assert_eq!(call(site, &[], &target)["err"], "");
+        assert_eq!(post(env, site, offset, range)["err"], "");
+    }
+}
+
+#[test]
+fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let (old, new) = (noise(60, 3 * RANGE + 7), noise(61, 3 * RANGE + 7));
+    upload(&env, &site, &old);
+    let file = site.home("ada").join("model");
+    assert!(fs::read(&file).unwrap() == old);
+
+    // Half of the new version, then the server dies: the old one stays as it was.
+    assert_eq!(announce(&site, new.len())["err"], "");
+    assert_eq!(post(&env, &site, 0, &new[..RANGE])["err"], "");
+    site.server().killer()();
+    site.start_again();
+    assert!(fs::read(&file).unwrap() == old, "nobody sees a part");
+    wait_until("what was half there must go", || {
+        super::staged(site.storage()).is_empty().then_some(())
+    });
+    // What it goes on with is refused: nothing is announced any more.
+    let refused = post(&env, &site, RANGE, &new[RANGE..2 * RANGE]);
+    assert_eq!(refused["err"], "no such file or directory");
+    assert!(fs::read(&file).unwrap() == old);
+
+    // So it begins again, as its users do by repeating the command.
+    upload(&env, &site, &new);
+    assert!(fs::read(&file).unwrap() == new);
+    assert!(super::staged(site.storage()).is_empty());
+}

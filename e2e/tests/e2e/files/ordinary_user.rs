@@ -1,0 +1,172 @@
+//! A server and workers that are not root: the same confinement, the same transfers, the same jobs.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use e2e::TestEnvironment;
+
+use super::site::Site;
+use super::trees::{assert_identical, plant_mixed};
+use super::{arg, plant};
+
+/// Becomes `nobody`, with no right that root has.
+const AS_NOBODY: &[&str] = &[
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all",
+    "--bounding-set=-all",
+    "--no-new-privs",
+];
+
+fn give_to_nobody(path: &Path) {
+    std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("root may give things away");
+}
+
+/// A server that runs as `nobody`; `None`, with a line that says so, when the test is not root and cannot choose.
+fn site(env: &TestEnvironment) -> Option<Site<'_>> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a server as somebody else");
+        return None;
+    }
+    let server = env.folder("server");
+    let top = server.parent().expect("it lies in the test's own folder");
+    fs::set_permissions(top, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    give_to_nobody(&server);
+    // The password must be readable for the server and for nobody else.
+    let password = server.join("ada");
+    fs::write(&password, "").expect("a file in the test's own folder");
+    give_to_nobody(&password);
+    Some(Site::with(env, &[("ada", "")], "", AS_NOBODY))
+}
+
+#[test]
+fn files_travel_through_a_server_that_is_not_root() {
+    let env = TestEnvironment::new();
+    let Some(site) = site(&env) else {
+        return;
+    };
+    let (tree, back) = (env.folder("tree"), env.folder("back"));
+    plant_mixed(&tree, 200);
+    let remote = "/pfs/cloud/home/ada/tree";
+    site.run("ada", &["cp", "-r", arg(&tree), remote]).ok();
+    assert_identical(&tree, &site.home("ada").join("tree"));
+    assert_eq!(
+        fs::metadata(site.home("ada").join("tree/large.bin"))
+            .unwrap()
+            .uid(),
+        65534,
+        "the server is not root"
+    );
+    site.run("ada", &["cp", remote, arg(&back)]).ok();
+    assert_identical(&tree, &back.join("tree"));
+    site.run("ada", &["cp", "-r", remote, "/pfs/cloud/home/ada/copy"])
+        .ok();
+    site.run("ada", &["check", remote, "/pfs/cloud/home/ada/copy"])
+        .ok();
+    site.run("ada", &["rm", "-r", "/pfs/cloud/home/ada/copy"]).ok();
+}
+
+#[test]
+fn a_job_of_a_server_that_is_not_root_works_on_its_users_files() {
+    let env = TestEnvironment::new();
+    let Some(site) = site(&env) else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(&data, &[("in", "seven")]);
+    site.run("ada", &["cp", arg(&data.join("in")), "/pfs/cloud/home/ada/in"])
+        .ok();
+    // It reads what was uploaded, leaves something, and plants a link to what is not its own.
+    let script = "set -e\ncd \"$(dirname /pfs/cloud/home/ada/in)\"\ncat in > out\nid -u\n\
+                  ln -s /etc/shadow leak\nln -s ../../../../../../etc links\n";
+    let package = env.package("job").file("train.sh", script);
+    let words = [
+        "submit",
+        "-jobname",
+        "worker",
+        "-pservers",
+        "0",
+        "-cpu",
+        "20m",
+        "-memory",
+        "32Mi",
+    ];
+    let more = ["-entry", "sh train.sh", package.arg()];
+    site.run("ada", &[&words[..], &more].concat()).ok();
+    let waited = site.run("ada", &["wait", "worker"]);
+    let logs = site.run("ada", &["logs", "--raw", "worker"]).ok();
+    assert_eq!(waited.code, Some(0), "{waited}\n{logs}");
+    logs.prints("65534\n");
+    assert_eq!(
+        site.run("ada", &["cat", "/pfs/cloud/home/ada/out"]).ok().stdout,
+        "seven"
+    );
+    site.run("ada", &["cat", "/pfs/cloud/home/ada/leak"]).refused(1);
+    site.run("ada", &["ls", "/pfs/cloud/home/ada/links"]).refused(1);
+    site.run(
+        "ada",
+        &["cp", arg(&data.join("in")), "/pfs/cloud/home/ada/links/x"],
+    )
+    .refused(1);
+}
+
+#[test]
+fn nothing_leads_out_of_a_home_although_nobody_is_kept_apart_by_the_kernel() {
+    let env = TestEnvironment::new();
+    let Some(site) = site(&env) else {
+        return;
+    };
+    site.run("ada", &["mkdir", "/pfs/cloud/home/ada/d"]).ok();
+    let home = site.home("ada");
+    // All of it belongs to the server's own user: only the service stands in the way.
+    let beside = site.storage().join("home/eve");
+    fs::create_dir(&beside).unwrap();
+    fs::write(beside.join("secret"), "of eve").unwrap();
+    for (target, name) in [
+        ("../../eve", "up"),
+        ("/etc", "etc"),
+        ("d/../../eve/secret", "through"),
+        ("loop", "loop"),
+        ("/proc/self/root/etc", "magic"),
+    ] {
+        symlink(target, home.join(name)).unwrap();
+    }
+    for path in [
+        "up/secret",
+        "up",
+        "etc/passwd",
+        "through",
+        "loop",
+        "magic/passwd",
+        "d/../../eve/secret",
+    ] {
+        let path = format!("/pfs/cloud/home/ada/{path}");
+        for words in [
+            &["cat", &path][..],
+            &["stat", "--digest", &path],
+            &["ls", "-r", &path],
+            &["cp", &path, "/pfs/cloud/home/ada/copy"],
+        ] {
+            let ran = site.run("ada", words);
+            assert!(
+                !ran.stdout.contains("of eve") && !ran.stdout.contains("root:"),
+                "{ran}"
+            );
+            if words[0] == "cat" {
+                ran.refused(1);
+            }
+        }
+    }
+    for path in [
+        "/pfs/cloud/home/eve",
+        "/pfs/cloud/home/eve/secret",
+        "/pfs/cloud/home/*/secret",
+    ] {
+        site.run("ada", &["cat", path]).refused(1);
+    }
+    assert_eq!(fs::read_to_string(beside.join("secret")).unwrap(), "of eve");
+    assert_eq!(fs::read_dir(&beside).unwrap().count(), 1);
+}

@@ -1,0 +1,123 @@
+//! What a user may store: shown, counted exactly, refused while writing, and found when a job wrote it.
+
+use std::fs;
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::site::Site;
+use super::{arg, noise, plant, staged};
+
+#[test]
+fn a_quota_stops_an_upload_and_says_how_much_there_is() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 1Mi}\n");
+    let data = env.folder("data");
+    fs::write(data.join("big"), noise(7, 3 << 20)).unwrap();
+    plant(&data, &[("small", "1")]);
+    let big = data.join("big");
+    site.run("ada", &["cp", arg(&big), "/pfs/cloud/home/ada/big"])
+        .refused(1)
+        .says("0 of 1048576 bytes are used");
+    site.run("ada", &["stat", "/pfs/cloud/home/ada/big"]).refused(1);
+    site.run("ada", &["cp", arg(&data.join("small")), "/pfs/cloud/home/ada/"])
+        .ok();
+    site.run("ada", &["du"]).ok().says("quota: ");
+}
+
+#[test]
+fn limit_and_use_of_bytes_and_files_are_shown() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 1Mi, files: 10}\n");
+    let data = env.folder("data");
+    fs::write(data.join("a"), vec![1; 300 << 10]).unwrap();
+    plant(&data, &[("b", "")]);
+    site.run("ada", &["cp", "-r", arg(&data), "/pfs/cloud/home/ada/"])
+        .ok();
+    let quota = site.run("ada", &["get", "quota"]).ok();
+    let row = |name: &str| {
+        let found = quota.stdout.lines().find(|line| line.starts_with(name));
+        found
+            .unwrap_or_else(|| panic!("no row {name}: {quota}"))
+            .to_owned()
+    };
+    assert_eq!(row("storage\t"), "storage\t1Mi\t300Ki");
+    assert_eq!(row("files\t"), "files\t10\t2");
+    site.run("ada", &["du"])
+        .ok()
+        .says("quota: 307.2 kB of 1.0 MB, 2 of 10 files");
+}
+
+#[test]
+fn what_does_not_fit_in_the_middle_leaves_nothing() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
+    let data = env.folder("data");
+    plant(&data, &[("old", "the old one")]);
+    site.run("ada", &["cp", arg(&data.join("old")), "/pfs/cloud/home/ada/f"])
+        .ok();
+    // Each fits, all together do not.
+    let many = env.folder("many");
+    for number in 0..10 {
+        fs::write(many.join(number.to_string()), noise(number, 1 << 20)).unwrap();
+    }
+    let ran = site.run("ada", &["cp", "-r", arg(&many), "/pfs/cloud/home/ada/many"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let ran = ran.says("4194304 bytes");
+    assert!(!ran.stderr.contains("panicked"), "{ran}");
+    fs::write(data.join("new"), noise(99, 5 << 20)).unwrap();
+    site.run("ada", &["cp", arg(&data.join("new")), "/pfs/cloud/home/ada/f"])
+        .refused(1);
+    assert_eq!(
+        site.run("ada", &["cat", "/pfs/cloud/home/ada/f"]).ok().stdout,
+        "the old one"
+    );
+    assert!(staged(site.storage()).is_empty(), "nothing half-written stays");
+    let stored = site.run("ada", &["du", "-o", "json"]).ok().json();
+    let bytes = stored[0]["bytes"].as_u64().expect("a number");
+    assert!(bytes <= 4 << 20, "{bytes} bytes are stored");
+
+    site.run("ada", &["rm", "-r", "/pfs/cloud/home/ada/many"]).ok();
+    let one = many.join("0");
+    site.run("ada", &["cp", arg(&one), "/pfs/cloud/home/ada/one"])
+        .ok();
+}
+
+#[test]
+fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
+    let write = "head -c 6000000 /dev/zero > /pfs/cloud/home/ada/too-much\n";
+    let package = env.package("job").file("train.sh", write);
+    let submit = |name: &'static str| {
+        let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "20m"];
+        [
+            &words[..],
+            &["-memory", "32Mi", "-entry", "sh train.sh", package.arg()],
+        ]
+        .concat()
+    };
+    site.run("ada", &submit("writer")).ok();
+    site.run("ada", &["wait", "writer"]).ok();
+    let quota = site.run("ada", &["get", "quota"]).ok().stdout;
+    let row = quota.lines().find(|line| line.starts_with("storage\t4Mi\t"));
+    assert!(row.is_some(), "{quota}");
+
+    let data = env.folder("data");
+    plant(&data, &[("a", "1")]);
+    let file = data.join("a");
+    let upload = ["cp", arg(&file), "/pfs/cloud/home/ada/a"];
+    // What was measured a moment ago is believed for some seconds.
+    let refused = wait_until("the job's writing must be found", || {
+        Some(site.run("ada", &upload)).filter(|ran| ran.code == Some(1))
+    });
+    let refused = refused.refused(1).says("4194304 bytes");
+    assert!(refused.stderr.contains("hint: "), "{refused}");
+    site.run("ada", &submit("refused"))
+        .refused(1)
+        .says("4194304 bytes");
+
+    site.run("ada", &["rm", "/pfs/cloud/home/ada/too-much"]).ok();
+    site.run("ada", &upload).ok();
+    site.run("ada", &submit("again")).ok();
+    site.run("ada", &["wait", "again"]).ok();
+}

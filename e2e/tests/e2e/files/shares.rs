@@ -1,0 +1,119 @@
+//! Links to files: read by anybody who has one, until they expire or are taken back; only for one's own files.
+
+use std::process::{Command, Output};
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::site::Site;
+use super::{arg, home, plant};
+
+/// As a stranger without an account does it.
+fn get(link: &str, more: &[&str]) -> Output {
+    Command::new("curl")
+        .args(["-sS", "-f"])
+        .args(more)
+        .arg(link.trim())
+        .output()
+        .expect("there is a curl")
+}
+
+fn status(link: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", link.trim()])
+        .output()
+        .expect("there is a curl");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
+    let env = TestEnvironment::new();
+    let Some(mut site) = Site::start(&env, "") else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(&data, &[("a", "shared on purpose")]);
+    let path = "/pfs/cloud/home/ada/a";
+    site.run("ada", &["cp", arg(&data.join("a")), path]).ok();
+    let published = site.run("ada", &["publish", "--expires", "1h", path]).ok();
+    let link = published.stdout.trim().to_owned();
+    assert!(link.starts_with("http://127.0.0.1:"), "{link}");
+    assert_eq!(get(&link, &[]).stdout, b"shared on purpose");
+    assert_eq!(get(&link, &["-r", "7-8"]).stdout, b"on");
+
+    // Another file's name in its place, or a changed letter, is no link.
+    let forged = format!("{}x", &link[..link.len() - 1]);
+    assert_eq!(status(&forged), "404");
+
+    let listed = site.run("ada", &["publish", "-o", "json"]).ok().json();
+    let id = listed[0]["id"].as_str().expect("a link has an id").to_owned();
+    assert!(listed[0]["link"].is_null(), "lists do not show secrets");
+    let theirs = site.run("bob", &["publish", "-o", "json"]).ok().json();
+    assert_eq!(theirs.as_array().map(Vec::len), Some(0));
+    site.run("bob", &["publish", "--revoke", &id]).refused(1);
+    site.run("ada", &["publish", "--revoke", &id]).ok();
+    assert_eq!(status(&link), "404", "it works no more");
+    site.run("ada", &["publish", "--revoke", &id]).refused(1);
+
+    // Taken back is taken back, whatever happens to the server.
+    let second = site.run("ada", &["publish", path]).ok().stdout;
+    site.server().killer()();
+    site.start_again();
+    let after = |link: &str| {
+        let (_, token) = link.split_once("/api/").expect("a link has a path");
+        format!("http://{}/api/{}", site.endpoint(), token.trim())
+    };
+    assert_eq!(status(&after(&link)), "404");
+    assert_eq!(get(&after(&second), &[]).stdout, b"shared on purpose");
+}
+
+#[test]
+fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
+    let env = TestEnvironment::new();
+    let Some(site) = Site::start(&env, "") else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(&data, &[("a", "for a moment"), ("d/b", "")]);
+    site.run(
+        "ada",
+        &["cp", "-r", &format!("{}/.", arg(&data)), "/pfs/cloud/home/ada/"],
+    )
+    .ok();
+    let path = "/pfs/cloud/home/ada/a";
+    let link = site.run("ada", &["publish", "--expires", "1s", path]).ok().stdout;
+    wait_until("the link must expire", || (status(&link) == "404").then_some(()));
+    let listed = site.run("ada", &["publish", "-o", "json"]).ok().json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(0));
+
+    site.run("bob", &["publish", path])
+        .refused(1)
+        .says("does not exist");
+    site.run("ada", &["publish", "/pfs/cloud/home/ada/d"]).refused(1);
+    site.run("ada", &["publish", "/pfs/cloud/public/a"]).refused(1);
+    site.run("ada", &["publish", "--expires", "400d", path])
+        .refused(1)
+        .says("366 days");
+    site.run("ada", &["publish", "--revoke", "nonsense"]).refused(1);
+}
+
+#[test]
+fn a_server_without_an_address_gives_no_links() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "1")]);
+    let remote = format!("{}/a", home(&env));
+    env.paddlectl(&["cp", arg(&data.join("a")), &remote]).ok();
+    env.paddlectl(&["publish", &remote])
+        .refused(1)
+        .says("no address that others could reach")
+        .says("hint: ");
+    assert_eq!(
+        env.paddlectl(&["publish", "-o", "json"])
+            .ok()
+            .json()
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+}
