@@ -14,10 +14,12 @@ mod holder;
 pub mod package;
 mod private_file;
 mod program;
+mod program_check;
 pub mod session;
 mod tokens;
 
 pub use self::environment::Environment;
 pub use self::error::{ConnectError, chain, client_hints};
 pub use self::program::Program;
+pub use self::program_check::check_programs;
 pub use self::session::Session;

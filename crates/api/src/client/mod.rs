@@ -3,6 +3,7 @@
 //! It retries what can be retried, renews a refused token once and names what went wrong. It knows no
 //! configuration files and prints nothing.
 
+mod any_route;
 mod call;
 mod connect;
 mod endpoint;
@@ -18,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub use self::any_route::AnyRequest;
 use self::connect::Idle;
 pub use self::endpoint::{Endpoint, EndpointError};
 pub use self::error::ClientError;
