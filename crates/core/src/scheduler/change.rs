@@ -34,6 +34,8 @@ pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
     let request = &scheduler.queue.get(key).request;
     let proposals = [
         fewer_trainers(&trial, request),
+        fewer_servers(&trial, request),
+        fewer_cards(&trial, request),
         less_memory(&trial, request),
         less_cpu(&trial, request),
         shorter(&trial, request),
@@ -48,6 +50,40 @@ fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {
     Some(Proposal {
         flag: format!("-parallelism {trainers}"),
         kept: kept(trainers, asked),
+    })
+}
+
+/// Fewer parameter servers, but not none: a job without them is another kind of job.
+fn fewer_servers(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let [(asked, _), _] = request.roles.as_slice() else {
+        return None;
+    };
+    let with = |servers: u64| {
+        let mut smaller = request.clone();
+        smaller.roles[0].0 = u32::try_from(servers).unwrap_or(*asked);
+        smaller
+    };
+    let asked = u64::from(*asked);
+    let servers = largest_below(asked, |servers| trial.starts(&with(servers)))?;
+    Some(Proposal {
+        flag: format!("-pservers {servers}"),
+        kept: kept(servers, asked),
+    })
+}
+
+/// Fewer cards for each trainer, but not none: a program for cards needs one.
+fn fewer_cards(trial: &Trial, request: &Request) -> Option<Proposal> {
+    let asked = request.roles.last()?.1.gpu;
+    let with = |cards: u64| {
+        let mut smaller = request.clone();
+        smaller.roles.last_mut()?.1.gpu = u32::try_from(cards).ok()?;
+        Some(smaller)
+    };
+    let starts = |cards: u64| with(cards).is_some_and(|smaller| trial.starts(&smaller));
+    let cards = largest_below(u64::from(asked), starts)?;
+    Some(Proposal {
+        flag: format!("-gpu {cards}"),
+        kept: kept(cards, u64::from(asked)),
     })
 }
 

@@ -145,6 +145,39 @@ fn the_smallest_change_keeps_most_of_the_job() {
 }
 
 #[test]
+fn fewer_parameter_servers_or_cards_are_proposed_where_they_are_the_smaller_loss() {
+    let change =
+        |scheduler: &crate::scheduler::Scheduler, job| scheduler.explain(&id(job), at(0)).unwrap().change;
+    let mut scheduler = strict(nodes(&[8]));
+    let mut many_servers = job(2, 2);
+    many_servers.roles.insert(0, (6, size(1, 1, 0)));
+    scheduler.run([job(1, 1), many_servers], 0);
+    assert_eq!(
+        change(&scheduler, 2).as_deref(),
+        Some("would start now with `-pservers 5`")
+    );
+    let mut scheduler = strict(crate::scheduler::Inventory {
+        nodes: vec![node("n0", 8, 16, 4)],
+    });
+    let cards = [job(1, 1).of_size(size(1, 1, 1)), job(2, 1).of_size(size(1, 1, 4))];
+    scheduler.run(cards, 0);
+    assert_eq!(
+        change(&scheduler, 2).as_deref(),
+        Some("would start now with `-gpu 3`")
+    );
+}
+
+#[test]
+fn a_higher_priority_is_never_proposed() {
+    let mut scheduler = strict(nodes(&[4]));
+    scheduler.run([job(1, 3), job(2, 4), job(3, 2)], 0);
+    for waiting in [2, 3] {
+        let change = scheduler.explain(&id(waiting), at(0)).unwrap().change;
+        assert!(!change.unwrap_or_default().contains("priority"));
+    }
+}
+
+#[test]
 fn a_shorter_runtime_is_proposed_when_only_a_reservation_is_in_the_way() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run([job(1, 3).for_seconds(5430), job(2, 4), job(3, 1)], 0);
