@@ -75,9 +75,10 @@ pub fn definition(program: &str) -> clap::Command {
 /// Reads a command line.
 pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
     let command = definition(program);
-    let typed = Typed::of(&args);
+    let flags = flags_of(&args);
     let args = compat::rewrite(&command, args);
     let path = command_path(&command, &args);
+    let typed = Typed::of(flags, &command, &path);
     if wants_help(&command, &path, &args) {
         return Ok(help_cli(path));
     }
@@ -135,6 +136,9 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         message = "a subcommand is missing".to_owned();
     }
+    if let Some(missing) = message.strip_prefix("the following required arguments were not provided: ") {
+        message = format!("{missing} is missing");
+    }
     let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let mut hints: Vec<String> = tips
         .filter(|tip| !tip.starts_with("to pass") && !is_far_guess(tip, error))
@@ -167,38 +171,86 @@ fn is_far_guess(tip: &str, error: &clap::Error) -> bool {
         })
 }
 
+/// The flags of a command line, without their values.
+fn flags_of(args: &[OsString]) -> Vec<String> {
+    let before_stop = args.iter().take_while(|arg| *arg != "--");
+    let flags = before_stop
+        .filter_map(|arg| arg.to_str())
+        .filter(|arg| arg.starts_with('-'));
+    let names = flags.map(|flag| flag.split_once('=').map_or(flag, |(name, _)| name));
+    names.map(str::to_owned).collect()
+}
+
 /// The flags as they were typed, so that they are spoken of in the same form.
-struct Typed(Vec<String>);
+struct Typed {
+    flags: Vec<String>,
+    /// What was typed for a flag, by the name clap speaks of it with.
+    spelled: Vec<(String, String)>,
+}
 
 impl Typed {
-    fn of(args: &[OsString]) -> Typed {
-        let before_stop = args.iter().take_while(|arg| *arg != "--");
-        let flags = before_stop
-            .filter_map(|arg| arg.to_str())
-            .filter(|arg| arg.starts_with('-'));
-        let names = flags.map(|flag| flag.split_once('=').map_or(flag, |(name, _)| name));
-        Typed(names.map(str::to_owned).collect())
+    fn of(flags: Vec<String>, root: &clap::Command, path: &[String]) -> Typed {
+        let spelled = flags.iter().filter_map(|flag| {
+            let long = long_name(flag, root, path)?;
+            Some((long, flag.clone()))
+        });
+        Typed {
+            spelled: spelled.collect(),
+            flags,
+        }
     }
 
-    /// Gives the long flags in `text`, which have two dashes there, the dashes of the command line.
+    /// Gives the long flags in `text`, which have two dashes there, the form they have on the command line.
     fn form(&self, text: &str) -> String {
         let mut parts = text.split("`--");
         let mut formed = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let is_end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
             let name = part.split(is_end).next().unwrap_or_default();
-            formed.push_str(if self.has_one_dash(name) { "`-" } else { "`--" });
-            formed.push_str(part);
+            let dashes = if self.has_one_dash(name) { "-" } else { "--" };
+            let shown = match self.spelled.iter().find(|(long, _)| long == name) {
+                Some((_, typed)) => typed.clone(),
+                None => format!("{dashes}{name}"),
+            };
+            formed.push('`');
+            formed.push_str(&shown);
+            formed.push_str(&part[name.len()..]);
         }
         formed
     }
 
     /// A flag that was not typed goes with those that were.
     fn has_one_dash(&self, name: &str) -> bool {
-        let typed = |dashes: &str| self.0.iter().any(|flag| flag.strip_prefix(dashes) == Some(name));
-        let other_style = || self.0.iter().any(|flag| flag.starts_with("--"));
+        let typed = |dashes: &str| {
+            self.flags
+                .iter()
+                .any(|flag| flag.strip_prefix(dashes) == Some(name))
+        };
+        let other_style = || self.flags.iter().any(|flag| flag.starts_with("--"));
         !name.is_empty() && !typed("--") && (typed("-") || !other_style())
     }
+}
+
+/// The name that clap has for a flag of the command at `path`.
+fn long_name(flag: &str, root: &clap::Command, path: &[String]) -> Option<String> {
+    let mut commands = vec![root];
+    for name in path {
+        commands.extend(commands.last().and_then(|command| command.find_subcommand(name)));
+    }
+    let name = flag.trim_start_matches('-');
+    let short = flag
+        .strip_prefix('-')
+        .and_then(|letter| letter.parse::<char>().ok());
+    let is_it = |arg: &&clap::Arg| {
+        let letters = arg.get_short_and_visible_aliases().unwrap_or_default();
+        let words = arg.get_all_aliases().unwrap_or_default();
+        match short {
+            Some(letter) => letters.contains(&letter),
+            None => arg.get_long() == Some(name) || words.contains(&name),
+        }
+    };
+    let mut args = commands.iter().rev().flat_map(|command| command.get_arguments());
+    args.find(is_it)?.get_long().map(str::to_owned)
 }
 
 /// Clap quotes with `'`; our messages use backticks around what is typed. An apostrophe inside a value stays.
@@ -242,6 +294,9 @@ mod tests {
         assert!(refused("submit -parallelism many x").contains("for `-parallelism <NUMBER>`"));
         assert!(refused("submit --parallelism many x").contains("for `--parallelism <NUMBER>`"));
         assert!(refused("submit --cpu 1 -gpu many x").contains("for `-gpu <NUMBER>`"));
+        assert!(refused("logs -n ten x").contains("for `-n <NUMBER>`"));
+        assert!(refused("logs --tail ten x").contains("for `--tail <NUMBER>`"));
+        assert!(refused("submit -p many x").contains("for `-p <NUMBER>`"));
         assert!(refused("kill -o x").contains("`-o`"));
         assert!(refused("kill -outpt x").contains("`-outpt`"));
     }

@@ -175,7 +175,7 @@ impl LogView {
         if std::mem::take(&mut self.is_within_line) {
             out.push(b'\n');
         }
-        if self.style.timestamps {
+        if self.style.timestamps && unix_nanos > 0 {
             out.extend_from_slice(rfc3339_millis(unix_nanos).as_bytes());
             out.push(b' ');
         }

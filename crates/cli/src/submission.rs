@@ -32,6 +32,9 @@ pub struct Submission {
 
 /// Reads the flags into a submission.
 pub fn of_args(args: &Args) -> Result<Submission, CliError> {
+    not_empty("topology", "a file of the package", args.topology.as_deref())?;
+    not_empty("image", "an image", args.image.as_deref())?;
+    not_empty("registry", "a registry", args.registry.as_deref())?;
     let source = source(args);
     let name = args.jobname.as_deref().map(job_name).transpose()?;
     let request = JobRequest {
@@ -71,6 +74,16 @@ pub fn of_args(args: &Args) -> Result<Submission, CliError> {
     })
 }
 
+/// A flag without a value is more often a script's mistake than a wish.
+fn not_empty(flag: &str, what: &str, value: Option<&str>) -> Result<(), CliError> {
+    match value {
+        Some(value) if value.trim().is_empty() => Err(CliError::usage(format!(
+            "`-{flag}` must name {what}, or be left out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn source(args: &Args) -> Source {
     match &args.package {
         Some(path) if path.to_str().is_some_and(is_cluster_path) => {
@@ -85,7 +98,7 @@ fn source(args: &Args) -> Source {
 
 /// `/pfs/…` is the cluster's, unless this machine really has such a folder mounted and it is meant with `./`.
 fn is_cluster_path(path: &str) -> bool {
-    path == "/pfs" || path.starts_with("/pfs/")
+    path.starts_with("/pfs/")
 }
 
 fn job_name(text: &str) -> Result<JobName, CliError> {
@@ -120,6 +133,10 @@ fn envs(pairs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
             CliError::usage(format!("`{}` is not of the form NAME=VALUE", pair.escape_debug()))
                 .with_hint("for example `-env LEARNING_RATE=0.1`")
         })?;
+        if name.is_empty() {
+            let problem = format!("`{}` has no name before the `=`", pair.escape_debug());
+            return Err(CliError::usage(problem).with_hint("for example `-env LEARNING_RATE=0.1`"));
+        }
         envs.insert(name.to_owned(), value.to_owned());
     }
     Ok(envs)

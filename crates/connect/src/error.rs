@@ -64,6 +64,18 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
                 "`{program} server status` shows whether it runs and where its log is"
             )]
         }
+        ClientError::Unreachable { reason, .. } if reason.contains("received fatal alert") => {
+            vec![
+                "the server does not accept the certificate that `usercert` names: ask who runs it for another"
+                    .to_owned(),
+            ]
+        }
+        ClientError::Unreachable { reason, .. } if reason.contains("invalid peer certificate") => {
+            vec![
+                "`cacert` in your configuration names the authority that signed the server's certificate"
+                    .to_owned(),
+            ]
+        }
         ClientError::Unreachable { .. } => {
             vec![format!(
                 "check `endpoint` in your configuration: `{program} config view`"

@@ -37,8 +37,13 @@ pub struct Args {
     role: Option<Role>,
 
     /// At most this many jobs
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = job_count)]
     limit: Option<u32>,
+}
+
+fn job_count(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a number of jobs"))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -29,6 +29,6 @@ pub fn unknown(path: &[String]) -> CliError {
     let first = path.first().map_or("", String::as_str);
     match nearest(first, help::command_names()) {
         Some(name) => error.with_hint(format!("did you mean `{name}`?")),
-        None => error,
+        None => error.with_hint("`commands` lists all of them"),
     }
 }

@@ -207,6 +207,10 @@ async fn show(
         match event {
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
             LogEvent::Data { .. } => waiting.is_over = true,
+            LogEvent::Lost(_) => {
+                let note = "the connection to the server was lost; reading goes on where it stopped";
+                context.world.err.note(note);
+            }
             _ => {}
         }
     }

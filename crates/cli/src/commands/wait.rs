@@ -32,7 +32,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
     // A name may mean another run tomorrow; the wait is for this one.
-    let JobView { id, name, .. } = session.client.job_get(&job).await?.job;
+    let view = session.client.job_get(&job).await?.job;
+    tell_begin(&view, context);
+    let JobView { id, name, .. } = view;
     let waited = tokio::select! {
         waited = session.client.job_wait(&id, args.timeout) => waited.map_err(|error| removed(&name, error))?,
         _ = tokio::signal::ctrl_c() => {
@@ -61,4 +63,17 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     } else {
         FAILED
     })
+}
+
+/// Whoever waits should see for what.
+fn tell_begin(job: &JobView, context: &mut Context<'_>) {
+    if job.status.is_final() {
+        return;
+    }
+    let reason = job.message.as_ref().filter(|_| job.status == JobStatus::Pending);
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    context.world.err.line(format!(
+        "waiting for {} ({}), {}{reason}",
+        job.name, job.id, job.status
+    ));
 }
