@@ -19,6 +19,8 @@ pub enum ErrorName {
     MethodNotAllowed,
     /// The job name is still in use.
     NameTaken,
+    /// The job is in order so far, but the package it names was not uploaded: send it, then submit again.
+    PackageMissing,
     /// The request contradicts what is there.
     Conflict,
     /// More than this server can ever give.
@@ -48,7 +50,7 @@ impl ErrorName {
             ErrorName::Forbidden | ErrorName::QuotaExceeded => 403,
             ErrorName::NotFound => 404,
             ErrorName::MethodNotAllowed => 405,
-            ErrorName::NameTaken | ErrorName::Conflict => 409,
+            ErrorName::NameTaken | ErrorName::PackageMissing | ErrorName::Conflict => 409,
             ErrorName::PayloadTooLarge => 413,
             ErrorName::Internal => 500,
             ErrorName::NotThereYet => 501,

@@ -301,6 +301,8 @@ pub struct KillReply {
     pub code: u16,
     pub msg: String,
     pub id: String,
+    #[serde(default)]
+    pub name: String,
     /// Workers that are being ended in the background.
     pub ending: u32,
     pub removed: bool,

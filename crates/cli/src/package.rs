@@ -62,6 +62,12 @@ fn tell_big(scan: &Scan, world: &mut World) {
     }
 }
 
+/// Says of a package that the server has had before what is said of one that was sent.
+pub fn tell_uploaded(world: &mut World) {
+    world.err.begin(UPLOADING);
+    world.err.done(UPLOADING);
+}
+
 /// Brings the package to the server, unless it is there, and says `Uploading package ... Done`.
 pub async fn upload(client: &Client, package: &Package, world: &mut World) -> Result<(), CliError> {
     world.err.begin(UPLOADING);

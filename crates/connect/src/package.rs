@@ -134,9 +134,6 @@ async fn upload_once(
     progress: &mut impl FnMut(u64, u64),
 ) -> Result<(), ConnectError> {
     let id = package.id();
-    if client.package_has(&id).await? {
-        return Ok(());
-    }
     let reply = client.package_announce(&package.manifest).await?;
     if reply.stored {
         return Ok(());

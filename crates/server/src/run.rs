@@ -103,7 +103,7 @@ fn serve(how: How) -> ExitCode {
     };
     match start::run(config, ready) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&chain_of(&error), error.hint()),
+        Err(error) => fail(&chain_of(&error), error.hint().as_deref()),
     }
 }
 
@@ -119,7 +119,8 @@ fn configuration(how: &How) -> Result<Config, ConfigError> {
 
 /// Events go to standard error, which the embedded server finds pointed at its log.
 fn start_tracing() {
-    let filter = EnvFilter::try_from_env("PADDLECLOUD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_env("PADDLECLOUD_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let colours =
         std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt()
@@ -138,22 +139,22 @@ fn fail(problem: &str, hint: Option<&str>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The sentence and the way out that a failed start has for people.
+/// The way out that a failed start has for people.
 impl StartError {
-    fn hint(&self) -> Option<&'static str> {
-        match self {
-            StartError::Locked { .. } => {
-                Some("stop the other server first, or give this one a folder of its own")
-            }
-            StartError::SystemUsers(error) => Some(error.hint()),
+    pub(crate) fn hint(&self) -> Option<String> {
+        let plain = match self {
+            StartError::Store(error) => return error.hint(),
+            StartError::Locked { .. } => "stop the other server first, or give this one a folder of its own",
+            StartError::SystemUsers(error) => error.hint(),
             StartError::Homes(HomeError::Foreign { .. }) => {
-                Some("give it to its user with `chown -R`, or correct `system_user`")
+                "give it to its user with `chown -R`, or correct `system_user`"
             }
             StartError::Homes(HomeError::Closed { .. }) => {
-                Some("let everybody enter the storage folder and `home` in it: `chmod 711` is enough")
+                "let everybody enter the storage folder and `home` in it: `chmod 711` is enough"
             }
-            StartError::Listen(_) => Some("choose another `listen` address, or stop what uses it"),
-            _ => None,
-        }
+            StartError::Listen(_) => "choose another `listen` address, or stop what uses it",
+            _ => return None,
+        };
+        Some(plain.to_owned())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::{Config, SystemUserError, SystemUsers};
+use crate::durable;
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
 use crate::files::Files;
 use crate::http::serve::{self, Bound, ListenError};
@@ -24,7 +25,7 @@ use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::packages::{HomeError, Storage};
 use crate::ready::Ready;
-use crate::reconcile::{self, Reconciler, Sharing};
+use crate::reconcile::{self, Clock, Parts, Reconciler, Sharing};
 use crate::store::{OpenError, Store};
 use crate::tls::{self, TlsError};
 
@@ -99,7 +100,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
             Ok(())
         }
         Err(error) => {
-            ready.failed(&chain_of(&error), None);
+            ready.failed(&chain_of(&error), error.hint().as_deref());
             Err(error)
         }
     }
@@ -151,8 +152,12 @@ impl Server {
                 .map(|user| (user.name.clone(), user.quota))
                 .collect(),
         };
-        let (jobs, reconciler) =
-            reconcile::start(store.clone(), engine.clone(), sharing, degraded.clone()).await?;
+        let parts = Parts {
+            store: store.clone(),
+            engine: engine.clone(),
+            clock: Clock::machine(),
+        };
+        let (jobs, reconciler) = reconcile::start(parts, sharing, degraded.clone()).await?;
         drop(tokio::spawn(discard_strays(store.clone(), engine.clone())));
         let mut sockets = Vec::new();
         for listen in &config.listen {
@@ -227,11 +232,8 @@ fn take_data_folder(path: &Path) -> Result<File, StartError> {
         path: path.to_owned(),
         source,
     };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(fail)?;
+    durable::make_folders(path, 0o700).map_err(fail)?;
+    durable::sync_names(path);
     let mut options = File::options();
     let options = options
         .read(true)

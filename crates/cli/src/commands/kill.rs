@@ -26,28 +26,25 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
-    let (target, name) = match job.parse() {
-        Ok(JobRef::Name(name)) => (job, name.to_string()),
-        // `last` may be another job a moment later, and an id tells nobody what was stopped.
-        _ => {
-            let view = session.client.job_get(&job).await?.job;
-            (view.id, view.name)
-        }
+    let target = match job.parse() {
+        // It may be another job a moment later, should the request have to be sent again.
+        Ok(JobRef::Latest) => session.client.job_get(&job).await?.job.id,
+        _ => job,
     };
     let reply = session.client.job_kill(&target, args.rm).await?;
-    context.world.err.line(said(&name, &reply));
+    context.world.err.line(said(&reply));
     if reply.ending > 0 {
         context.world.err.hint(&format!(
-            "`{} get workers {target}` shows them go",
-            context.program
+            "`{} get workers {}` shows them go",
+            context.program, reply.id
         ));
     }
     done()
 }
 
 /// What has happened to the job, in one line.
-fn said(name: &str, reply: &KillReply) -> String {
-    let job = format!("{name} ({})", reply.id);
+fn said(reply: &KillReply) -> String {
+    let job = format!("{} ({})", reply.name, reply.id);
     let was_over = reply.msg != ACCEPTED;
     match (reply.ending, reply.removed) {
         (0, true) if was_over => format!("removed {job}, which was over already"),

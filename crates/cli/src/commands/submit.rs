@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use paddlecloud_api::client::new_idempotency_key;
+use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::quantity::{Bytes, Cpu};
@@ -173,10 +174,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if session.is_embedded {
         request.shell_env = context.world.env.shell();
     }
-    if let Some(package) = package.filter(|_| !args.dry_run) {
-        package::upload(&session.client, &package, context.world).await?;
-    }
-    let reply = start(&session, &request, context).await?;
+    let reply = start(&session, &request, package.as_ref(), context).await?;
     announce(&session, &reply, args.output, context).await?;
     if args.follow && !args.dry_run {
         return follow(&session, &reply, context).await;
@@ -269,12 +267,25 @@ fn check_program(program: &str, package: &Package) -> Result<(), CliError> {
     })
 }
 
+/// The server checks everything else before it asks for the package; where it has it already, nothing is sent.
 async fn start(
     session: &Session,
     request: &JobRequest,
+    package: Option<&Package>,
     context: &mut Context<'_>,
 ) -> Result<SubmitReply, CliError> {
-    let reply = session.client.job_submit(request, &new_idempotency_key()).await?;
+    let (client, key) = (&session.client, new_idempotency_key());
+    let reply = match (client.job_submit(request, &key).await, package) {
+        (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
+            package::upload(client, package, context.world).await?;
+            client.job_submit(request, &key).await?
+        }
+        (Ok(reply), Some(_)) if !request.dry_run => {
+            package::tell_uploaded(context.world);
+            reply
+        }
+        (reply, _) => reply?,
+    };
     if request.dry_run {
         context.world.err.line(format!(
             "Dry run: everything is in order, nothing was started; it would be called {}",

@@ -211,7 +211,7 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         ("GET", ["jobs", _, "why"]) => envelope(why()),
         ("GET", ["jobs", _, "logs"]) => (200, log_frames(target.contains("follow=true"))),
         ("DELETE", ["jobs", _]) => {
-            let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","ending":3,"removed":false}"#;
+            let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":3,"removed":false}"#;
             (200, reply.into())
         }
         ("GET", ["workers"]) => envelope(workers()),

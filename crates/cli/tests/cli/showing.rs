@@ -137,7 +137,7 @@ fn a_kill_names_the_job_and_says_when_it_was_over() {
     let server = crate::scripted::server_with(|line| {
         let reply = |removed: bool| {
             format!(
-                r#"{{"code":200,"msg":"it was over already","id":"j_01jd2m3n4p5q6r","ending":0,"removed":{removed}}}"#
+                r#"{{"code":200,"msg":"it was over already","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":0,"removed":{removed}}}"#
             )
         };
         line.starts_with("DELETE ")

@@ -1,6 +1,10 @@
 //! The way of a package: collected, compared, sent, started.
 
-use crate::scripted::{server, server_with};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+
+use crate::scripted::{Server, server, server_with};
 use crate::shell::Shell;
 
 fn shell_with_package(endpoint: &str) -> (Shell, String) {
@@ -42,9 +46,46 @@ fn a_submit_says_what_it_does_and_what_to_type_next() {
     );
 }
 
+/// A server that has no package until one was sent.
+fn server_without_package() -> Server {
+    let sent = AtomicBool::new(false);
+    server_with(move |line| {
+        if line.starts_with("PUT /api/v1/packages/") {
+            sent.store(true, Ordering::SeqCst);
+        }
+        let is_missing = line == "POST /api/v1/jobs" && !sent.load(Ordering::SeqCst);
+        is_missing.then(|| {
+            let refused = ErrorBody::new(ErrorName::PackageMissing, "the package was not uploaded");
+            (409, serde_json::to_string(&refused).unwrap())
+        })
+    })
+}
+
+#[test]
+fn the_server_is_asked_before_anything_is_sent() {
+    let server = server_without_package();
+    let (shell, folder) = shell_with_package(&server.endpoint);
+    let outcome = shell.run(&["submit", &folder, "-entry", "python train.py"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.err);
+    let lines = server.lines();
+    let routes: Vec<&str> = lines
+        .iter()
+        .map(|line| line.trim_end_matches(|c: char| c.is_ascii_hexdigit()))
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            "POST /api/v1/jobs",
+            "POST /api/v1/packages",
+            "PUT /api/v1/packages/",
+            "POST /api/v1/jobs"
+        ]
+    );
+}
+
 #[test]
 fn only_what_the_server_lacks_travels() {
-    let server = server();
+    let server = server_without_package();
     let (shell, folder) = shell_with_package(&server.endpoint);
     assert_eq!(
         shell.run(&["submit", &folder, "-entry", "python train.py"]).code,
@@ -61,18 +102,13 @@ fn only_what_the_server_lacks_travels() {
 
 #[test]
 fn a_package_the_server_has_is_not_sent_at_all() {
-    let server = server_with(|line| line.starts_with("HEAD ").then(|| (200, String::new())));
+    let server = server();
     let (shell, folder) = shell_with_package(&server.endpoint);
     assert_eq!(
         shell.run(&["submit", &folder, "-entry", "python train.py"]).code,
         0
     );
-    let methods: Vec<String> = server
-        .lines()
-        .iter()
-        .map(|line| line.split(' ').next().unwrap().to_owned())
-        .collect();
-    assert_eq!(methods, ["HEAD", "POST"]);
+    assert_eq!(server.lines(), ["POST /api/v1/jobs"]);
 }
 
 #[test]
@@ -149,7 +185,7 @@ fn a_name_that_was_left_out_is_not_made_up() {
 #[test]
 fn what_the_machine_lacks_is_told_shortly_and_once_for_each_start() {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     let shell = Shell::new();
     let pid = Arc::new(AtomicU32::new(7));
     let told = pid.clone();

@@ -138,15 +138,18 @@ pub struct Conductor {
     addresses: Box<dyn Addresses>,
     next_order: u64,
     latest_now: Timestamp,
+    /// How far the clock was set since the latest `now`.
+    clock_set: Option<SignedDuration>,
 }
 
 impl Conductor {
     /// Takes in everything that happened, decides who may start, and says what must be done.
     ///
-    /// `now` should come from a clock that does not jump; one that does costs at most wrong times and
-    /// limits that pass early or late, never a job.
+    /// Who notices that the clock jumped says so first ([`Conductor::clock_was_set`]); a jump that nobody noticed
+    /// costs at most wrong times and limits that pass early or late.
     pub fn handle(&mut self, inputs: impl IntoIterator<Item = Input>, now: Timestamp) -> Output {
         let mut batch = Batch::default();
+        self.follow_the_clock(now, &mut batch);
         self.notice_a_clock_set_back(now, &mut batch);
         for input in inputs {
             let reply = self.one(input, now, &mut batch);
@@ -154,6 +157,12 @@ impl Conductor {
         }
         self.admit(now, &mut batch);
         self.close(batch)
+    }
+
+    /// The machine's clock was set by this much. From the next `now` on, limits count as if it had not been.
+    pub fn clock_was_set(&mut self, by: SignedDuration) {
+        let before = self.clock_set.unwrap_or_default();
+        self.clock_set = Some(before.checked_add(by).unwrap_or(by));
     }
 
     /// A job that is not final.
@@ -179,9 +188,11 @@ impl Conductor {
         self.scheduler.explain(id, now)
     }
 
-    /// Whether a request of this size can ever be admitted here.
-    pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
-        self.scheduler.check_fits_ever(request)
+    /// Whether a submit would be accepted now: its name is free, and its size can ever be admitted here.
+    pub fn check(&self, asked: &Submission) -> Result<(), Refusal> {
+        self.check_name(asked)?;
+        let request = Request::of(&asked.spec, asked.id.clone(), asked.user.clone(), self.next_order);
+        Ok(self.scheduler.check_fits_ever(&request)?)
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
@@ -219,12 +230,11 @@ impl Conductor {
         {
             return Ok(Reply::AlreadyAccepted(made.clone()));
         }
-        self.check_name(&asked)?;
+        self.check(&asked)?;
         if self.jobs.contains_key(&asked.id) {
             return Err(Refusal::IdTaken(asked.id));
         }
         let request = Request::of(&asked.spec, asked.id.clone(), asked.user.clone(), self.next_order);
-        self.scheduler.check_fits_ever(&request)?;
         let job = Job::new(asked.id, asked.user, asked.spec, asked.key, self.next_order, now);
         self.next_order += 1;
         let id = job.id.clone();
@@ -313,6 +323,16 @@ impl Conductor {
             self.change(&id, now, batch, |job| job.on_event(Event::Tick, now));
         }
         Ok(Reply::Noted)
+    }
+
+    fn follow_the_clock(&mut self, now: Timestamp, batch: &mut Batch) {
+        let Some(by) = self.clock_set.take() else {
+            return;
+        };
+        for id in self.deadlines.all() {
+            self.change(&id, now, batch, |job| job.on_event(Event::ClockSet(by), now));
+        }
+        self.latest_now = now;
     }
 
     fn notice_a_clock_set_back(&mut self, now: Timestamp, batch: &mut Batch) {

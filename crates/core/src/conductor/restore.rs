@@ -39,6 +39,7 @@ impl Conductor {
             addresses,
             next_order: jobs.last().map_or(0, |job| job.order + 1),
             latest_now: now,
+            clock_set: None,
         };
         let mut batch = Batch::default();
         let mut admitted = Vec::new();

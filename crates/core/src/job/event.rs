@@ -30,6 +30,8 @@ pub enum Event {
     KillRequested(AfterKill),
     /// Time has passed.
     Tick,
+    /// The machine's clock was set by this much; no time has passed by it.
+    ClockSet(SignedDuration),
     /// The machine restarted: whatever ran on it is gone.
     Rebooted,
 }

@@ -3,7 +3,7 @@
 //! - All workers are launched at admission. Parameter servers run at once; trainers are let go when every
 //!   parameter server is ready and every trainer is up.
 //! - A worker that fails is restarted under its own id with the next attempt number while it has retries
-//!   left; then its job fails and the others are stopped. A parameter server that ends while trainers
+//!   left (see `restarts`); then its job fails and the others are stopped. A parameter server that ends while trainers
 //!   are not done has failed, whatever its code.
 //! - A job is final when its last attempt is gone, not before.
 
@@ -42,6 +42,7 @@ impl Job {
             } => self.on_news(worker, attempt, news, now),
             Event::KillRequested(after) => self.kill(after, now),
             Event::Tick => self.tick(now),
+            Event::ClockSet(by) => self.set_clock(by, now),
             Event::Rebooted => {
                 let all = self.live_attempts();
                 self.lose_to_reboot(&all, now)
@@ -61,7 +62,7 @@ impl Job {
                     .spec
                     .max_runtime
                     .and_then(|limit| after(self.timers.running_since, limit));
-                start.into_iter().chain(run).min()
+                [start, run, self.timers.restart_at].into_iter().flatten().min()
             }
         }
     }
@@ -145,9 +146,9 @@ impl Job {
         self.timers.assembling_since = None;
         self.timers.running_since.get_or_insert(now);
         self.phase = Phase::Running;
+        self.message = "its trainers run".into();
         if self.started_at.is_none() {
             self.started_at = Some(stamp);
-            self.message = "its trainers run".into();
             self.note_moment("everybody is there: trainers start".into());
         }
         let ready =
@@ -164,7 +165,7 @@ impl Job {
         let there = |worker: &Worker| match worker.key.role {
             Role::Pserver if bug(Planted::GoWithoutPservers) => true,
             Role::Pserver => worker.status == WorkerStatus::Ready,
-            Role::Trainer => worker.status != WorkerStatus::Waiting,
+            Role::Trainer => worker.status != WorkerStatus::Waiting && worker.restart_at.is_none(),
         };
         self.workers.iter().all(there)
     }
@@ -206,22 +207,10 @@ impl Job {
         let worker = self.worker(key).expect("the caller looked it up");
         let message = words::failure(worker, &self.spec);
         if worker.restarts < self.spec.retries || bug(Planted::RetriesWithoutEnd) {
-            self.note_moment(format!("{message}; it is restarted"));
-            return vec![self.restart(key, now)];
+            return self.restart_in_time(key, message, now);
         }
         self.culprit = Some(key);
         self.stop_all(Outcome::Failed, message, now)
-    }
-
-    fn restart(&mut self, key: WorkerKey, now: Timestamp) -> Action {
-        self.timers.assembling_since.get_or_insert(now);
-        let worker = self.worker_mut(key).expect("the caller looked it up");
-        worker.restarts += 1;
-        worker.attempt += u32::from(!bug(Planted::SameAttemptAgain));
-        worker.status = WorkerStatus::Waiting;
-        worker.started_at = None;
-        worker.ended_at = None;
-        launch(worker)
     }
 
     fn stop_all(&mut self, outcome: Outcome, message: String, now: Timestamp) -> Vec<Action> {
@@ -233,6 +222,9 @@ impl Job {
             stopping_since: Some(now),
             ..Default::default()
         };
+        for worker in &mut self.workers {
+            worker.restart_at = None;
+        }
         let grace = self.spec.grace;
         let spared = |worker: &&Worker| {
             outcome == Outcome::Succeeded
@@ -299,9 +291,34 @@ impl Job {
                     now,
                 )
             }
-            _ if bug(Planted::NoStartLimit) => Vec::new(),
-            _ => self.stop_all(Outcome::Failed, words::not_assembled(self), now),
+            _ if self.took_too_long_to_start(now) => match bug(Planted::NoStartLimit) {
+                true => Vec::new(),
+                false => self.stop_all(Outcome::Failed, words::not_assembled(self), now),
+            },
+            _ => self.restart_who_is_due(now),
         }
+    }
+
+    fn took_too_long_to_start(&self, now: Timestamp) -> bool {
+        let since = self.timers.assembling_since;
+        since.is_some_and(|since| now.duration_since(since) >= self.spec.start_limit)
+    }
+
+    /// Limits count time that passed, not what the clock says of it.
+    fn set_clock(&mut self, by: SignedDuration, now: Timestamp) -> Vec<Action> {
+        let timers = &mut self.timers;
+        let all = [
+            &mut timers.assembling_since,
+            &mut timers.running_since,
+            &mut timers.stopping_since,
+            &mut timers.restart_at,
+        ];
+        let restarts = self.workers.iter_mut().map(|worker| &mut worker.restart_at);
+        for time in all.into_iter().chain(restarts).flatten() {
+            *time = time.saturating_add(by).unwrap_or(*time);
+        }
+        self.touch(now);
+        Vec::new()
     }
 
     fn ran_too_long(&self, now: Timestamp) -> bool {
@@ -339,6 +356,7 @@ impl Job {
             *since = now;
             went_back = true;
         }
+        went_back |= self.restart_no_later_than(now);
         if went_back {
             self.touch(now);
         }

@@ -6,6 +6,7 @@
 mod event;
 mod life;
 mod phase;
+mod restarts;
 mod resume;
 mod timeline;
 mod words;
@@ -129,6 +130,9 @@ pub struct Timers {
     pub running_since: Option<Timestamp>,
     /// The workers were told to stop.
     pub stopping_since: Option<Timestamp>,
+    /// When the next worker is to be restarted, if one waits for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_at: Option<Timestamp>,
 }
 
 /// Trainers by what became of them.

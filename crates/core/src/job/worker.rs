@@ -101,6 +101,9 @@ pub struct Worker {
     pub ended_at: Option<Timestamp>,
     /// The end of the latest attempt that ended, so also of the one before a restart.
     pub exit: Option<Exit>,
+    /// It has failed and is to be restarted then, not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_at: Option<Timestamp>,
 }
 
 impl Worker {
@@ -116,6 +119,7 @@ impl Worker {
             started_at: None,
             ended_at: None,
             exit: None,
+            restart_at: None,
         }
     }
 

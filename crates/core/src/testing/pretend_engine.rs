@@ -48,6 +48,7 @@ impl PretendMachine {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub struct PretendEngine(PretendMachine);
 
 impl Inner {

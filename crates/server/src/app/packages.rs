@@ -151,6 +151,8 @@ pub(super) fn package_refused(error: PackageError) -> ErrorBody {
         | PackageError::BadName(_)
         | PackageError::OutputIsAFile
         | PackageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
+        PackageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
+            .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
         PackageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
             .with_hint("send its list of files first, to `POST /api/v1/packages`"),
         PackageError::WrongId(_)

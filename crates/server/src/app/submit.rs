@@ -42,6 +42,7 @@ impl App {
         if dry_run {
             return self.plan(submission, named).await;
         }
+        self.package_check_last(&submission, named).await?;
         let submitted = match named || self.was_submitted(&submission).await? {
             true => self.jobs.submit(submission).await?,
             false => self.submit_nameless(submission).await?,
@@ -58,7 +59,8 @@ impl App {
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
         let job = self.job_find(caller, target).await?;
-        self.package_check(&caller.user, &job.spec).await?;
+        let checked = self.package_check(&caller.user, &job.spec).await;
+        checked.map_err(|error| files_are_gone(&job, error))?;
         let submission = Submission {
             user: caller.user.clone(),
             spec: JobSpec::clone(&job.spec),
@@ -96,11 +98,12 @@ impl App {
     }
 
     /// What a submit would do.
-    async fn plan(&self, mut submission: Submission, named: bool) -> Result<SubmitReply, ErrorBody> {
-        if !named {
-            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+    async fn plan(&self, submission: Submission, named: bool) -> Result<SubmitReply, ErrorBody> {
+        // A dry run sends nothing, so an upload it names need not be here.
+        if submission.spec.snapshot.is_none() {
+            self.package_check(&submission.user, &submission.spec).await?;
         }
-        let mut notes = self.jobs.check(&submission).await?;
+        let (submission, mut notes) = self.would_accept(submission, named).await?;
         notes.extend(self.unused(&submission.spec));
         let id = JobId::new(0, 0);
         let job = Job::new(
@@ -121,6 +124,31 @@ impl App {
             engine: self.config.engine.to_string(),
             notes,
         })
+    }
+
+    /// That a package is missing is said only when nothing else stands in the way: sending it may take long.
+    async fn package_check_last(&self, submission: &Submission, named: bool) -> Result<(), ErrorBody> {
+        let checked = self.package_check(&submission.user, &submission.spec).await;
+        match checked {
+            Err(missing) if missing.error == ErrorName::PackageMissing => {
+                self.would_accept(submission.clone(), named).await?;
+                Err(missing)
+            }
+            checked => checked,
+        }
+    }
+
+    /// Whether the job would be accepted, with the name it would get.
+    async fn would_accept(
+        &self,
+        mut submission: Submission,
+        named: bool,
+    ) -> Result<(Submission, Vec<String>), ErrorBody> {
+        if !named {
+            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+        }
+        let notes = self.jobs.check(&submission).await?;
+        Ok((submission, notes))
     }
 
     /// Gives the job a free name; when somebody is quicker, the next one.
@@ -180,7 +208,6 @@ impl App {
             );
             return Err(field_error("datacenter", &problem));
         }
-        let dry_run = request.dry_run;
         let mut spec = spec_of(request, &self.storage.home_name(&caller.user))?;
         if spec.image.is_none() {
             spec.image.clone_from(&self.config.default_image);
@@ -190,11 +217,19 @@ impl App {
         }
         let mut spec = spec.check().map_err(spec_refused)?;
         self.package_resolve(&caller.user, &mut spec).await?;
-        // A dry run sends nothing, so an upload it names need not be here.
-        if !(dry_run && spec.snapshot.is_some()) {
-            self.package_check(&caller.user, &spec).await?;
-        }
         Ok(spec)
+    }
+}
+
+/// Who runs a job again has no folder at hand to send.
+fn files_are_gone(job: &Job, error: ErrorBody) -> ErrorBody {
+    match error.error {
+        ErrorName::PackageMissing => ErrorBody::new(
+            ErrorName::NotFound,
+            format!("the files of {} ({}) are gone", job.spec.name, job.id),
+        )
+        .with_hint("submit the folder again"),
+        _ => error,
     }
 }
 

@@ -88,6 +88,9 @@ fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
         return None;
     }
     let words = job.exit_in_words(worker.key)?;
+    if let Some(at) = worker.restart_at {
+        return Some(format!("{words}; it is restarted at {at:.0}"));
+    }
     Some(match job.was_stopped(worker) && !worker.status.is_live() {
         true => format!("stopped with the job: {words}"),
         false => words,
@@ -113,6 +116,7 @@ fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     match worker.status {
         status if status.is_live() && stopping => "Stopping",
         WorkerStatus::Waiting => "Pending",
+        _ if worker.restart_at.is_some() => "Pending",
         WorkerStatus::Up | WorkerStatus::Going => "Starting",
         WorkerStatus::Running => "Running",
         WorkerStatus::Ready => "Ready",

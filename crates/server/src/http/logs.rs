@@ -72,7 +72,7 @@ pub(super) struct TextParams {
     w: Option<String>,
 }
 
-/// What a job has written until now, as text.
+/// What a job has written until now, as text: one worker after the other, each under its name where there are several.
 #[utoipa::path(
     get, path = "/api/v1/logs", tag = "logs", params(TextParams), responses((status = 200, body = Envelope<String>))
 )]

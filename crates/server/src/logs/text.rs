@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::logs::{Frame, LogQuery};
+use paddlecloud_api::logs::{Frame, LogQuery, LogWorker};
 use paddlecloud_core::job::{Job, WorkerKey};
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::log::{LogReader, Piece};
@@ -26,11 +26,10 @@ impl Logs {
             ..query.clone()
         };
         let mut stream = self.open(job, &query)?;
-        let mut workers: Vec<Vec<u8>> = Vec::new();
-        let mut total = 0;
+        let mut text = Text::default();
         while let Some(portion) = stream.next().await {
-            total += sort_by_worker(&portion?, &mut workers);
-            if total > LONGEST_TEXT {
+            text.add(&portion?);
+            if text.bytes > LONGEST_TEXT {
                 return Err(ErrorBody::new(
                     ErrorName::PayloadTooLarge,
                     "the logs are too long for one reply",
@@ -38,14 +37,7 @@ impl Logs {
                 .with_hint("ask for the last lines with `n`, or read the stream `/api/v1/jobs/{job}/logs`"));
             }
         }
-        let mut text = String::with_capacity(total);
-        for log in workers.iter().filter(|log| !log.is_empty()) {
-            text += &String::from_utf8_lossy(log);
-            if !text.ends_with('\n') {
-                text.push('\n');
-            }
-        }
-        Ok(text)
+        Ok(text.into_string())
     }
 
     /// The last lines of a worker's latest attempt that wrote any.
@@ -74,21 +66,65 @@ impl Logs {
     }
 }
 
-/// Adds a portion's bytes to those of their workers; says how many there were.
-fn sort_by_worker(portion: &[u8], workers: &mut Vec<Vec<u8>>) -> usize {
-    let (mut rest, mut total) = (portion, 0);
-    while let Ok(Some((frame, length))) = Frame::decode(rest) {
-        rest = &rest[length..];
-        if let Frame::Data { worker, bytes, .. } = frame {
-            total += bytes.len();
-            let at = worker as usize;
-            if workers.len() <= at {
-                workers.resize_with(at + 1, Vec::new);
+/// The logs of several attempts, each in one piece.
+#[derive(Default)]
+struct Text {
+    workers: Vec<LogWorker>,
+    logs: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Text {
+    fn add(&mut self, portion: &[u8]) {
+        let mut rest = portion;
+        while let Ok(Some((frame, length))) = Frame::decode(rest) {
+            rest = &rest[length..];
+            match frame {
+                Frame::Workers(workers) => self.workers = workers,
+                Frame::Data { worker, bytes, .. } => self.put(worker, &bytes),
+                Frame::Gap { worker, offset, to } => {
+                    let mark = format!("--- bytes {offset} to {to} of the log are gone ---\n");
+                    self.put(worker, mark.as_bytes());
+                }
+                Frame::Alive | Frame::End(_) => {}
             }
-            workers[at].extend(bytes);
         }
     }
-    total
+
+    fn put(&mut self, worker: u32, bytes: &[u8]) {
+        let at = worker as usize;
+        if self.logs.len() <= at {
+            self.logs.resize_with(at + 1, Vec::new);
+        }
+        self.logs[at].extend_from_slice(bytes);
+        self.bytes += bytes.len();
+    }
+
+    /// Where several workers speak, each is introduced by its name between `=`, as the original did.
+    fn into_string(self) -> String {
+        let is_several = self
+            .workers
+            .iter()
+            .any(|worker| worker.name != self.workers[0].name);
+        let mut text = String::with_capacity(self.bytes);
+        for (at, log) in self.logs.iter().enumerate().filter(|(_, log)| !log.is_empty()) {
+            if let Some(worker) = self.workers.get(at).filter(|_| is_several) {
+                text += &banner(worker);
+            }
+            text += &String::from_utf8_lossy(log);
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+fn banner(worker: &LogWorker) -> String {
+    match worker.attempt {
+        1 => format!("==== {} ====\n", worker.name),
+        attempt => format!("==== {}, attempt {attempt} ====\n", worker.name),
+    }
 }
 
 fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
@@ -117,4 +153,42 @@ fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
         .iter()
         .map(|line| (*line).to_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_api::logs::{Stream, encode_data};
+
+    use super::*;
+
+    fn worker(name: &str, attempt: u32) -> LogWorker {
+        LogWorker {
+            name: name.to_owned(),
+            role: "trainer".to_owned(),
+            index: 0,
+            attempt,
+        }
+    }
+
+    fn text(workers: Vec<LogWorker>, pieces: &[(u32, &str)]) -> String {
+        let mut portion = Vec::new();
+        Frame::Workers(workers).encode(&mut portion);
+        for (worker, bytes) in pieces {
+            encode_data(&mut portion, *worker, Stream::Stdout, 0, 0, bytes.as_bytes());
+        }
+        let mut text = Text::default();
+        text.add(&portion);
+        text.into_string()
+    }
+
+    #[test]
+    fn several_workers_are_told_apart_and_one_is_left_as_it_is() {
+        assert_eq!(text(vec![worker("a", 1)], &[(0, "one\ntwo")]), "one\ntwo\n");
+        let workers = vec![worker("a", 1), worker("b", 1), worker("b", 2)];
+        let pieces = [(1, "x\n"), (0, "one"), (1, "y\n"), (2, "again\n")];
+        assert_eq!(
+            text(workers, &pieces),
+            "==== a ====\none\n==== b ====\nx\ny\n==== b, attempt 2 ====\nagain\n"
+        );
+    }
 }

@@ -10,6 +10,8 @@ pub enum PackageError {
     NotFound(String),
     #[error("`{0}` is not a folder")]
     NotAFolder(String),
+    #[error("the package {0} was not uploaded")]
+    NotUploaded(String),
     #[error("the package {0} was not announced")]
     NotAnnounced(String),
     #[error("the list of files does not belong to package {0}")]

@@ -17,6 +17,7 @@ use paddlecloud_supervisor::{ActingAs, act_as};
 
 use super::{PackageError, Storage, ours};
 use crate::config::SystemUsers;
+use crate::durable;
 
 /// Why a user has no home to work in.
 #[derive(Debug, thiserror::Error)]
@@ -159,7 +160,7 @@ impl Storage {
         let path = self.home_path(user);
         let made = match self.owners.get(user) {
             Some(owner) => return self.make_home_of(user, path, owner),
-            None => std::fs::create_dir_all(&path),
+            None => durable::make_folders(&path, 0o777),
         };
         made.map_err(|source| HomeError::Make {
             user: user.clone(),
@@ -197,10 +198,11 @@ impl Storage {
         let draft = self.root.join(format!(".new-home-{user}"));
         DirBuilder::new().recursive(true).mode(0o700).create(&draft)?;
         fchown(File::open(&draft)?, Some(owner.uid), Some(owner.gid))?;
-        match std::fs::rename(&draft, self.home_path(user)) {
+        let home = self.home_path(user);
+        match std::fs::rename(&draft, &home) {
             // Somebody else was faster and has put something there already.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir(&draft),
-            other => other,
+            other => other.and_then(|()| durable::sync_entry(&home)),
         }
     }
 }

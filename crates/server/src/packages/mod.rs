@@ -28,6 +28,7 @@ use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_pfs::{Access, Caller, PfsPath, RelPath, Role, Root, Space};
 
 use crate::config::SystemUsers;
+use crate::durable;
 
 pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
@@ -61,7 +62,7 @@ impl Storage {
     /// Makes the folders that are always there.
     pub fn open(root: &Path, datacenter: DatacenterName) -> std::io::Result<Storage> {
         if let Some(above) = root.parent() {
-            std::fs::create_dir_all(above)?;
+            durable::make_folders(above, 0o777)?;
         }
         for folder in [root, &root.join("home"), &root.join("public")] {
             make_open(folder)?;
@@ -136,9 +137,11 @@ impl Storage {
 /// A folder that all system users may enter, whatever the server's own habits are. What an operator has set stays.
 fn make_open(path: &Path) -> std::io::Result<()> {
     match std::fs::create_dir(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(0o755))),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
     }
+    std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
+    durable::sync_entry(path)
 }
 
 /// A path of fixed parts; the parts are ours and always valid.

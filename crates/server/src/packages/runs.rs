@@ -219,7 +219,7 @@ impl Storage {
         let home = self.home(user)?;
         let manifest = match read_list(&home, &list_path(id)) {
             Err(PackageError::Storage(error)) if error.is_not_found() => {
-                return Err(PackageError::NotFound(format!("package {id}")));
+                return Err(PackageError::NotUploaded(id.to_string()));
             }
             other => other?,
         };

@@ -6,9 +6,9 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::KillReply;
 use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
 use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job};
-use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
+use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
-use paddlecloud_core::scheduler::{Quota, Request, Usage, Why};
+use paddlecloud_core::scheduler::{Quota, Usage, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -138,25 +138,26 @@ impl Jobs {
 
     /// Whether a job would be accepted, and what its submitter should know.
     pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, ErrorBody> {
-        let request = Request::of(&asked.spec, self.ids.fresh(), asked.user.clone(), 0);
+        let submission = conductor::Submission {
+            id: self.ids.fresh(),
+            user: asked.user.clone(),
+            spec: Arc::new(asked.spec.clone()),
+            key: asked.key.clone(),
+        };
         let (answer, reply) = oneshot::channel();
-        let message = Message::Check(Box::new(request), answer);
         self.messages
-            .send(message)
+            .send(Message::Check(submission, answer))
             .await
             .map_err(|_| refused(Undone::Stopping))?;
-        let fits = reply.await.map_err(|_| refused(Undone::Stopping))?;
-        fits.map_err(|words| ErrorBody::new(ErrorName::TooBig, words))?;
+        let checked = reply.await.map_err(|_| refused(Undone::Stopping))?;
+        checked.map_err(|refusal| refused(Undone::Refused(refusal)))?;
         Ok(self.notes.to_vec())
     }
 
     /// Ends a job, or removes one that is over. Accepted, and durable, when this returns; workers end in the background.
     pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, ErrorBody> {
-        let id = match target {
-            JobRef::Id(id) => id,
-            JobRef::Name(name) => self.latest(user, Some(&name)).await?,
-            JobRef::Latest => self.latest(user, None).await?,
-        };
+        let job = self.find(user, target).await?;
+        let id = job.id.clone();
         let after = if remove {
             AfterKill::Remove
         } else {
@@ -186,16 +187,23 @@ impl Jobs {
             code: 200,
             msg,
             id: id.to_string(),
+            name: job.spec.name.to_string(),
             ending,
             removed,
         })
     }
 
-    async fn latest(&self, user: &UserName, name: Option<&JobName>) -> Result<JobId, ErrorBody> {
-        let found = self.store.latest(user, name).await.map_err(store_failed)?;
-        found
-            .map(|job| job.id.clone())
-            .ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
+    async fn find(&self, user: &UserName, target: JobRef) -> Result<Arc<Job>, ErrorBody> {
+        let found = match target {
+            JobRef::Id(id) => match self.board.get(&id) {
+                Some(job) => Ok(Some(job)),
+                None => self.store.get(&id).await,
+            },
+            JobRef::Name(name) => self.store.latest(user, Some(&name)).await,
+            JobRef::Latest => self.store.latest(user, None).await,
+        };
+        let found = found.map_err(store_failed)?;
+        found.ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
     }
 
     /// Why a pending job waits.

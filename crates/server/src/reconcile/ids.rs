@@ -5,21 +5,25 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use paddlecloud_core::names::JobId;
 
+use super::Clock;
+
 /// Hands out ids. Lists and "the latest run" sort by them.
 pub struct Ids {
     latest: Mutex<Option<JobId>>,
+    clock: Clock,
 }
 
 impl Ids {
     /// Goes on after the latest id in the store.
-    pub fn after(latest: Option<JobId>) -> Ids {
+    pub fn after(latest: Option<JobId>, clock: Clock) -> Ids {
         Ids {
             latest: Mutex::new(latest),
+            clock,
         }
     }
 
     pub fn fresh(&self) -> JobId {
-        self.next(Timestamp::now(), random())
+        self.next(self.clock.now(), random())
     }
 
     fn next(&self, now: Timestamp, random: u32) -> JobId {
@@ -48,7 +52,7 @@ mod tests {
 
     #[test]
     fn ids_ascend_when_the_clock_stands_still_or_goes_back() {
-        let ids = Ids::after(None);
+        let ids = Ids::after(None, Clock::machine());
         let at = |second| Timestamp::from_second(second).unwrap();
         let made = [
             ids.next(at(100), 5),
@@ -62,6 +66,6 @@ mod tests {
     #[test]
     fn a_new_server_goes_on_where_the_last_one_stopped() {
         let latest = JobId::new(u64::MAX >> 24, 7);
-        assert!(Ids::after(Some(latest.clone())).fresh() > latest);
+        assert!(Ids::after(Some(latest.clone()), Clock::machine()).fresh() > latest);
     }
 }

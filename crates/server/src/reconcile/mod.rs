@@ -5,14 +5,18 @@
 
 mod board;
 mod chores;
+mod clock;
 mod handle;
 mod ids;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use paddlecloud_core::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply};
+use paddlecloud_core::conductor::{self, Conductor, Input, Loopback, Output, Refusal, Reply};
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest, StoreError};
 use paddlecloud_core::scheduler::{Inventory, Policy, Quota, Scheduler, Usage, Why};
@@ -20,6 +24,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use board::Board;
 use chores::Chores;
+pub use clock::Clock;
+use clock::Watch;
 pub use handle::{Jobs, Submission, Submitted};
 use ids::Ids;
 
@@ -47,10 +53,7 @@ enum Message {
     Do(Input, oneshot::Sender<Result<Reply, Undone>>),
     Explain(JobId, oneshot::Sender<Option<Why>>),
     Usage(UserName, oneshot::Sender<(Quota, Usage)>),
-    Check(
-        Box<paddlecloud_core::scheduler::Request>,
-        oneshot::Sender<Result<(), String>>,
-    ),
+    Check(conductor::Submission, oneshot::Sender<Result<(), Refusal>>),
 }
 
 /// How this server shares out what it has.
@@ -61,6 +64,13 @@ pub struct Sharing {
     pub inventory: Inventory,
     pub policy: Policy,
     pub quotas: Vec<(UserName, Quota)>,
+}
+
+/// What the loop works with.
+pub struct Parts<E> {
+    pub store: Store,
+    pub engine: E,
+    pub clock: Clock,
 }
 
 impl Sharing {
@@ -77,14 +87,14 @@ impl Sharing {
 ///
 /// `notes` are sentences that every submitter should read.
 pub async fn start<E>(
-    store: Store,
-    engine: E,
+    parts: Parts<E>,
     sharing: Sharing,
     notes: Vec<String>,
 ) -> Result<(Jobs, Reconciler), StartError>
 where
     E: Engine + Clone + 'static,
 {
+    let Parts { store, engine, clock } = parts;
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
     let mut keeper = Keeper {
@@ -93,6 +103,7 @@ where
         sharing,
         board: Arc::clone(&board),
         chores: Chores::new(engine),
+        watch: Watch::new(clock.clone()),
     };
     let (conductor, wake_at) = keeper.restore().await?;
     let newest = PageRequest {
@@ -102,7 +113,7 @@ where
         limit: 1,
     };
     let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
-    let jobs = Jobs::new(sender, board, store, Ids::after(latest), notes);
+    let jobs = Jobs::new(sender, board, store, Ids::after(latest, clock), notes);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
     Ok((jobs, Reconciler { task }))
 }
@@ -133,6 +144,7 @@ struct Keeper<E> {
     sharing: Sharing,
     board: Arc<Board>,
     chores: Chores<E>,
+    watch: Watch,
 }
 
 impl<E: Engine + Clone + 'static> Keeper<E> {
@@ -146,7 +158,7 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
             addresses,
             stored,
             found,
-            Timestamp::now(),
+            self.watch.now(),
         );
         self.board.fill(conductor.jobs().cloned());
         self.store.save(&output.writes).await?;
@@ -168,14 +180,22 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
             tokio::select! {
                 count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return },
                 reports = engine.next_reports() => inputs.extend(reports.into_iter().map(Input::Report)),
-                () = until(wake_at) => inputs.push(Input::Tick),
+                () = until(wake_at, &self.watch) => inputs.push(Input::Tick),
             }
-            let answers = sort_messages(&mut gathered, &conductor, &mut inputs);
+            let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
             }
             let skip = inputs.len() - answers.len();
-            let mut output = conductor.handle(inputs, Timestamp::now());
+            let (now, set) = self.watch.look();
+            if let Some(by) = set {
+                tracing::warn!(
+                    seconds = by.as_secs(),
+                    "the machine's clock was set; limits go on as if it had not been"
+                );
+                conductor.clock_was_set(by);
+            }
+            let mut output = conductor.handle(inputs, now);
             wake_at = output.wake_at;
             let replies = output.replies.split_off(skip);
             match self.store.save(&output.writes).await {
@@ -222,6 +242,7 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
+    watch: &Watch,
     inputs: &mut Vec<Input>,
 ) -> Vec<oneshot::Sender<Result<Reply, Undone>>> {
     let mut answers = Vec::new();
@@ -232,14 +253,11 @@ fn sort_messages(
                 inputs.push(input);
                 answers.push(answer);
             }
-            Message::Explain(job, answer) => drop(answer.send(conductor.why(&job, Timestamp::now()))),
+            Message::Explain(job, answer) => drop(answer.send(conductor.why(&job, watch.now()))),
             Message::Usage(user, answer) => {
                 let _ = answer.send((conductor.quota(&user), conductor.usage(&user)));
             }
-            Message::Check(request, answer) => {
-                let fits = conductor.check_fits_ever(&request);
-                drop(answer.send(fits.map_err(|error| error.to_string())));
-            }
+            Message::Check(submission, answer) => drop(answer.send(conductor.check(&submission))),
         }
     }
     answers
@@ -254,11 +272,11 @@ fn answer(
     }
 }
 
-async fn until(at: Option<Timestamp>) {
+async fn until(at: Option<Timestamp>, watch: &Watch) {
     let Some(at) = at else {
         return std::future::pending().await;
     };
-    let left = at.duration_since(Timestamp::now());
+    let left = at.duration_since(watch.now());
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
 }
 

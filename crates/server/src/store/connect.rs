@@ -10,6 +10,7 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor};
 
 use super::OpenError;
 use crate::config::DatabaseUrl;
+use crate::durable;
 
 /// Connections for reading. Few: a page takes well under a millisecond.
 const READERS: u32 = 4;
@@ -34,7 +35,8 @@ impl Place {
         let address = match &file {
             Some(path) => {
                 let path = std::path::absolute(path).map_err(OpenError::Folder)?;
-                create_private_folder(path.parent().unwrap_or(Path::new("/"))).map_err(OpenError::Folder)?;
+                durable::make_folders(path.parent().unwrap_or(Path::new("/")), 0o700)
+                    .map_err(OpenError::Folder)?;
                 format!("sqlite://{}?mode=rwc", escape(&path))
             }
             None => url.reveal().to_owned(),
@@ -73,20 +75,8 @@ impl Place {
 
     /// Makes the new file's entry in its folder durable; SQLite does that for its log, not for the file itself.
     pub fn sync_folder(&self) -> std::io::Result<()> {
-        match self.file.as_deref().and_then(Path::parent) {
-            Some(folder) if !folder.as_os_str().is_empty() => std::fs::File::open(folder)?.sync_all(),
-            _ => Ok(()),
-        }
+        self.file.as_deref().map_or(Ok(()), durable::sync_entry)
     }
-}
-
-/// Creates what is missing of a path, for nobody else to read.
-fn create_private_folder(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
 }
 
 /// A path as part of an address: everything that could mean something else is written as `%xx`.

@@ -39,13 +39,63 @@ pub enum OpenError {
     Newer { found: i64, known: i64 },
     #[error("cannot prepare the folder of the database")]
     Folder(#[source] std::io::Error),
-    #[error("cannot open the database")]
+    #[error("the database `{0}` is damaged")]
+    Damaged(String, #[source] sqlx::Error),
+    #[error("cannot open the database `{0}`")]
+    Unusable(String, #[source] sqlx::Error),
+    #[error("the database refused")]
     Sql(#[from] sqlx::Error),
+}
+
+impl OpenError {
+    /// The same with the place, and told apart by what can be done about it.
+    fn at(self, place: &DatabaseUrl) -> OpenError {
+        let shown = match place.sqlite_path() {
+            Some(path) => path.display().to_string(),
+            None => place.to_string(),
+        };
+        match self {
+            OpenError::Sql(error) if is_damaged(&error) => OpenError::Damaged(shown, error),
+            OpenError::Sql(error) => OpenError::Unusable(shown, error),
+            other => other,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            OpenError::Newer { .. } => {
+                Some("start the newer program, or put a backup of the database in its place".to_owned())
+            }
+            OpenError::Damaged(place, _) => Some(format!(
+                "put a backup in its place; without one, move `{place}` and the files beside it that begin with \
+                 the same name away: the history of jobs is then empty, packages and outputs stay"
+            )),
+            OpenError::Unusable(place, _) if place.starts_with("postgres") => {
+                Some("check `database` in the configuration, and that PostgreSQL runs there".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// SQLite's words for a file that is none of its own, or no longer.
+fn is_damaged(error: &sqlx::Error) -> bool {
+    const CORRUPT: i64 = 11;
+    const NOT_A_DATABASE: i64 = 26;
+    let code = error.as_database_error().and_then(|error| error.code());
+    let code = code.and_then(|code| code.parse::<i64>().ok());
+    // The upper bits say where in SQLite it was noticed.
+    code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
 }
 
 impl Store {
     /// Opens the database, creates it where it is a file, and brings it to the present version.
     pub async fn open(url: &DatabaseUrl) -> Result<Store, OpenError> {
+        Store::open_there(url).await.map_err(|error| error.at(url))
+    }
+
+    async fn open_there(url: &DatabaseUrl) -> Result<Store, OpenError> {
         let place = connect::Place::new(url)?;
         let mut connection = place.connect().await?;
         schema::migrate(&mut connection).await?;

@@ -1,0 +1,72 @@
+//! Folders whose names survive a power cut: what is promised to last is of no use below a name that is gone.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Makes what is missing of a path and syncs each new name in the folder above it.
+///
+/// Several may do so at once; whoever finds a folder there goes on as if they had made it.
+pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => return sync_entry(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => make_folders(above, mode)?,
+        _ => return Err(io::ErrorKind::NotFound.into()),
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => sync_entry(path),
+    }
+}
+
+/// Syncs the folder in which a path has its name.
+pub fn sync_entry(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => File::open(above)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// Syncs the names of a folder and of the one above it, which a client may have made a moment ago. Folders that this
+/// program may not read are older than that.
+pub fn sync_names(path: &Path) {
+    for made in path.ancestors().take(2).filter(|made| made.parent().is_some()) {
+        let _ = sync_entry(made);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_made_with_its_mode_and_what_is_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b/c");
+        make_folders(&deep, 0o700).unwrap();
+        make_folders(&deep, 0o755).unwrap();
+        for made in [&deep, &folder.path().join("a")] {
+            assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_no_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(
+            make_folders(&file, 0o700).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert!(make_folders(&file.join("below"), 0o700).is_err());
+    }
+}

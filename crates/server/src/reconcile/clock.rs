@@ -1,0 +1,78 @@
+//! The time of day, and whether somebody has set the clock since the last look.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A difference to the time that really passed is no jump up to this much.
+const TOLERANCE: Duration = Duration::from_secs(5);
+/// A clock that is being corrected gently runs faster or slower by less than one part in so many.
+const GENTLY: u32 = 1000;
+
+/// Where the time comes from: the machine, or a test that wants to set it.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The machine's own.
+    pub fn machine() -> Clock {
+        Clock::new(Timestamp::now)
+    }
+
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
+        Clock(Arc::new(now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+/// Compares the clock with time that passed by a counter nobody can set.
+///
+/// A machine that slept looks like one whose clock was set forward, which is what its jobs' limits want.
+pub(super) struct Watch {
+    clock: Clock,
+    seen: (Timestamp, Instant),
+}
+
+impl Watch {
+    pub fn new(clock: Clock) -> Watch {
+        let seen = (clock.now(), Instant::now());
+        Watch { clock, seen }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The time, and by how much the clock was set since the last look.
+    pub fn look(&mut self) -> (Timestamp, Option<SignedDuration>) {
+        let (clock, counter) = (self.clock.now(), Instant::now());
+        let (before, counted) = std::mem::replace(&mut self.seen, (clock, counter));
+        let passed = counter.duration_since(counted);
+        (clock, jump(clock.duration_since(before), passed))
+    }
+}
+
+fn jump(by_clock: SignedDuration, passed: Duration) -> Option<SignedDuration> {
+    let set = by_clock - SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
+    (set.unsigned_abs() > TOLERANCE + passed / GENTLY).then_some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cannot_be_a_gentle_correction_is_a_jump() {
+        let seconds = SignedDuration::from_secs;
+        let hour = Duration::from_secs(3600);
+        assert_eq!(jump(seconds(3600), hour), None);
+        assert_eq!(jump(seconds(3608), hour), None);
+        assert_eq!(jump(seconds(3592), hour), None);
+        assert_eq!(jump(seconds(7200), hour), Some(seconds(3600)));
+        assert_eq!(jump(seconds(-7200), hour), Some(seconds(-10_800)));
+    }
+}
