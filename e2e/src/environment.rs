@@ -35,6 +35,8 @@ enum Share {
 pub struct TestEnvironment {
     root: TempDir,
     home: PathBuf,
+    /// Where the programs are that are called by name.
+    bin: PathBuf,
     /// Searched first, in this order.
     path: Vec<PathBuf>,
     variables: Vec<(String, String)>,
@@ -74,7 +76,8 @@ impl TestEnvironment {
         Self {
             root,
             home,
-            path: vec![bin],
+            path: vec![bin.clone()],
+            bin,
             variables: Vec::new(),
             _share: share,
         }
@@ -91,8 +94,20 @@ impl TestEnvironment {
         self.path.insert(0, folder);
     }
 
+    /// Calls the programs of another folder from now on; gives the folder that was used before.
+    pub fn use_programs_of(&mut self, bin: PathBuf) -> PathBuf {
+        std::mem::replace(&mut self.bin, bin)
+    }
+
     pub fn home(&self) -> &Path {
         &self.home
+    }
+
+    /// Writes the user's configuration.
+    pub fn configure(&self, text: &str) {
+        let config = self.home.join(".paddle/config");
+        fs::create_dir_all(config.parent().expect("it lies in a folder")).expect("a home can be written");
+        fs::write(config, text).expect("a home can be written");
     }
 
     /// A folder beside the home, for whatever a test needs.
@@ -156,9 +171,21 @@ impl TestEnvironment {
         Background::start(shown(name, args), &mut self.command(name, args))
     }
 
+    /// Starts one of the program's names under a tool that watches it, such as `strace -o FILE`.
+    pub fn start_under(&self, tool: &[&str], name: &str, args: &[&str]) -> Background {
+        let program = self.bin.join(name);
+        let program = program.to_str().expect("temporary folders have plain names");
+        let words = [&tool[1..], &[program], args].concat();
+        let mut command = self.in_environment(Command::new(tool[0]), &words);
+        Background::start(shown(tool[0], &words), &mut command)
+    }
+
     /// A command in this user's environment and nothing else's.
     pub fn command(&self, name: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(self.root.path().join("bin").join(name));
+        self.in_environment(Command::new(self.bin.join(name)), args)
+    }
+
+    fn in_environment(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.root.path()).env_clear();
         command
             .env("HOME", &self.home)

@@ -12,6 +12,7 @@ mod leftovers;
 mod package;
 mod program;
 mod ran;
+mod shared;
 mod wait;
 
 pub use background::Background;
@@ -20,4 +21,5 @@ pub use environment::TestEnvironment;
 pub use gate::Gate;
 pub use package::Package;
 pub use ran::Ran;
+pub use shared::{PASSWORD, Shared};
 pub use wait::{LIMIT, wait_until};

@@ -1,6 +1,7 @@
 //! Nonsense of every kind gets one clear sentence, the right exit code, and loses nothing.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use e2e::{Package, TestEnvironment};
 
@@ -170,4 +171,111 @@ fn a_dry_run_starts_nothing() {
     ])
     .ok();
     assert!(env.jobs().is_empty());
+}
+
+#[test]
+fn what_is_refused_was_not_sent() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    let gate = env.gate("go");
+    let waits = env.package("waits").file("train.sh", "cat $GATE\n");
+    env.submit(
+        "taken",
+        &waits,
+        &["-env", &gate.variable("GATE"), "-entry", "sh train.sh"],
+    );
+    let before = stored_packages(env.home());
+    let submit = ["submit", "-entry", "sh train.sh"];
+    for (flags, says) in [
+        (&["-gpu", "1000"][..], "GPU"),
+        (&["-jobname", "taken", "-pservers", "0"], "is taken by"),
+    ] {
+        let ran = env.paddlectl(&[&submit[..], flags, &[package.arg()]].concat());
+        let ran = ran.refused(1).says(says);
+        assert!(!ran.stderr.contains("Uploading"), "{ran}");
+    }
+    assert_eq!(stored_packages(env.home()), before, "no file went up");
+    gate.open();
+    env.paddlectl(&["wait", "taken"]).ok();
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_submit_would() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    let gate = env.gate("go");
+    let waits = env.package("waits").file("train.sh", "cat $GATE\n");
+    env.submit(
+        "taken",
+        &waits,
+        &["-env", &gate.variable("GATE"), "-entry", "sh train.sh"],
+    );
+    let dry = ["submit", "--dry-run", "-entry", "sh train.sh"];
+    env.paddlectl(&[&dry[..], &["-jobname", "taken", package.arg()]].concat())
+        .refused(1)
+        .says("is taken by");
+    env.paddlectl(&[&dry[..], &["-gpu", "1000", package.arg()]].concat())
+        .refused(1)
+        .says("GPU");
+    gate.open();
+    env.paddlectl(&["wait", "taken"]).ok();
+}
+
+/// What lies in the folders of uploads, of whatever user.
+fn stored_packages(home: &Path) -> Vec<PathBuf> {
+    let homes = entries(&home.join(".paddle/local/storage/home"));
+    let mut stored: Vec<PathBuf> = homes
+        .iter()
+        .flat_map(|home| entries(&home.join(".paddlecloud/packages")))
+        .collect();
+    stored.sort();
+    stored
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten();
+    found.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn a_damaged_database_is_named_with_the_way_out() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    env.submit("before", &package, &["-entry", "sh train.sh", "-f"]);
+    env.paddlectl(&["server", "stop"]).ok();
+    let data = env.home().join(".paddle/local");
+    let database = data.join("server.db");
+    for beside in entries(&data) {
+        let name = beside
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if name.starts_with("server.db-") {
+            fs::remove_file(beside).unwrap();
+        }
+    }
+    fs::write(
+        &database,
+        "this is no database, whatever its name says\n".repeat(200),
+    )
+    .unwrap();
+    env.paddlectl(&["get", "jobs"])
+        .refused(3)
+        .says(database.to_str().unwrap())
+        .says("is damaged")
+        .says("hint: put a backup in its place");
+    // The way out that the hint names.
+    fs::rename(&database, data.join("away")).unwrap();
+    env.paddlectl(&["get", "jobs"]).ok();
+    env.submit("after", &package, &["-entry", "sh train.sh", "-f"]);
+}
+
+#[test]
+fn a_machine_that_does_not_name_its_boot_is_told_apart() {
+    let mut env = TestEnvironment::new();
+    env.set("PADDLECLOUD_BOOT_ID_FILE", "/no/such/boot_id");
+    env.paddlectl(&["get", "jobs"])
+        .refused(3)
+        .says("`/no/such/boot_id`");
 }

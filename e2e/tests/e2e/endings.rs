@@ -80,6 +80,32 @@ fn a_failed_worker_is_started_again_as_often_as_asked_under_the_same_number() {
 }
 
 #[test]
+fn a_worker_that_fails_again_waits_before_its_next_try_and_says_so() {
+    let env = TestEnvironment::new();
+    let package = script(&env, "echo try; exit 7\n");
+    let flags = ["-retries", "2", "-entry", "sh train.sh"];
+    env.submit("stubborn", &package, &flags);
+    assert_eq!(env.paddlectl(&["wait", "stubborn"]).code, Some(1));
+    let events = env.describe("stubborn")["events"].to_string();
+    assert!(
+        events.contains("it is restarted\""),
+        "the first time at once: {events}"
+    );
+    assert!(
+        events.contains("it is restarted after 1s"),
+        "then after a pause: {events}"
+    );
+    let why = env.paddlectl(&["why", "stubborn"]).ok().stdout;
+    assert!(why.contains("after 2 restarts"), "{why}");
+    let tries = env
+        .logs("stubborn")
+        .iter()
+        .filter(|line| line.ends_with("try"))
+        .count();
+    assert_eq!(tries, 3);
+}
+
+#[test]
 fn a_parameter_server_that_ends_early_fails_the_job() {
     let env = TestEnvironment::new();
     let package = script(&env, "exec tail -f /dev/null\n").file("ps.py", PSERVER_THAT_LEAVES);

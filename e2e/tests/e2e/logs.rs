@@ -1,6 +1,6 @@
 //! Logs: every byte of every worker, followed to the end.
 
-use e2e::TestEnvironment;
+use e2e::{PASSWORD, Shared, TestEnvironment};
 
 #[test]
 fn following_ends_with_the_job_and_not_before_its_last_byte() {
@@ -115,4 +115,37 @@ fn what_a_worker_printed_also_lies_in_the_output_folder() {
     let entry = format!("cat {output}/node_0/train.log");
     env.submit("reader", &package, &["-entry", &entry, "-f"]);
     env.paddlectl(&["logs", "--raw", "reader"]).ok().prints("kept\n");
+}
+
+#[test]
+fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "logs: {segment: 64Ki, keep: 256Ki}\n", "");
+    shared.configure(&env, PASSWORD);
+    let lines = 200_000;
+    let package = env.package("job").file("train.sh", format!("seq {lines}\n"));
+    env.submit("talks", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "talks"]).ok();
+    let log = env
+        .paddlectl(&["logs", "--raw", "--role", "trainer", "talks"])
+        .ok()
+        .stdout;
+    let (mark, rest) = log.split_once('\n').expect("more than one line");
+    let gone: Vec<usize> = mark.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(mark.contains("are gone") && gone.len() == 2, "{mark}");
+    // What the mark says is missing and what is left are together all that was written, to the byte.
+    let whole: String = (1..=lines).map(|number| format!("{number}\n")).collect();
+    let preamble = gone[1] + rest.len() - whole.len();
+    assert_eq!(gone[0], 0, "the oldest bytes go first: {mark}");
+    assert_eq!(rest, &whole[gone[1] - preamble..]);
+    assert!(rest.len() <= 320 << 10, "{} bytes were kept", rest.len());
+
+    let text = env
+        .paddlectl(&["logs", "--timestamps", "--role", "trainer", "talks"])
+        .ok()
+        .stdout;
+    assert!(
+        text.starts_with("--- bytes 0 to "),
+        "a mark has no time of its own"
+    );
 }

@@ -4,12 +4,17 @@
 mod bad_input;
 mod crash;
 mod disk;
+mod durability;
 mod endings;
 mod examples;
 mod files;
 mod first_job;
 mod history;
 mod logs;
+mod postgres;
+mod reviving;
 mod server;
 mod shared_server;
+mod tls;
+mod upgrade;
 mod worker;

@@ -1,63 +1,6 @@
 //! A server that people share: configured, with passwords, quotas and a capacity of its own.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
-use e2e::{Background, Package, TestEnvironment};
-
-const PASSWORD: &str = "correct horse battery staple";
-
-/// A server on a port of its own with one user, `ada`; ended when dropped.
-struct Shared {
-    endpoint: String,
-    _server: Background,
-}
-
-impl Shared {
-    fn start(env: &TestEnvironment, of_the_user: &str) -> Self {
-        let folder = env.folder("server");
-        let password = folder.join("password");
-        fs::write(&password, PASSWORD).expect("a file in the test's own folder");
-        fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("it is ours");
-        let config = folder.join("config.yaml");
-        let text = format!(
-            "listen: 127.0.0.1:0\ndata: {data}\ndatacenter: cloud\ninventory: {{cpu: 2, memory: 1Gi}}\n\
-             users:\n- name: ada\n  password_file: {password}\n{of_the_user}",
-            data = folder.join("data").display(),
-            password = password.display(),
-        );
-        fs::write(&config, text).expect("a file in the test's own folder");
-        let mut server = env.start_as(
-            "paddlecloud-server",
-            &["--config", config.to_str().expect("a plain name")],
-        );
-        let ready = server.wait_for_line("ready");
-        let (_, endpoint) = ready.split_once("127.0.0.1:").expect("it says where it listens");
-        let port: String = endpoint.chars().take_while(char::is_ascii_digit).collect();
-        Self {
-            endpoint: format!("127.0.0.1:{port}"),
-            _server: server,
-        }
-    }
-
-    /// Writes the user's configuration in the shape of the documents' first.
-    fn configure(&self, env: &TestEnvironment, password: &str) {
-        let entry = format!(
-            "name: cloud\n  username: ada\n  password: {password}\n  endpoint: {}",
-            self.endpoint
-        );
-        write_config(
-            env,
-            &format!("datacenters:\n- {entry}\ncurrent-datacenter: cloud\n"),
-        );
-    }
-}
-
-fn write_config(env: &TestEnvironment, text: &str) {
-    let config = env.home().join(".paddle/config");
-    fs::create_dir_all(config.parent().expect("it lies in a folder")).expect("a home can be written");
-    fs::write(config, text).expect("a home can be written");
-}
+use e2e::{PASSWORD, Package, Shared, TestEnvironment};
 
 fn package(env: &TestEnvironment) -> Package {
     env.package("job").file(
@@ -69,7 +12,7 @@ fn package(env: &TestEnvironment) -> Package {
 #[test]
 fn the_same_commands_work_against_a_shared_server() {
     let env = TestEnvironment::new();
-    let shared = Shared::start(&env, "");
+    let shared = Shared::start(&env, "", "");
     shared.configure(&env, PASSWORD);
     env.submit("far", &package(&env), &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["logs", "--raw", "far"])
@@ -82,24 +25,23 @@ fn the_same_commands_work_against_a_shared_server() {
 #[test]
 fn every_shape_of_the_configuration_is_read() {
     let env = TestEnvironment::new();
-    let shared = Shared::start(&env, "");
+    let shared = Shared::start(&env, "", "");
     let login = format!(
         "username: ada\n  password: {PASSWORD}\n  endpoint: {}/",
         shared.endpoint
     );
-    write_config(
-        &env,
-        &format!("datacenters:\n- active: true\n  name: cloud\n  {login}\n"),
-    );
+    env.configure(&format!(
+        "datacenters:\n- active: true\n  name: cloud\n  {login}\n"
+    ));
     env.paddlectl(&["whoami"]).ok().prints("ada");
-    write_config(&env, &format!("cloud:\n  {login}\n"));
+    env.configure(&format!("cloud:\n  {login}\n"));
     env.paddlectl(&["whoami"]).ok().prints("ada");
 }
 
 #[test]
 fn a_wrong_password_is_refused_and_never_shown() {
     let env = TestEnvironment::new();
-    let shared = Shared::start(&env, "");
+    let shared = Shared::start(&env, "", "");
     shared.configure(&env, "wrong-secret");
     let ran = env.paddlectl(&["get", "jobs"]).refused(1);
     assert!(!ran.stderr.contains("wrong-secret"), "{ran}");
@@ -108,7 +50,7 @@ fn a_wrong_password_is_refused_and_never_shown() {
 #[test]
 fn what_can_never_fit_is_refused_with_what_would() {
     let env = TestEnvironment::new();
-    let shared = Shared::start(&env, "");
+    let shared = Shared::start(&env, "", "");
     shared.configure(&env, PASSWORD);
     let package = package(&env);
     let submit = [
@@ -134,7 +76,7 @@ fn what_can_never_fit_is_refused_with_what_would() {
 #[test]
 fn a_job_beyond_the_users_quota_waits_and_says_why() {
     let env = TestEnvironment::new();
-    let shared = Shared::start(&env, "  quota: {cpu: 1}\n");
+    let shared = Shared::start(&env, "", "  quota: {cpu: 1}\n");
     shared.configure(&env, PASSWORD);
     let gate = env.gate("go");
     let package = env

@@ -1,0 +1,56 @@
+//! A server that people share: configured, with a password, a capacity of its own and a port that was free.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::background::Background;
+use crate::environment::TestEnvironment;
+
+/// The password of its only user, `ada`.
+pub const PASSWORD: &str = "correct horse battery staple";
+
+/// A running server; ended when dropped.
+#[derive(Debug)]
+pub struct Shared {
+    /// Host and port.
+    pub endpoint: String,
+    _server: Background,
+}
+
+impl Shared {
+    /// `settings` are lines of the configuration; `of_the_user` are lines of `ada`, indented by two.
+    pub fn start(env: &TestEnvironment, settings: &str, of_the_user: &str) -> Self {
+        let folder = env.folder("server");
+        let password = folder.join("password");
+        fs::write(&password, PASSWORD).expect("a file in the test's own folder");
+        fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        let config = folder.join("config.yaml");
+        let text = format!(
+            "listen: 127.0.0.1:0\ndata: {data}\ndatacenter: cloud\ninventory: {{cpu: 2, memory: 1Gi}}\n{settings}\
+             users:\n- name: ada\n  password_file: {password}\n{of_the_user}",
+            data = folder.join("data").display(),
+            password = password.display(),
+        );
+        fs::write(&config, text).expect("a file in the test's own folder");
+        let mut server = env.start_as(
+            "paddlecloud-server",
+            &["--config", config.to_str().expect("a plain name")],
+        );
+        let ready = server.wait_for_line("ready version=");
+        let (_, endpoint) = ready.split_once("127.0.0.1:").expect("it says where it listens");
+        let port: String = endpoint.chars().take_while(char::is_ascii_digit).collect();
+        Self {
+            endpoint: format!("127.0.0.1:{port}"),
+            _server: server,
+        }
+    }
+
+    /// Writes the user's configuration in the shape of the documents' first.
+    pub fn configure(&self, env: &TestEnvironment, password: &str) {
+        let entry = format!(
+            "name: cloud\n  username: ada\n  password: {password}\n  endpoint: {}",
+            self.endpoint
+        );
+        env.configure(&format!("datacenters:\n- {entry}\ncurrent-datacenter: cloud\n"));
+    }
+}

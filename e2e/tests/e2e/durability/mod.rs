@@ -1,0 +1,234 @@
+//! A submit that was acknowledged survives a power cut: the calls of the real server, in their real order.
+//!
+//! The server runs under `strace` while the real client submits. What is checked is what the disk was told before the
+//! reply left: contents, names of folders, and the row.
+
+mod trace;
+
+use std::path::Path;
+use std::process::Command;
+
+use e2e::{TestEnvironment, wait_until};
+
+use trace::{Call, Trace};
+
+const CALLS: &str = "trace=read,recvfrom,readv,write,writev,sendto,sendmsg,pwrite64,pwritev,fsync,fdatasync,syncfs,\
+                     rename,renameat,renameat2,mkdir,mkdirat";
+
+/// Something the disk must have been told between two moments.
+struct Must {
+    what: String,
+    /// Lines of the trace: it begins after the first and is over before the second.
+    between: (usize, usize),
+    is_it: Box<dyn Fn(&Call) -> bool>,
+}
+
+impl Must {
+    fn sync(path: &str, between: (usize, usize)) -> Must {
+        let of_path = format!("<{path}>");
+        Must {
+            what: format!("sync {path}"),
+            between,
+            is_it: Box::new(move |call| call.is_sync() && call.text.contains(&of_path)),
+        }
+    }
+
+    fn is_met(&self, calls: &[Call]) -> bool {
+        calls.iter().any(|call| self.is_met_by(call))
+    }
+
+    fn is_met_by(&self, call: &Call) -> bool {
+        let (after, before) = self.between;
+        call.begins > after && call.ends < before && (self.is_it)(call)
+    }
+}
+
+/// A package's place in the storage, and the places its publication can be told by.
+struct Published<'a> {
+    /// `…/.paddlecloud/packages`
+    folder: String,
+    /// The rename that gave the tree its name, and the one that gave its list of files its own.
+    tree: &'a Call,
+    list: &'a Call,
+    /// `…/.pfs-staging/<staged>`: where the tree lay before.
+    staged: String,
+}
+
+impl<'a> Published<'a> {
+    fn in_trace(trace: &'a Trace, before: usize) -> Self {
+        let renames = |wanted: &dyn Fn(&str) -> bool| {
+            let found = trace.calls.iter().rev().find(|call| {
+                call.ends < before
+                    && call.is_rename()
+                    && call.target().is_some_and(|(folder, name)| {
+                        folder.ends_with("/.paddlecloud/packages") && wanted(&name)
+                    })
+            });
+            found.expect("the package was published")
+        };
+        let list = renames(&|name| name.ends_with(".json") && !name.contains("wanted"));
+        let tree = renames(&|name| !name.contains('.'));
+        let (staging, staged) = tree.source().expect("a rename has a source");
+        Self {
+            folder: tree.target().expect("a rename has a target").0,
+            staged: format!("{staging}/{staged}"),
+            tree,
+            list,
+        }
+    }
+}
+
+/// A server under `strace` and the file that tells its calls.
+struct Traced {
+    server: e2e::Background,
+    file: std::path::PathBuf,
+}
+
+impl Traced {
+    /// `None`, with a line that says so, where nothing can be traced.
+    fn start(env: &TestEnvironment) -> Option<Traced> {
+        let works = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
+        if !works.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: there is no strace on this machine, or it may not trace");
+            return None;
+        }
+        let file = env.folder("trace").join("calls");
+        let data = env.home().join(".paddle/local");
+        let tool = [
+            "strace",
+            "-f",
+            "-y",
+            "-s",
+            "4200",
+            "-e",
+            CALLS,
+            "-e",
+            "signal=none",
+            "-o",
+            file.to_str().expect("a plain name"),
+        ];
+        let args = ["--embedded", "--data", data.to_str().expect("a plain name")];
+        let mut server = env.start_under(&tool, "paddlecloud-server", &args);
+        server.wait_for_line("ready version=");
+        Some(Traced { server, file })
+    }
+
+    /// Ends the server and gives what it did.
+    fn end(self, env: &TestEnvironment) -> Trace {
+        env.paddlectl(&["server", "stop"]).ok();
+        self.server.end();
+        Trace::read(&self.file)
+    }
+}
+
+#[test]
+fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
+    let env = TestEnvironment::new();
+    let Some(traced) = Traced::start(&env) else {
+        return;
+    };
+    let package = env
+        .package("kept")
+        .file("train.sh", "echo kept\n")
+        .file("data/part-0", "zero")
+        .file("data/deep/part-1", "one");
+    env.submit("kept-by-name", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "kept-by-name"]).ok();
+    let trace = traced.end(&env);
+
+    let upload = trace.exchange("PUT /api/v1/packages/", "200");
+    let submit = trace.exchange("POST /api/v1/jobs ", "200");
+    assert!(upload.reply.begins < submit.request.begins, "files first, then the job");
+    let published = Published::in_trace(&trace, upload.reply.begins);
+    let mut musts = Vec::new();
+    for file in ["train.sh", "data/part-0", "data/deep/part-1"] {
+        let path = format!("{}/{file}", published.staged);
+        let written = trace.last_write(&path).expect("its bytes were written");
+        musts.push(Must::sync(&path, (written.ends, published.tree.begins)));
+    }
+    for folder in ["", "/data", "/data/deep"] {
+        let path = format!("{}{folder}", published.staged);
+        musts.push(Must::sync(&path, (upload.request.ends, published.tree.begins)));
+    }
+    let names = |after: &Call, before: &Call| Must::sync(&published.folder, (after.ends, before.begins));
+    musts.push(names(published.tree, published.list));
+    musts.push(names(published.list, upload.reply));
+    let (staging, list) = published.list.source().expect("a rename has a source");
+    let draft = format!("{staging}/{list}");
+    let written = trace.last_write(&draft).expect("the list of files was written");
+    musts.push(Must::sync(&draft, (written.ends, published.list.begins)));
+    for made in trace.folders_made_above(Path::new(&published.folder)) {
+        let above = made.path.parent().expect("a folder lies in a folder");
+        let above = above.to_str().expect("a plain name");
+        musts.push(Must::sync(above, (made.call.ends, upload.reply.begins)));
+    }
+    let row = trace.row("kept-by-name", submit.request).expect("the row was written");
+    musts.push(Must {
+        what: "sync the database's log".to_owned(),
+        between: (row.ends, submit.reply.begins),
+        is_it: Box::new(|call| call.is_sync() && call.text.contains("server.db-wal>")),
+    });
+    check(&musts, trace);
+}
+
+#[test]
+fn a_package_of_many_files_is_synced_as_a_whole() {
+    let env = TestEnvironment::new();
+    let Some(traced) = Traced::start(&env) else {
+        return;
+    };
+    let package = (0..100).fold(env.package("many").file("train.sh", "echo many\n"), |package, number| {
+        package.file(&format!("data/{number}"), format!("{number}\n"))
+    });
+    env.submit("many", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "many"]).ok();
+    let trace = traced.end(&env);
+
+    let upload = trace.exchange("PUT /api/v1/packages/", "200");
+    let published = Published::in_trace(&trace, upload.reply.begins);
+    let written = (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));
+    let last = written.map(|call| call.ends).max().expect("files were written");
+    let staged = format!("<{}>", published.staged);
+    let musts = [
+        Must {
+            what: "sync the whole file system".to_owned(),
+            between: (last, published.tree.begins),
+            is_it: Box::new(move |call| call.name == "syncfs" && call.text.contains(&staged)),
+        },
+        Must::sync(&published.folder, (published.tree.ends, published.list.begins)),
+    ];
+    check(&musts, trace);
+}
+
+/// All of it was done; and had one of it not been done, this would have noticed.
+#[track_caller]
+fn check(musts: &[Must], mut trace: Trace) {
+    for must in musts {
+        assert!(must.is_met(&trace.calls), "not done: {}\n{}", must.what, trace.text());
+    }
+    for must in musts {
+        let calls = std::mem::take(&mut trace.calls);
+        let (with, without): (Vec<Call>, Vec<Call>) = calls.into_iter().partition(|call| must.is_met_by(call));
+        assert!(!must.is_met(&without), "would not be missed: {}", must.what);
+        trace.calls = with.into_iter().chain(without).collect();
+    }
+}
+
+#[test]
+fn a_read_trace_has_calls_that_were_interrupted_in_one_piece() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("calls");
+    let lines = "7 read(4<socket:[1]>, \"POST /api/v1/jobs HTTP/1.1\\r\\n\", 100) = 26\n\
+                 7 fsync(9</a/b> <unfinished ...>\n\
+                 8 renameat2(3</s>, \"x\", 4</t>, \"y\", RENAME_NOREPLACE) = 0\n\
+                 7 <... fsync resumed>) = 0\n\
+                 8 fsync(9</a/c>) = -1 EIO (Input/output error)\n\
+                 7 writev(4<socket:[1]>, [{iov_base=\"HTTP/1.1 200 OK\\r\\n\", iov_len=17}], 1) = 17\n";
+    std::fs::write(&file, lines).expect("a file in a fresh folder");
+    let trace = wait_until("a file that is there", || Some(Trace::read(&file)));
+    let names: Vec<&str> = trace.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(names, ["read", "renameat2", "fsync", "writev"], "what failed is left out");
+    assert_eq!((trace.calls[2].begins, trace.calls[2].ends), (1, 3));
+    assert_eq!(trace.calls[1].target(), Some(("/t".to_owned(), "y".to_owned())));
+    assert_eq!(trace.exchange("POST /api/v1/jobs ", "200").reply.begins, 5);
+}
