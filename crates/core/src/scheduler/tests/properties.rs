@@ -262,6 +262,8 @@ fn changed(request: &Request, change: &str) -> Request {
         "-parallelism" => trainers.0 = value.parse().unwrap(),
         "-cpu" => trainers.1.cpu = value.parse().unwrap(),
         "-memory" => trainers.1.memory = value.parse().unwrap(),
+        "-gpu" => trainers.1.gpu = value.parse().unwrap(),
+        "-pservers" => request.roles[0].0 = value.parse().unwrap(),
         "-max-runtime" => request.max_runtime = Some(value.parse().unwrap()),
         _ => panic!("unknown flag in `{change}`"),
     }

@@ -1,5 +1,7 @@
 //! What goes wrong in a run, and how often.
 
+use jiff::SignedDuration;
+
 use crate::ports::Report;
 use crate::testing::rng::Rng;
 
@@ -79,7 +81,7 @@ impl World {
     pub(super) fn misfortune(&mut self) -> Finding {
         match self.rng.below(8) {
             0 if self.faults.reboot => self.reboot(),
-            1 if self.faults.clock => self.clock_jumps(),
+            1 if self.faults.clock => return self.clock_jumps(),
             2 if self.faults.vanish => self.attempt_vanishes(),
             3 | 4 if self.faults.crash > 0 => self.crash(),
             5 | 6 if self.faults.drop > 0 => self.connection_comes_back(),
@@ -135,7 +137,9 @@ impl World {
         self.reports.clear();
     }
 
-    fn clock_jumps(&mut self) {
+    /// A server that notices it goes on as if nothing had happened; one that does not, or that dies before it has
+    /// stored what it noticed, ends limits early: that may end a job, and nothing worse.
+    fn clock_jumps(&mut self) -> Finding {
         self.tally.clock_jumps += 1;
         let hour = 3_600_000;
         let jump = match self.rng.chance(50) {
@@ -144,9 +148,16 @@ impl World {
         };
         self.clock_error += jump;
         self.note(|| format!("the clock jumps by {jump} ms"));
-        // Limits pass early: that may end a job, and nothing worse.
         let hit: Vec<_> = self.store.active().map(|job| job.id.clone()).collect();
-        self.unlucky.extend(hit);
+        let is_noticed = self.rng.chance(50);
+        if let (true, Some(server)) = (is_noticed, self.server.as_mut()) {
+            server.clock_was_set(SignedDuration::from_millis(jump));
+            self.serve(Vec::new())?;
+        }
+        if !is_noticed || self.server.is_none() {
+            self.unlucky.extend(hit);
+        }
+        Ok(())
     }
 
     /// An attempt the server has heard of disappears without a trace while the server is away.

@@ -158,8 +158,17 @@ fn check_shape(job: &Job) -> Finding {
     if job.phase.is_final() && job.workers.iter().any(|worker| worker.status.is_live()) {
         return wrong("is final and has live workers");
     }
-    let good =
-        |worker: &Worker| worker.status.is_live() || (worker.key.role == Role::Trainer && worker.succeeded());
+    let good = |worker: &Worker| {
+        let done = worker.key.role == Role::Trainer && worker.succeeded();
+        worker.status.is_live() || worker.restart_at.is_some() || done
+    };
+    if job
+        .workers
+        .iter()
+        .any(|worker| worker.restart_at.is_some() && (worker.status.is_live() || !job.phase.wants_workers()))
+    {
+        return wrong("waits to restart a worker that runs, or that nobody wants");
+    }
     if job.phase.wants_workers() && !job.workers.iter().all(good) {
         return wrong("goes on although a worker failed");
     }
