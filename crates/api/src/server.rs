@@ -13,8 +13,11 @@ pub struct ServerInfo {
     pub engine: String,
     /// Where it listens.
     pub listen: String,
-    /// Its folders, as paths of its own machine.
+    /// Its folders, as paths of its own machine; users' files may lie in a store elsewhere.
     pub storage: String,
+    /// What cannot be kept there, in words.
+    #[serde(default)]
+    pub storage_limits: String,
     pub data: String,
     pub log: Option<String>,
     pub database: String,

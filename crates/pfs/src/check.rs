@@ -9,7 +9,8 @@ use crate::digest::Digest;
 use crate::package::Manifest;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{Root, RootError, Stamp};
+use crate::root::{RootError, Stamp};
+use crate::store::OpenSpace;
 
 /// What became of a file that was known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +30,7 @@ pub enum Verdict {
 /// Reads every known file of the given spaces and says how it fares. Hints that no longer hold are mended.
 pub fn check_files(
     hints: &HintStore,
-    spaces: &[(Space, Root)],
+    spaces: &[(Space, OpenSpace)],
 ) -> Result<BTreeMap<Place, Verdict>, RootError> {
     let mut verdicts = BTreeMap::new();
     for hint in hints.all() {
@@ -42,7 +43,7 @@ pub fn check_files(
     Ok(verdicts)
 }
 
-fn check_file(hints: &HintStore, root: &Root, hint: &Hint) -> Result<Verdict, RootError> {
+fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Result<Verdict, RootError> {
     let Some((stamp, digest)) = read_stable(root, &hint.place.path)? else {
         hints.forget(&hint.place);
         return Ok(Verdict::RemovedOutside);
@@ -66,17 +67,16 @@ fn check_file(hints: &HintStore, root: &Root, hint: &Hint) -> Result<Verdict, Ro
 }
 
 /// Stamp and digest that belong together; `None` when it is no file (any more).
-fn read_stable(root: &Root, path: &RelPath) -> Result<Option<(Stamp, Digest)>, RootError> {
+fn read_stable(root: &OpenSpace, path: &RelPath) -> Result<Option<(Stamp, Digest)>, RootError> {
     const ATTEMPTS: usize = 3;
     for _ in 0..ATTEMPTS {
-        let (file, before) = match root.open_file_no_links(path) {
+        let file = match root.open_no_links(path) {
             Ok(open) => open,
-            Err(RootError::Io { action, path, source }) => {
-                return Err(RootError::Io { action, path, source });
-            }
+            Err(error @ (RootError::Io { .. } | RootError::Unreachable { .. })) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let digest = hash_file(&file).map_err(|error| RootError::io("read", path, error))?;
+        let before = file.meta();
+        let digest = hash_file(&*file).map_err(|error| RootError::io("read", path, error))?;
         match root.stat_link(path) {
             Ok(after) if after.stamp == before.stamp => return Ok(Some((before.stamp, digest))),
             _ => {}
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::package::{ScanOptions, scan};
-    use crate::root::Existing;
+    use crate::root::{Existing, Root};
     use crate::testing::{plant, rel, scratch};
 
     fn space() -> Space {
@@ -160,7 +160,7 @@ mod tests {
         fs::write(folder.path().join("damaged"), "cOntent").unwrap();
         known(&hints, &root, "damaged", b"content");
 
-        let verdicts = check_files(&hints, &[(space(), root.clone())]).unwrap();
+        let verdicts = check_files(&hints, &[(space(), root.clone().into())]).unwrap();
         let told: Vec<_> = verdicts
             .iter()
             .map(|(place, v)| (place.path.to_string(), *v))
@@ -174,7 +174,7 @@ mod tests {
         ];
         assert_eq!(told, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
 
-        let again = check_files(&hints, &[(space(), root)]).unwrap();
+        let again = check_files(&hints, &[(space(), root.into())]).unwrap();
         let unsound: Vec<_> = again
             .values()
             .filter(|verdict| **verdict != Verdict::Sound)

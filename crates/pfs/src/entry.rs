@@ -97,6 +97,13 @@ impl Mtime {
         (self.0.div_euclid(second), self.0.rem_euclid(second) as u32)
     }
 
+    /// Whether two times are the same as far as both are kept: some stores keep milliseconds only.
+    pub fn is_same_moment(self, other: Self) -> bool {
+        const MILLI: i64 = 1_000_000;
+        let coarse = self.0 % MILLI == 0 || other.0 % MILLI == 0;
+        self == other || (coarse && self.0.div_euclid(MILLI) == other.0.div_euclid(MILLI))
+    }
+
     /// How long before `now` this was; zero when it lies in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_nanos(u64::try_from(now.0.saturating_sub(self.0)).unwrap_or(0))

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
-use crate::config::{Config, SystemUserError, SystemUsers};
+use crate::config::{Backend, Config, SystemUserError, SystemUsers};
 use crate::durable;
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
-use crate::files::Files;
+use crate::files::{Files, StoreError};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
@@ -53,6 +53,12 @@ pub enum StartError {
         path: PathBuf,
         #[source]
         source: io::Error,
+    },
+    #[error("cannot serve users' files from {backend}")]
+    Files {
+        backend: Backend,
+        #[source]
+        source: StoreError,
     },
     #[error(transparent)]
     SystemUsers(#[from] SystemUserError),
@@ -136,8 +142,8 @@ impl Server {
         })?;
         let storage = storage.with_owners(system_users);
         storage.make_homes()?;
-        let files = Files::open(&config, &storage).map_err(|source| StartError::Storage {
-            path: config.storage.clone(),
+        let files = Files::open(&config, &storage).map_err(|source| StartError::Files {
+            backend: config.backend.clone(),
             source,
         })?;
         let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;
@@ -209,6 +215,7 @@ impl Server {
         serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
+        self.app.files_save().await;
         // The last handle to the jobs goes with the app, and with it the loop ends.
         drop(self.app);
         self.reconciler.ended().await;
@@ -322,8 +329,11 @@ async fn discard_strays(store: Store, engine: LocalEngine) {
     }
 }
 
-/// Clears away uploads nobody returned to, again and again until the server stops.
+/// Clears away uploads nobody returned to and what a killed server left, now and again until the server stops.
 async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
+    if let Some(app) = app.upgrade() {
+        app.files_sweep().await;
+    }
     while stop
         .run_until_cancelled(tokio::time::sleep(SWEEP_EVERY))
         .await
@@ -331,6 +341,7 @@ async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
     {
         let Some(app) = app.upgrade() else { return };
         app.files_sweep().await;
+        app.files_save().await;
     }
 }
 

@@ -33,6 +33,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         "paddlecloud-server",
         &[
             "paddlecloud-api",
+            "paddlecloud-backends",
             "paddlecloud-core",
             "paddlecloud-k8s",
             "paddlecloud-pfs",
@@ -55,6 +56,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-recordio",
         ],
     ),
+    ("paddlecloud-backends", &["paddlecloud-pfs"]),
     ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
     (
@@ -81,6 +83,8 @@ const OWNED: &[(&str, &str)] = &[
     ("sqlx", "paddlecloud-server"),
     ("kube", "paddlecloud-k8s"),
     ("k8s-openapi", "paddlecloud-k8s"),
+    ("hdfs-native", "paddlecloud-backends"),
+    ("object_store", "paddlecloud-backends"),
 ];
 
 pub fn check(metadata: &Value) -> Result<Vec<Finding>> {

@@ -122,6 +122,7 @@ mod linux {
             ("engine", info.engine.clone()),
             ("data", info.data.clone()),
             ("storage", info.storage.clone()),
+            ("limits", info.storage_limits.clone()),
             ("database", info.database.clone()),
             ("log", info.log.clone().unwrap_or_default()),
             ("cpu", info.cpu.clone()),

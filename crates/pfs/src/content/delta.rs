@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use super::rolling::Rolling;
+use crate::source::Source;
 
 /// Sums of the blocks of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +55,8 @@ impl Signature {
     }
 
     /// Reads a file once and sums up its whole blocks; a shorter last one is not worth it.
-    pub fn of(file: &File) -> io::Result<Self> {
-        let size = file.metadata()?.len();
+    pub fn of(file: &(impl Source + ?Sized)) -> io::Result<Self> {
+        let size = file.len()?;
         let block = Self::block_for(size);
         let mut sums = Vec::with_capacity(usize::try_from(size / u64::from(block)).unwrap_or(0));
         let mut window = Window::new(file, size, block as usize);
@@ -177,7 +177,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn run(&mut self, window: &mut Window<'_>) -> io::Result<()> {
+    fn run(&mut self, window: &mut Window<'_, File>) -> io::Result<()> {
         if self.signature.sums.is_empty() {
             return Ok(());
         }
@@ -245,8 +245,8 @@ impl Ops {
 }
 
 /// A view of one block of a file that slides forward; reads in big pieces.
-struct Window<'a> {
-    file: &'a File,
+struct Window<'a, S: Source + ?Sized> {
+    file: &'a S,
     size: u64,
     block: usize,
     buffer: Vec<u8>,
@@ -258,8 +258,8 @@ struct Window<'a> {
 
 const READ_AHEAD: usize = 1 << 20;
 
-impl<'a> Window<'a> {
-    fn new(file: &'a File, size: u64, block: usize) -> Self {
+impl<'a, S: Source + ?Sized> Window<'a, S> {
+    fn new(file: &'a S, size: u64, block: usize) -> Self {
         Self {
             file,
             size,

@@ -1,23 +1,27 @@
 //! Reads files to name their content.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use crate::digest::Digest;
+use crate::source::Source;
 
 const BUFFER: usize = 256 << 10;
 
 /// BLAKE3 of a whole file, from its beginning, whatever the position of the handle.
-pub fn hash_file(file: &File) -> io::Result<Digest> {
+pub fn hash_file(file: &(impl Source + ?Sized)) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     hash_range(file, 0, u64::MAX, &mut hasher)?;
     Ok(hasher.finalize().into())
 }
 
 /// Feeds a range of a file into a hasher; answers how many bytes there were.
-pub(crate) fn hash_range(file: &File, offset: u64, len: u64, hasher: &mut blake3::Hasher) -> io::Result<u64> {
-    let known = file.metadata()?.len().saturating_sub(offset).min(len);
+pub(crate) fn hash_range(
+    file: &(impl Source + ?Sized),
+    offset: u64,
+    len: u64,
+    hasher: &mut blake3::Hasher,
+) -> io::Result<u64> {
+    let known = file.len()?.saturating_sub(offset).min(len);
     let mut buffer = vec![0; BUFFER.min(usize::try_from(known).unwrap_or(BUFFER).max(4096))];
     let mut done = 0;
     while done < len {

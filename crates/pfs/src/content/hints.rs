@@ -18,7 +18,8 @@ use crate::entry::Node;
 use crate::package::Manifest;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, FileAttributes, Kind, Root, RootError, Stamp, copy_range};
+use crate::root::{DirEntry, Existing, FileAttributes, Kind, Root, RootError, Stamp, copy_source};
+use crate::store::OpenSpace;
 
 /// A file that had a certain content when it was last looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,8 +127,8 @@ impl HintStore {
     pub fn reuse(
         &self,
         digest: Digest,
-        readable: &[(Space, Root)],
-        target: &Root,
+        readable: &[(Space, OpenSpace)],
+        target: &OpenSpace,
         path: &RelPath,
         attributes: FileAttributes,
     ) -> Result<bool, RootError> {
@@ -208,7 +209,7 @@ impl HintStore {
     }
 
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
-    pub fn has(&self, digest: Digest, readable: &[(Space, Root)]) -> bool {
+    pub fn has(&self, digest: Digest, readable: &[(Space, OpenSpace)]) -> bool {
         self.candidates(digest).iter().any(|place| {
             let root = readable
                 .iter()
@@ -227,29 +228,30 @@ impl HintStore {
         &self,
         digest: Digest,
         place: &Place,
-        root: &Root,
-        target: &Root,
+        root: &OpenSpace,
+        target: &OpenSpace,
         path: &RelPath,
         attributes: FileAttributes,
     ) -> Result<bool, RootError> {
-        let Ok((file, meta)) = root.open_file_no_links(&place.path) else {
+        let Ok(file) = root.open_no_links(&place.path) else {
             self.forget(place);
             return Ok(false);
         };
+        let meta = file.meta().clone();
         if self.digest_of(place, &meta.stamp) != Some(digest) {
             self.forget(place);
             return Ok(false);
         }
-        let staged = target.stage_file(attributes)?;
+        let staged = target.staging().stage_file(attributes)?;
         let failed = |error| RootError::io("copy to", path, error);
-        copy_range(&file, 0, staged.file(), 0, meta.size).map_err(failed)?;
+        copy_source(&*file, 0, staged.file(), 0, meta.size).map_err(failed)?;
         let mut hasher = blake3::Hasher::new();
         hash_range(staged.file(), 0, u64::MAX, &mut hasher).map_err(failed)?;
         if Digest::from(hasher.finalize()) != digest {
             self.forget(place);
             return Ok(false);
         }
-        staged.publish(path, Existing::Replace)?;
+        target.publish_staged(staged, path, Existing::Replace)?;
         Ok(true)
     }
 
@@ -304,18 +306,30 @@ mod tests {
         let (folder, root) = scratch();
         let hints = HintStore::new();
         recorded(&hints, &root, home("ann"), b"data");
-        let spaces = [(home("ann"), root.clone())];
+        let spaces = [(home("ann"), root.clone().into())];
         let attributes = FileAttributes::default();
         assert!(hints.has(Digest::of(b"data"), &spaces));
         assert!(
             hints
-                .reuse(Digest::of(b"data"), &spaces, &root, &rel("copy"), attributes)
+                .reuse(
+                    Digest::of(b"data"),
+                    &spaces,
+                    &root.clone().into(),
+                    &rel("copy"),
+                    attributes
+                )
                 .unwrap()
         );
         assert_eq!(fs::read(folder.path().join("copy")).unwrap(), b"data");
         assert!(
             !hints
-                .reuse(Digest::of(b"else"), &spaces, &root, &rel("no"), attributes)
+                .reuse(
+                    Digest::of(b"else"),
+                    &spaces,
+                    &root.clone().into(),
+                    &rel("no"),
+                    attributes
+                )
                 .unwrap()
         );
         assert_eq!(leftovers(folder.path()), ["copy", "f"]);
@@ -326,12 +340,18 @@ mod tests {
         let ((_a, ann), (_b, bob)) = (scratch(), scratch());
         let hints = HintStore::new();
         recorded(&hints, &ann, home("ann"), b"secret");
-        let spaces = [(home("bob"), bob.clone())];
+        let spaces = [(home("bob"), bob.clone().into())];
         assert!(!hints.has(Digest::of(b"secret"), &spaces));
         let digest = Digest::of(b"secret");
         assert!(
             !hints
-                .reuse(digest, &spaces, &bob, &rel("stolen"), FileAttributes::default())
+                .reuse(
+                    digest,
+                    &spaces,
+                    &bob.clone().into(),
+                    &rel("stolen"),
+                    FileAttributes::default()
+                )
                 .unwrap()
         );
         assert_eq!(hints.len(), 1, "and asking does not harm the owner's hint");
@@ -343,12 +363,18 @@ mod tests {
         let hints = HintStore::new();
         recorded(&hints, &root, home("ann"), b"before");
         fs::write(folder.path().join("f"), "after!").unwrap();
-        let spaces = [(home("ann"), root.clone())];
+        let spaces = [(home("ann"), root.clone().into())];
         assert!(!hints.has(Digest::of(b"before"), &spaces));
         let digest = Digest::of(b"before");
         assert!(
             !hints
-                .reuse(digest, &spaces, &root, &rel("copy"), FileAttributes::default())
+                .reuse(
+                    digest,
+                    &spaces,
+                    &root.clone().into(),
+                    &rel("copy"),
+                    FileAttributes::default()
+                )
                 .unwrap()
         );
         assert!(hints.is_empty());
@@ -367,11 +393,17 @@ mod tests {
             stamp,
             digest: Digest::of(b"good"),
         });
-        let spaces = [(home("ann"), root.clone())];
+        let spaces = [(home("ann"), root.clone().into())];
         let digest = Digest::of(b"good");
         assert!(
             !hints
-                .reuse(digest, &spaces, &root, &rel("copy"), FileAttributes::default())
+                .reuse(
+                    digest,
+                    &spaces,
+                    &root.clone().into(),
+                    &rel("copy"),
+                    FileAttributes::default()
+                )
                 .unwrap()
         );
         assert_eq!(leftovers(folder.path()), ["f"]);

@@ -13,6 +13,7 @@ use crate::path::Space;
 use crate::relpath::RelPath;
 use crate::root::{self, Existing, FileAttributes, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
+use crate::store::OpenSpace;
 
 /// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process is
 /// gone and somebody clears up.
@@ -86,9 +87,10 @@ impl StagedTree {
         &self,
         manifest: &'a Manifest,
         hints: &HintStore,
-        readable: &[(Space, Root)],
+        readable: &[(Space, OpenSpace)],
     ) -> Result<Vec<&'a Entry>, RootError> {
         let mut wanted = Vec::new();
+        let tree = OpenSpace::from(self.tree.clone());
         for entry in self.missing(manifest)? {
             let made = match &entry.node {
                 Node::Dir => self.tree.make_dirs(&entry.path).map(|()| true)?,
@@ -102,7 +104,7 @@ impl StagedTree {
                         executable: *executable,
                         mtime: Some(entry.mtime),
                     };
-                    hints.reuse(*digest, readable, &self.tree, &entry.path, attributes)?
+                    hints.reuse(*digest, readable, &tree, &entry.path, attributes)?
                 }
                 Node::File { digest: None, .. } => false,
             };

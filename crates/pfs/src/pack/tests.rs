@@ -401,7 +401,9 @@ fn a_package_sent_before_needs_no_bytes_the_second_time() {
     hints.record_tree(&space, &root, &rel("one"), &manifest).unwrap();
 
     let second = StagedTree::create(&root).unwrap();
-    let wanted = second.fill(&manifest, &hints, &[(space, root.clone())]).unwrap();
+    let wanted = second
+        .fill(&manifest, &hints, &[(space, root.clone().into())])
+        .unwrap();
     assert!(wanted.is_empty(), "{wanted:?}");
     second.publish(&rel("two"), Existing::Keep).unwrap();
     let files = |name: &str| {

@@ -55,7 +55,8 @@ impl<W: Write> PackWriter<W> {
                 }
                 Ok(())
             }
-            Node::Dir | Node::Symlink { .. } => self.add_small(entry),
+            Node::Dir => self.add_folder(entry),
+            Node::Symlink { .. } => self.add_small(entry),
         }
     }
 
@@ -78,6 +79,11 @@ impl<W: Write> PackWriter<W> {
         let digest = known.unwrap_or_else(|| self.content.finalize().into());
         self.totals.bytes += entry.size();
         self.put_sealed(digest.as_bytes())
+    }
+
+    /// Adds a folder.
+    pub fn add_folder(&mut self, entry: &Entry) -> Result<(), PackError> {
+        self.add_small(entry)
     }
 
     fn add_small(&mut self, entry: &Entry) -> Result<(), PackError> {

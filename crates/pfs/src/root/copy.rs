@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{DirEntry, Existing, FileAttributes, Kind, Root, RootError};
 use crate::relpath::RelPath;
+use crate::source::Source;
 
 /// What a copy brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -144,7 +145,27 @@ pub(crate) fn copy_range(
     Ok(len)
 }
 
-fn copy_by_hand(source: &File, from: u64, target: &File, to: u64, len: u64) -> io::Result<u64> {
+/// Copies a range of whatever can be read; by the kernel where it is a file.
+pub(crate) fn copy_source(
+    source: &(impl Source + ?Sized),
+    from: u64,
+    target: &File,
+    to: u64,
+    len: u64,
+) -> io::Result<u64> {
+    match source.file() {
+        Some(file) => copy_range(file, from, target, to, len),
+        None => copy_by_hand(source, from, target, to, len),
+    }
+}
+
+fn copy_by_hand(
+    source: &(impl Source + ?Sized),
+    from: u64,
+    target: &File,
+    to: u64,
+    len: u64,
+) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut done = 0;
     while done < len {

@@ -33,6 +33,10 @@ pub enum RootError {
     FsQuota(RelPath),
     #[error("`{0}` is too long a path for this file system")]
     TooLong(RelPath),
+    #[error("`{path}` cannot be kept in this storage: {reason}")]
+    Unsupported { path: RelPath, reason: String },
+    #[error("the storage behind `{path}` does not answer")]
+    Unreachable { path: RelPath, source: io::Error },
     #[error("`{from}` cannot be moved into itself (`{to}`)")]
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]

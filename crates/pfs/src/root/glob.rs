@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{DirEntry, Root, RootError};
+use super::{DirEntry, Meta, Root, RootError};
 use crate::relpath::{RelPath, RelPathError};
 
 /// A pattern whose fixed beginning is a checked path.
@@ -85,13 +85,17 @@ fn compile(pattern: &str) -> Result<GlobMatcher, GlobError> {
         })
 }
 
-impl Root {
-    /// Everything below the root that matches, in order. No match is an empty answer, not an error.
-    pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
-        if pattern.is_literal() {
-            return match self.stat_link(&pattern.base) {
+impl GlobPattern {
+    /// Everything that matches, in order, as two ways to look say. No match is an empty answer, not an error.
+    pub(crate) fn expand(
+        &self,
+        look: impl FnOnce(&RelPath) -> Result<Meta, RootError>,
+        list: impl Fn(&RelPath) -> Result<Vec<DirEntry>, RootError>,
+    ) -> Result<Vec<DirEntry>, RootError> {
+        if self.is_literal() {
+            return match look(&self.base) {
                 Ok(meta) => Ok(vec![DirEntry {
-                    path: pattern.base.clone(),
+                    path: self.base.clone(),
                     meta,
                 }]),
                 Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -99,13 +103,13 @@ impl Root {
             };
         }
         let mut found = Vec::new();
-        let mut folders = vec![pattern.base.clone()];
+        let mut folders = vec![self.base.clone()];
         while let Some(folder) = folders.pop() {
-            for entry in self.list_if_there(&folder)? {
-                if entry.meta.is_dir() && pattern.may_hold_matches(&entry.path) {
+            for entry in if_there(list(&folder))? {
+                if entry.meta.is_dir() && self.may_hold_matches(&entry.path) {
                     folders.push(entry.path.clone());
                 }
-                if pattern.matches(&entry.path) {
+                if self.matches(&entry.path) {
                     found.push(entry);
                 }
             }
@@ -113,12 +117,19 @@ impl Root {
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
+}
 
-    fn list_if_there(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
-        match self.list(folder) {
-            Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(Vec::new()),
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            other => other,
-        }
+fn if_there(listed: Result<Vec<DirEntry>, RootError>) -> Result<Vec<DirEntry>, RootError> {
+    match listed {
+        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(Vec::new()),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+impl Root {
+    /// Everything below the root that matches, in order. No match is an empty answer, not an error.
+    pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
+        pattern.expand(|path| self.stat_link(path), |folder| self.list(folder))
     }
 }

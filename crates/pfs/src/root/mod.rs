@@ -30,7 +30,7 @@ pub use self::tree::{DirEntry, Usage, Walk};
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
 
-pub(crate) use self::copy::copy_range;
+pub(crate) use self::copy::copy_source;
 pub(crate) use self::staged::{
     STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, staging_folder, sync_tree,
     tidy_staging,

@@ -82,6 +82,11 @@ impl Root {
 }
 
 impl StagedFile {
+    /// What it will keep beside its content.
+    pub fn attributes(&self) -> FileAttributes {
+        self.attributes
+    }
+
     /// The open file, for reading and writing.
     pub fn file(&self) -> &File {
         &self.file

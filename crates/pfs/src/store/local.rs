@@ -4,26 +4,30 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use super::{FileStore, NewFile, ReadAt, StoreLimits};
+use super::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
+use crate::entry::Mtime;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
 use crate::root::{
     Copied, DirEntry, Durability, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage,
 };
+use crate::source::Source;
 
 /// The default backend.
 #[derive(Debug, Clone)]
 pub struct LocalStore {
     root: Root,
+    shown: String,
 }
 
 impl LocalStore {
     /// Uses a folder that exists.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, RootError> {
         Ok(Self {
+            shown: folder.as_ref().display().to_string(),
             root: Root::open(folder)?,
         })
     }
@@ -32,6 +36,7 @@ impl LocalStore {
     pub fn with_durability(self, durability: Durability) -> Self {
         Self {
             root: self.root.with_durability(durability),
+            ..self
         }
     }
 
@@ -46,14 +51,6 @@ impl LocalStore {
             other => other,
         }
     }
-
-    /// What the user's folder may hold by the file system's own word (CephFS), if it says so.
-    pub fn backend_quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
-        let limit = self
-            .space(space)?
-            .attribute_number(&RelPath::root(), c"ceph.quota.max_bytes")?;
-        Ok(limit.filter(|limit| *limit > 0))
-    }
 }
 
 impl FileStore for LocalStore {
@@ -61,9 +58,19 @@ impl FileStore for LocalStore {
         StoreLimits {
             name: RelPath::MAX_NAME,
             path: RelPath::MAX_LEN,
-            any_bytes: true,
+            depth: RelPath::MAX_LEN.div_ceil(2),
+            names: NameRule::AnyBytes,
+            without: "",
             attributes: true,
+            links: true,
+            moves_whole: true,
+            stays_open: true,
+            writers: 1,
         }
+    }
+
+    fn name(&self) -> String {
+        self.shown.clone()
     }
 
     fn stat(&self, place: &Place) -> Result<Meta, RootError> {
@@ -123,20 +130,45 @@ impl FileStore for LocalStore {
     fn folder(&self, space: &Space) -> Result<Option<Root>, RootError> {
         self.space(space).map(Some)
     }
+
+    fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError> {
+        let now = Mtime::from(SystemTime::now());
+        let gone = crate::staging::expire(&self.space(space)?, age, now)?;
+        Ok(gone.len() as u64)
+    }
+
+    /// CephFS keeps one in the folder's attributes.
+    fn quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
+        let limit = self
+            .space(space)?
+            .attribute_number(&RelPath::root(), c"ceph.quota.max_bytes")?;
+        Ok(limit.filter(|limit| *limit > 0))
+    }
 }
 
-struct OpenFile {
-    file: File,
-    meta: Meta,
+/// A file of this machine, open, and what it was then.
+pub(super) struct OpenFile {
+    pub file: File,
+    pub meta: Meta,
+}
+
+impl Source for OpenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Source::read_at(&self.file, buffer, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Source::len(&self.file)
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
 }
 
 impl ReadAt for OpenFile {
     fn meta(&self) -> &Meta {
         &self.meta
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
     }
 }
 
@@ -201,5 +233,32 @@ mod tests {
         std::os::unix::fs::symlink("/etc", folder.path().join("home/ann")).unwrap();
         let error = store.space(&Space::Home("ann".parse().unwrap())).unwrap_err();
         assert!(matches!(error, RootError::ThroughLink(_)), "{error}");
+    }
+
+    #[test]
+    fn limits_are_told_in_a_sentence_and_by_the_path_that_breaks_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut limits = LocalStore::open(folder.path()).unwrap().limits();
+        assert_eq!(
+            limits.to_string(),
+            "names of 255 bytes, paths of 4095 bytes, 2048 folders deep"
+        );
+        (limits.name, limits.depth, limits.links) = (4, 2, false);
+        (limits.names, limits.without) = (NameRule::Utf8NoControls, ":");
+        assert_eq!(
+            limits.to_string(),
+            "names of 4 bytes, paths of 4095 bytes, 2 folders deep; names are UTF-8 without control \
+             characters, without `:`; no symbolic links"
+        );
+        let told = |path: &str| limits.check(&path.parse().unwrap()).unwrap_err().to_string();
+        assert_eq!(
+            told("a:b"),
+            "`a:b` cannot be kept in this storage: names cannot contain `:` here"
+        );
+        assert!(told("a/b/c").ends_with("folders nest at most 2 deep here"));
+        assert!(told("abcde").ends_with("names have at most 4 bytes here"));
+        assert!(told(r"\xff").ends_with("names must be UTF-8 here"));
+        assert!(limits.check(&"été".parse().unwrap()).is_err(), "five bytes");
+        assert!(limits.check(&"a/b".parse().unwrap()).is_ok());
     }
 }

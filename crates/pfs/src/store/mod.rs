@@ -5,12 +5,19 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod local;
+mod remote;
+mod space;
 
-use std::io;
+use std::fmt;
+use std::time::Duration;
 
 pub use self::local::LocalStore;
+pub use self::remote::RemoteSpace;
+pub use self::space::{Entries, OpenSpace};
 use crate::path::{Place, Space};
+use crate::relpath::RelPath;
 use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
+use crate::source::Source;
 
 /// A storage backend. All methods block; all are safe to call from many threads.
 ///
@@ -18,6 +25,9 @@ use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootEr
 pub trait FileStore: Send + Sync {
     /// What the backend cannot do.
     fn limits(&self) -> StoreLimits;
+
+    /// Where it is, for people; no secret is in it.
+    fn name(&self) -> String;
 
     /// What is at a place. Links that lead out of the space lead nowhere.
     fn stat(&self, place: &Place) -> Result<Meta, RootError>;
@@ -51,15 +61,20 @@ pub trait FileStore: Send + Sync {
 
     /// The space as a folder, where the backend is a file system: then chunks may arrive in any order.
     fn folder(&self, space: &Space) -> Result<Option<Root>, RootError>;
+
+    /// Removes what writers that are gone left unpublished and nobody touched for `age`; answers how much.
+    fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError>;
+
+    /// Bytes a space may hold by the backend's own rule, where it has one.
+    fn quota(&self, _space: &Space) -> Result<Option<u64>, RootError> {
+        Ok(None)
+    }
 }
 
 /// Reads a file that stays the same while it is open.
-pub trait ReadAt: Send + Sync {
+pub trait ReadAt: Source {
     /// Kind, size and times when it was opened.
     fn meta(&self) -> &Meta;
-
-    /// Reads some bytes; zero at the end.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
 /// A file that is being written. Dropping it leaves nothing behind.
@@ -78,8 +93,89 @@ pub struct StoreLimits {
     pub name: usize,
     /// Longest path inside a space, in bytes.
     pub path: usize,
-    /// Whether names may be any bytes; otherwise they must be UTF-8.
-    pub any_bytes: bool,
-    /// Whether links, executable bits and times are kept.
+    /// Most names in a path inside a space.
+    pub depth: usize,
+    /// What names consist of.
+    pub names: NameRule,
+    /// Characters that no name contains.
+    pub without: &'static str,
+    /// Whether executable bits and times are kept.
     pub attributes: bool,
+    /// Whether symbolic links are kept.
+    pub links: bool,
+    /// Whether a move is one step that others see as a whole.
+    pub moves_whole: bool,
+    /// Whether a file that is open stays readable when it is replaced or removed. Where it does not, reading fails;
+    /// it never goes on in another file.
+    pub stays_open: bool,
+    /// How many files are worth writing at the same time.
+    pub writers: usize,
+}
+
+/// What names consist of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    AnyBytes,
+    Utf8,
+    Utf8NoControls,
+}
+
+impl fmt::Display for StoreLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "names of {} bytes, paths of {} bytes, {} folders deep",
+            self.name, self.path, self.depth
+        )?;
+        match self.names {
+            NameRule::AnyBytes => {}
+            NameRule::Utf8 => f.write_str("; names are UTF-8")?,
+            NameRule::Utf8NoControls => f.write_str("; names are UTF-8 without control characters")?,
+        }
+        if !self.without.is_empty() {
+            write!(f, ", without `{}`", self.without)?;
+        }
+        if !self.links {
+            f.write_str("; no symbolic links")?;
+        }
+        if !self.moves_whole {
+            f.write_str("; moving copies, then removes")?;
+        }
+        Ok(())
+    }
+}
+
+impl StoreLimits {
+    /// Says which limit a path would break.
+    pub fn check(&self, path: &RelPath) -> Result<(), RootError> {
+        let refused = |reason: String| {
+            Err(RootError::Unsupported {
+                path: path.clone(),
+                reason,
+            })
+        };
+        let bytes = path.as_bytes();
+        if bytes.len() > self.path {
+            return refused(format!("paths have at most {} bytes here", self.path));
+        }
+        if path.depth() > self.depth {
+            return refused(format!("folders nest at most {} deep here", self.depth));
+        }
+        if path.parts().any(|name| name.len() > self.name) {
+            return refused(format!("names have at most {} bytes here", self.name));
+        }
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return match self.names {
+                NameRule::AnyBytes => Ok(()),
+                NameRule::Utf8 | NameRule::Utf8NoControls => refused("names must be UTF-8 here".to_owned()),
+            };
+        };
+        if self.names == NameRule::Utf8NoControls && text.contains(char::is_control) {
+            return refused("names have no control characters here".to_owned());
+        }
+        match text.chars().find(|c| self.without.contains(*c)) {
+            Some(found) => refused(format!("names cannot contain `{found}` here")),
+            None => Ok(()),
+        }
+    }
 }

@@ -22,6 +22,7 @@ impl App {
     pub fn server_show(&self, caller: &Caller) -> ServerInfo {
         let (jobs_pending, jobs_running) = self.jobs.counts();
         let nodes = &self.config.inventory.nodes;
+        let (store, limits) = self.files.store();
         let private = |text: String| if caller.admin { text } else { String::new() };
         ServerInfo {
             version: crate::VERSION.to_owned(),
@@ -30,7 +31,8 @@ impl App {
             datacenter: self.config.datacenter.to_string(),
             engine: self.config.engine.to_string(),
             listen: self.listen.join(", "),
-            storage: private(self.storage.path().display().to_string()),
+            storage: private(store),
+            storage_limits: limits.to_string(),
             data: private(self.config.data.display().to_string()),
             log: self
                 .config

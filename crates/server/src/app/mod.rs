@@ -12,6 +12,7 @@ mod logs;
 mod packages;
 mod prune;
 mod quota;
+mod reach;
 mod submit;
 pub(crate) mod view;
 mod why;

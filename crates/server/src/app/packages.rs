@@ -14,6 +14,7 @@ use crate::packages::{PackageError, Receiver};
 impl App {
     /// Whether the caller's package is here, whole.
     pub async fn package_has(&self, caller: &Caller, id: &str) -> Result<bool, ErrorBody> {
+        self.files_within_reach()?;
         let (user, id) = (caller.user.clone(), package_id(id)?);
         self.with_files(move |storage| storage.has_package(&user, id))
             .await
@@ -25,6 +26,7 @@ impl App {
         caller: &Caller,
         manifest: &[u8],
     ) -> Result<PackageReply, ErrorBody> {
+        self.files_within_reach()?;
         let manifest: Manifest = serde_json::from_slice(manifest).map_err(|error| {
             ErrorBody::new(
                 ErrorName::BadRequest,
@@ -46,6 +48,7 @@ impl App {
 
     /// Begins to take in the files of an announced package.
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
+        self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
         let receiver = self
             .with_files(move |storage| storage.receive(&user, package))

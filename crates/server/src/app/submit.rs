@@ -28,6 +28,7 @@ impl App {
         request: JobRequest,
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
+        self.files_within_reach()?;
         let dry_run = request.dry_run;
         let named = request.name.is_some();
         if !dry_run {
@@ -58,6 +59,7 @@ impl App {
         target: &JobRef,
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
+        self.files_within_reach()?;
         let job = self.job_find(caller, target).await?;
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| files_are_gone(&job, error))?;

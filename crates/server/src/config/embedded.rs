@@ -5,7 +5,7 @@ use std::path::Path;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::{Policy, Quota};
 
-use super::{Config, DatabaseUrl, EngineKind, Listen, LogLimits, User, machine};
+use super::{Backend, Config, DatabaseUrl, EngineKind, Listen, LogLimits, User, machine};
 
 /// The configuration of the server that `paddlectl` starts by itself.
 pub fn embedded(data: &Path) -> Config {
@@ -14,6 +14,7 @@ pub fn embedded(data: &Path) -> Config {
         listen: vec![Listen::Unix(data.join("server.sock"))],
         tls: None,
         data: data.to_owned(),
+        backend: Backend::Folder,
         storage: data.join("storage"),
         datacenter: "local".parse().expect("a plain word is a datacenter name"),
         database: DatabaseUrl::sqlite_file(&data.join("server.db")),

@@ -12,6 +12,7 @@ use paddlecloud_core::scheduler::{Inventory, Policy, Quota};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use super::backend::StorageEntry;
 use super::users::{check_users, read_password};
 use super::{
     Config, ConfigError, Credential, DatabaseUrl, EngineKind, Listen, LogLimits, TlsFiles, User, machine,
@@ -24,7 +25,7 @@ pub(super) struct File {
     listen: OneOrMany,
     tls: Option<Tls>,
     data: PathBuf,
-    storage: Option<PathBuf>,
+    storage: Option<StorageEntry>,
     #[serde(deserialize_with = "parsed")]
     datacenter: DatacenterName,
     #[serde(default, deserialize_with = "parsed_option")]
@@ -182,9 +183,7 @@ impl File {
         } else {
             self.listen.0
         };
-        let storage = self
-            .storage
-            .map_or_else(|| data.join("storage"), |folder| base.join(folder));
+        let (backend, storage) = StorageEntry::check(self.storage, &data, path)?;
         let default_database = || DatabaseUrl::sqlite_file(&data.join("server.db"));
         let database = self
             .database
@@ -206,6 +205,7 @@ impl File {
         Ok(Config {
             listen,
             tls: self.tls.map(|tls| tls.below(base)),
+            backend,
             storage,
             datacenter: self.datacenter,
             database,

@@ -2,6 +2,7 @@
 //!
 //! Reading happens here and in `file`; nothing here opens a socket or a database.
 
+mod backend;
 mod embedded;
 mod error;
 mod file;
@@ -20,6 +21,7 @@ use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
 
+pub use backend::Backend;
 pub use embedded::embedded;
 pub use error::ConfigError;
 pub use listen::Listen;
@@ -34,7 +36,9 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The server's own folder: database, lock, package store, logs.
     pub data: PathBuf,
-    /// What workers see below `/pfs/<datacenter>`.
+    /// Where users' files lie.
+    pub backend: Backend,
+    /// What workers see below `/pfs/<datacenter>`; for a store elsewhere, what is on its way there.
     pub storage: PathBuf,
     pub datacenter: DatacenterName,
     pub database: DatabaseUrl,

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::StorageView;
 use paddlecloud_pfs::quota::{Amount, Ledger, Quota, QuotaError, Reservation};
-use paddlecloud_pfs::store::FileStore;
 use paddlecloud_pfs::{Place, RelPath, Space};
 
 use super::{Files, FilesError, owner_of};
@@ -127,10 +126,15 @@ impl Files {
             true => self.0.accounts.ledger.report(&space),
             false => (Quota::default(), used),
         };
+        let kept = self.0.store.quota(&space).map_err(|source| FilesError::Space {
+            space: space.clone(),
+            source,
+        })?;
         Ok(StorageView {
             bytes_used: counted.bytes,
             files_used: counted.files,
-            bytes_limit: quota.bytes,
+            // Whichever is reached first.
+            bytes_limit: [quota.bytes, kept].into_iter().flatten().min(),
             files_limit: quota.files,
         })
     }

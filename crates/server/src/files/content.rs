@@ -2,14 +2,14 @@
 //!
 //! A reader holds the open file: it sees one version to its end, whatever takes the file's place meanwhile.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use paddlecloud_api::files::version_of;
 use paddlecloud_pfs::content::{ChunkHasher, Layout, Signature};
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::share::Share;
+use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Digest, PfsPath, RootError, Space};
 
 use super::{Files, FilesError, Reached};
@@ -75,9 +75,8 @@ impl ByteRange {
 }
 
 /// A stretch of a file that is being read.
-#[derive(Debug)]
 pub struct Content {
-    file: File,
+    file: Arc<dyn ReadAt>,
     pub meta: Meta,
     pub version: String,
     pub offset: u64,
@@ -93,13 +92,13 @@ impl Content {
         if left == 0 {
             return Ok(None);
         }
-        let bytes = read_piece(&self.file, self.offset + self.read, left)?;
+        let bytes = read_piece(&*self.file, self.offset + self.read, left)?;
         self.read += bytes.len() as u64;
         Ok(Some(bytes.freeze()))
     }
 }
 
-fn read_piece(file: &File, offset: u64, left: u64) -> std::io::Result<BytesMut> {
+fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<BytesMut> {
     let want = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
     let mut bytes = BytesMut::zeroed(want);
     let read = file.read_at(&mut bytes, offset)?;
@@ -111,9 +110,8 @@ fn read_piece(file: &File, offset: u64, left: u64) -> std::io::Result<BytesMut> 
 }
 
 /// Chunks of a file, each followed by its name.
-#[derive(Debug)]
 pub struct Parts {
-    file: File,
+    file: Arc<dyn ReadAt>,
     layout: Layout,
     next: u64,
     end: u64,
@@ -135,7 +133,7 @@ impl Parts {
                 None => return Ok(None),
             },
         };
-        let mut bytes = read_piece(&self.file, offset, left)?;
+        let mut bytes = read_piece(&*self.file, offset, left)?;
         hasher.update(&bytes);
         let left = left - bytes.len() as u64;
         if left == 0 {
@@ -194,10 +192,8 @@ impl Files {
     ) -> Result<Parts, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        let (file, meta) = reached
-            .root
-            .open_file(&reached.place.path)
-            .map_err(reached.failed())?;
+        let file = reached.open_file()?;
+        let meta = file.meta().clone();
         let found = checked_version(&reached, &meta, version)?;
         let layout = Layout::of(meta.size);
         let end = first
@@ -221,25 +217,20 @@ impl Files {
     pub fn signature(&self, caller: &Caller, path: &PfsPath) -> Result<Vec<u8>, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        let (file, meta) = reached
-            .root
-            .open_file(&reached.place.path)
-            .map_err(reached.failed())?;
-        if meta.size > paddlecloud_api::files::LARGEST_DELTA {
+        let file = reached.open_file()?;
+        if file.meta().size > paddlecloud_api::files::LARGEST_DELTA {
             return Err(FilesError::BadRequest(format!(
                 "`{path}` is too large for a delta"
             )));
         }
-        let signature = Signature::of(&file).map_err(|error| FilesError::Disk(error, "read"))?;
+        let signature = Signature::of(&*file).map_err(|error| FilesError::Disk(error, "read"))?;
         Ok(signature.encode())
     }
 }
 
 fn open_content(reached: &Reached, range: ByteRange, version: Option<&str>) -> Result<Content, FilesError> {
-    let (file, meta) = reached
-        .root
-        .open_file(&reached.place.path)
-        .map_err(reached.failed())?;
+    let file = reached.open_file()?;
+    let meta = file.meta().clone();
     let version = checked_version(reached, &meta, version)?;
     let (offset, len) = range
         .within(meta.size)

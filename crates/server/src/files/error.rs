@@ -45,7 +45,7 @@ pub enum FilesError {
     AdminOnly,
     #[error("the server cannot work in the owner's name")]
     Owner(#[source] Box<crate::packages::PackageError>),
-    #[error("the disk refused to {1}")]
+    #[error("{}", refused_by_disk(.0, .1))]
     Disk(#[source] std::io::Error, &'static str),
 }
 
@@ -110,9 +110,22 @@ impl FilesError {
             FilesError::Assembly(error) => assembly_name(error),
             FilesError::OtherVersion(_) => ErrorName::Conflict,
             FilesError::Share(_) => ErrorName::NotFound,
+            FilesError::Disk(error, _) if is_no_space(error) => ErrorName::StorageFull,
             FilesError::Disk(..) | FilesError::Owner(_) => ErrorName::Internal,
         }
     }
+}
+
+fn refused_by_disk(error: &std::io::Error, what: &str) -> String {
+    match is_no_space(error) {
+        true => format!("no space is left on the server's disk to {what}"),
+        false => format!("the server's disk refused to {what}"),
+    }
+}
+
+fn is_no_space(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 fn storage_name(error: &RootError) -> ErrorName {
@@ -124,9 +137,11 @@ fn storage_name(error: &RootError) -> ErrorName {
         | RootError::NotAFile(_)
         | RootError::ThroughLink(_)
         | RootError::TooLong(_)
+        | RootError::Unsupported { .. }
         | RootError::IntoItself { .. } => ErrorName::BadRequest,
         RootError::Denied(_) => ErrorName::Forbidden,
         RootError::NoSpace(_) => ErrorName::StorageFull,
+        RootError::Unreachable { .. } => ErrorName::Unavailable,
         RootError::FsQuota(_) => ErrorName::QuotaExceeded,
         _ => ErrorName::Internal,
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use paddlecloud_api::files::{FsckFinding, FsckReply, FsckVerdict};
 use paddlecloud_pfs::check::{Verdict, check_files};
 use paddlecloud_pfs::staging::{self, StagedId};
-use paddlecloud_pfs::{Mtime, Root, Space};
+use paddlecloud_pfs::store::OpenSpace;
+use paddlecloud_pfs::{Mtime, Space};
 
 use super::{Files, FilesError};
 use crate::auth::Caller;
@@ -30,6 +31,8 @@ impl Files {
     /// A sweep with another age, for tests.
     pub fn sweep_older_than(&self, spaces: &[Space], age: Duration) -> Swept {
         self.0.uploads.put_down_idle();
+        // Those that are begun from now on are not among them.
+        let notes = self.0.uploads.notes().unwrap_or_default();
         let now = Mtime::from(SystemTime::now());
         let mut swept = Swept::default();
         let mut alive: HashSet<StagedId> = HashSet::new();
@@ -41,14 +44,22 @@ impl Files {
                     space: space.clone(),
                     source,
                 };
-                let expired = staging::expire(&root, age, now).map_err(failed)?;
+                let abandoned = staging::clear_abandoned(root.staging()).map_err(failed)?;
+                if !abandoned.is_empty() {
+                    tracing::info!(%space, count = abandoned.len(), "what a killed server had begun was removed");
+                }
+                let expired = staging::expire(root.staging(), age, now).map_err(failed)?;
+                let drafts = match self.0.remote {
+                    true => self.0.store.sweep(space, age).map_err(failed)?,
+                    false => 0,
+                };
                 alive.extend(
-                    staging::unfinished(&root)
+                    staging::unfinished(root.staging())
                         .map_err(failed)?
                         .into_iter()
                         .map(|one| one.id),
                 );
-                Ok(expired.len() as u64)
+                Ok(expired.len() as u64 + drafts)
             });
             match expired {
                 Ok(expired) => swept.expired += expired,
@@ -58,10 +69,9 @@ impl Files {
                 }
             }
         }
-        if all_seen && let Err(error) = self.0.uploads.forget_names(|id| !alive.contains(id)) {
-            tracing::warn!(%error, "names of gone uploads were not removed");
+        if all_seen && let Err(error) = self.0.uploads.forget(notes, |id| !alive.contains(id)) {
+            tracing::warn!(%error, "notes of gone uploads were not removed");
         }
-        self.save();
         swept
     }
 
@@ -77,7 +87,7 @@ impl Files {
             .into_iter()
             .map(|hint| hint.place.space)
             .collect();
-        let mut spaces: Vec<(Space, Root)> = Vec::new();
+        let mut spaces: Vec<(Space, OpenSpace)> = Vec::new();
         for space in known {
             let root = self.space(&space)?;
             spaces.push((space, root));

@@ -3,6 +3,7 @@
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine};
 use paddlecloud_pfs::root::{DirEntry, Kind};
+use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, PfsPath, RootError};
 
 use super::{Files, FilesError, Reached};
@@ -13,8 +14,6 @@ const LINES: usize = 64 << 10;
 
 /// Entries that are ever gathered in memory.
 const MOST_AT_ONCE: usize = 100_000;
-
-type Entries = Box<dyn Iterator<Item = Result<DirEntry, RootError>> + Send>;
 
 /// Goes through a folder.
 pub struct Lister {
@@ -41,7 +40,7 @@ impl Files {
             return Err(base.failed()(RootError::NotAFolder(base.place.path.clone())));
         }
         let entries: Entries = match recursive {
-            true => Box::new(base.root.walk(&base.place.path)),
+            true => base.root.walk(&base.place.path),
             false => {
                 let listed = base.root.list(&base.place.path).map_err(base.failed())?;
                 Box::new(listed.into_iter().map(Ok))

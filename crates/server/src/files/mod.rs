@@ -4,6 +4,7 @@
 //! the opened root of a space; the text of a path only chooses the space.
 
 mod accounts;
+mod backend;
 mod content;
 mod error;
 mod housekeeping;
@@ -22,12 +23,12 @@ use std::time::SystemTime;
 use paddlecloud_api::files::below;
 use paddlecloud_pfs::content::{Hint, HintStore, hash_file};
 use paddlecloud_pfs::root::{Meta, Stamp};
-use paddlecloud_pfs::store::LocalStore;
+use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, Digest, HomeOwner, Mtime, PfsPath, Place, RelPath, Role, Root, RootError,
-    Space,
+    Access, Caller as PfsCaller, Digest, HomeOwner, Mtime, PfsPath, Place, RelPath, Role, RootError, Space,
 };
 
+pub use backend::StoreError;
 pub use content::{ByteRange, Content, PIECE, Parts, RangeError};
 pub use error::FilesError;
 pub use housekeeping::Swept;
@@ -54,7 +55,11 @@ const MOST_HINTS: usize = 1_000_000;
 pub struct Files(Arc<Inner>);
 
 struct Inner {
-    store: LocalStore,
+    store: Arc<dyn FileStore>,
+    /// Where uploads to a store that is no folder are gathered.
+    spool: LocalStore,
+    /// Whether the store is no folder.
+    remote: bool,
     /// Whose homes are whose.
     owners: Storage,
     datacenter: String,
@@ -66,10 +71,10 @@ struct Inner {
     shares: Shares,
 }
 
-/// A path the caller may use, and the root that confines it.
+/// A path the caller may use, and the opened space that confines it.
 #[derive(Clone)]
 struct Reached {
-    root: Root,
+    root: OpenSpace,
     place: Place,
     /// As it was asked for, for messages.
     shown: PfsPath,
@@ -77,13 +82,16 @@ struct Reached {
 
 impl Files {
     /// Opens the storage and what is remembered of it.
-    pub fn open(config: &Config, owners: &Storage) -> io::Result<Files> {
-        let store = LocalStore::open(&config.storage).map_err(io::Error::other)?;
+    pub fn open(config: &Config, owners: &Storage) -> Result<Files, StoreError> {
+        let spool = LocalStore::open(&config.storage).map_err(StoreError::Folder)?;
+        let store = backend::open(config, &spool)?;
         let folder = config.data.join("files");
         std::fs::create_dir_all(&folder)?;
         let hints_file = folder.join("hints");
         Ok(Files(Arc::new(Inner {
+            remote: config.backend.is_remote(),
             store,
+            spool,
             owners: owners.clone(),
             datacenter: config.datacenter.to_string(),
             accounts: Accounts::new(config),
@@ -130,6 +138,10 @@ impl Files {
         let Space::Home(owner) = space else {
             return Ok(None);
         };
+        if self.0.remote {
+            // Only the spool is touched here, and that is the server's own.
+            return Ok(None);
+        }
         let not_found = || FilesError::NotFound(space.to_string());
         let user = owner.as_str().parse().map_err(|_| not_found())?;
         let acting = self.0.owners.acting_as(&user);
@@ -138,16 +150,17 @@ impl Files {
             .map_err(|error| FilesError::Owner(Box::new(error)))
     }
 
-    /// The opened root of a space.
-    fn space(&self, space: &Space) -> Result<Root, FilesError> {
-        self.0.store.space(space).map_err(|source| FilesError::Space {
+    /// A space, opened.
+    fn space(&self, space: &Space) -> Result<OpenSpace, FilesError> {
+        let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
+        opened.map_err(|source| FilesError::Space {
             space: space.clone(),
             source,
         })
     }
 
     /// The spaces a caller may read: content in them need not be sent again.
-    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, Root)>, FilesError> {
+    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, OpenSpace)>, FilesError> {
         let spaces = [Space::Home(owner_of(caller)?), Space::Public];
         spaces
             .into_iter()
@@ -157,15 +170,16 @@ impl Files {
 
     /// The digest of a file, read only when it is not known.
     fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
-        let (file, meta) = match reached.root.open_file(&reached.place.path) {
+        let file = match reached.root.open_file(&reached.place.path) {
             Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
             other => other.map_err(reached.failed())?,
         };
+        let meta = file.meta();
         if let Some(known) = self.0.hints.digest_of(&reached.place, &meta.stamp) {
             return Ok(Some(known));
         }
         let began = Mtime::from(SystemTime::now());
-        let digest = hash_file(&file).map_err(|error| FilesError::Disk(error, "read"))?;
+        let digest = hash_file(&*file).map_err(|error| FilesError::Disk(error, "read"))?;
         if meta.stamp.is_settled(began) {
             self.remember(&reached.place, meta.stamp, digest);
         }
@@ -214,6 +228,10 @@ impl Reached {
         self.root.stat(&self.place.path).map_err(self.failed())
     }
 
+    fn open_file(&self) -> Result<Arc<dyn ReadAt>, FilesError> {
+        self.root.open_file(&self.place.path).map_err(self.failed())
+    }
+
     fn stat_link(&self) -> Result<Meta, FilesError> {
         self.root.stat_link(&self.place.path).map_err(self.failed())
     }
@@ -244,6 +262,9 @@ fn owner_of(caller: &Caller) -> Result<HomeOwner, FilesError> {
 /// Writes a small file of the server's own in one step.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    std::fs::write(&fresh, content)?;
-    std::fs::rename(&fresh, path)
+    let written = std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path));
+    written.inspect_err(|_| {
+        // On a full disk half of it may be there.
+        let _ = std::fs::remove_file(&fresh);
+    })
 }

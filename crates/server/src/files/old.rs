@@ -4,12 +4,12 @@
 //! old client says that it is the same. A server that is started again forgets; the old client then sends again.
 
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use md5::{Digest as _, Md5};
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::root::{FileAttributes, StagedFile};
+use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Existing, PfsPath, Place, RootError};
 
 use super::content::PIECE;
@@ -110,9 +110,9 @@ impl Files {
         let write = self.0.old_writes.get(&reached.place);
         let _acting = self.act(&reached.place.space)?;
         let (checksum, read, size) = match reached.root.open_file(&reached.place.path) {
-            Ok((file, meta)) => {
-                let (checksum, read) = sum(&file, offset, len)?;
-                (checksum, read, meta.size)
+            Ok(file) => {
+                let (checksum, read) = sum(&*file, offset, len)?;
+                (checksum, read, file.meta().size)
             }
             Err(RootError::NotFound(_)) if write.is_some() => (String::new(), 0, 0),
             Err(error) => return Err(reached.failed()(error)),
@@ -150,7 +150,7 @@ impl Files {
                 return Err(FilesError::BadRequest("chunksize error".to_owned()));
             }
             if write.staged.is_none() {
-                let staged = reached.root.stage_file(FileAttributes::default());
+                let staged = reached.root.staging().stage_file(FileAttributes::default());
                 write.staged = Some(staged.map_err(reached.failed())?);
             }
         }
@@ -184,18 +184,16 @@ impl Files {
         };
         let gaps = write.posted.gaps(write.size);
         if !gaps.is_empty() {
-            let (old, _) = reached
-                .root
-                .open_file(&reached.place.path)
-                .map_err(reached.failed())?;
+            let old = reached.open_file()?;
             for (from, to) in gaps {
-                copy(&old, &staged, from, to)
+                copy(&*old, &staged, from, to)
                     .map_err(|error| FilesError::Disk(error, "copy what is the same"))?;
             }
         }
         let replaced = reached.replaced()?;
-        staged
-            .publish(&reached.place.path, Existing::Replace)
+        reached
+            .root
+            .publish_staged(staged, &reached.place.path, Existing::Replace)
             .map_err(reached.failed())?;
         if let Some(room) = write.room.take() {
             let written = Amount {
@@ -303,7 +301,7 @@ fn check_range(len: u64) -> Result<(), FilesError> {
 }
 
 /// MD5 and length of what there is of a range.
-fn sum(file: &std::fs::File, offset: u64, len: u64) -> Result<(String, u64), FilesError> {
+fn sum(file: &dyn ReadAt, offset: u64, len: u64) -> Result<(String, u64), FilesError> {
     let mut hasher = Md5::new();
     let mut buffer = vec![0; PIECE];
     let mut done = 0;
@@ -326,14 +324,17 @@ fn sum(file: &std::fs::File, offset: u64, len: u64) -> Result<(String, u64), Fil
     Ok((hex, done))
 }
 
-fn copy(old: &std::fs::File, staged: &StagedFile, from: u64, to: u64) -> std::io::Result<()> {
+fn copy(old: &dyn ReadAt, staged: &StagedFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut buffer = vec![0; PIECE];
     let mut here = from;
     while here < to {
         let want = PIECE.min(usize::try_from(to - here).unwrap_or(PIECE));
-        old.read_exact_at(&mut buffer[..want], here)?;
-        staged.write_at(&buffer[..want], here)?;
-        here += want as u64;
+        let read = old.read_at(&mut buffer[..want], here)?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        staged.write_at(&buffer[..read], here)?;
+        here += read as u64;
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Many small files in one request, either way.
 
 use std::collections::HashSet;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
 use paddlecloud_pfs::pack::{PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacker};
 use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Entry, Existing, Node, PfsPath, RelPath};
 
 use super::content::PIECE;
@@ -49,7 +50,7 @@ impl Files {
         };
         let room = self.reserve(&folder.place.space, asked)?;
         let _acting = self.act(&folder.place.space)?;
-        let staged = StagedTree::create(&folder.root).map_err(folder.failed())?;
+        let staged = StagedTree::create(folder.root.staging()).map_err(folder.failed())?;
         let limits = PackLimits {
             entries: announced.entries,
             bytes: announced.bytes,
@@ -110,8 +111,9 @@ impl PackIn {
         };
         let total = checked?.entries;
         let space = folder.place.space.clone();
-        let merged = staged
-            .merge(&folder.place.path, existing, false)
+        let merged = folder
+            .root
+            .merge(staged, &folder.place.path, existing)
             .map_err(folder.failed())?;
         if let Some(room) = room {
             room.settle(usage.into(), merged.replaced.into());
@@ -244,7 +246,7 @@ impl PackOut {
                 node: Node::Dir,
                 mtime: entry.mtime,
             };
-            writer.add(&entry, &self.folder.root)?;
+            writer.add_folder(&entry)?;
             self.seen.insert(folder);
         }
         Ok(writer.add_file(&entry, self.content.as_slice())?)
@@ -253,13 +255,15 @@ impl PackOut {
     /// Reads a whole file, so that nothing can go wrong once its head is sent.
     fn read(&mut self, path: &RelPath) -> Option<Entry> {
         let reached = self.folder.below(path).ok()?;
-        let (file, meta) = reached.root.open_file(&reached.place.path).ok()?;
+        let file = reached.root.open_file(&reached.place.path).ok()?;
+        let meta = file.meta();
         if meta.size > SMALL_FILE {
             return None;
         }
-        self.content.clear();
-        (&file).take(SMALL_FILE + 1).read_to_end(&mut self.content).ok()?;
-        if self.content.len() as u64 != meta.size {
+        self.content.resize(usize::try_from(meta.size).ok()? + 1, 0);
+        let read = read_full(&*file, &mut self.content).ok()?;
+        self.content.truncate(read);
+        if read as u64 != meta.size {
             return None;
         }
         Some(Entry {
@@ -272,4 +276,18 @@ impl PackOut {
             mtime: meta.mtime,
         })
     }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(file: &dyn ReadAt, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }

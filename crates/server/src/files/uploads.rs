@@ -4,8 +4,8 @@
 //! upload, and the room that is set aside for those that are being worked on.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName,
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{Access, Place, RelPath, Root, RootError, Space};
+use paddlecloud_pfs::store::{OpenSpace, ReadAt};
+use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 use super::tree::existing;
 use super::{Files, FilesError, Reached, owner_of};
@@ -39,6 +40,8 @@ struct Live {
     assembly: Assembly,
     room: Mutex<Option<Reservation>>,
     used: Mutex<Instant>,
+    /// Set when the disk had no room for it; others at the same upload are told that, not that it is over.
+    found_full: AtomicBool,
 }
 
 impl Live {
@@ -50,9 +53,12 @@ impl Live {
     fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
+            Err(AssemblyError::Finished(path)) if self.found_full.load(Ordering::Relaxed) => {
+                AssemblyError::Storage(RootError::NoSpace(path)).into()
+            }
             Err(error) => FilesError::from(error),
         };
-        if error.is_full() {
+        if error.is_full() && !self.found_full.swap(true, Ordering::Relaxed) {
             files.forget_upload(self.assembly.id());
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
@@ -98,10 +104,19 @@ impl Uploads {
         });
     }
 
-    /// Forgets names of uploads that are gone.
-    pub(super) fn forget_names(&self, gone: impl Fn(&StagedId) -> bool) -> std::io::Result<()> {
-        for entry in std::fs::read_dir(&self.folder)? {
-            let file = entry?.path();
+    /// Where uploads are written down.
+    pub(super) fn notes(&self) -> std::io::Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(&self.folder)?;
+        entries.map(|entry| Ok(entry?.path())).collect()
+    }
+
+    /// Forgets those of the notes whose uploads are gone.
+    pub(super) fn forget(
+        &self,
+        notes: Vec<PathBuf>,
+        gone: impl Fn(&StagedId) -> bool,
+    ) -> std::io::Result<()> {
+        for file in notes {
             if self.find(&file).is_none_or(|id| gone(&id)) {
                 std::fs::remove_file(file)?;
             }
@@ -130,9 +145,13 @@ impl Files {
         let key_file = uploads.key_file(&reached.place.space, &plan.path, &request.key);
         let known = uploads.find(&key_file);
         let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
-        if let Some(id) = reply.id.as_ref().filter(|id| known.as_ref() != Some(id)) {
-            super::write_whole(&key_file, id.to_string().as_bytes())
-                .map_err(|error| FilesError::Disk(error, "note an upload"))?;
+        let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
+        if let Some(id) = fresh
+            && let Err(error) = super::write_whole(&key_file, id.to_string().as_bytes())
+        {
+            // Nobody would find it again.
+            self.upload_discard(caller, id)?;
+            return Err(FilesError::Disk(error, "note an upload"));
         }
         Ok(reply)
     }
@@ -172,11 +191,11 @@ impl Files {
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
         let room = self.reserve(&reached.place.space, amount(&plan))?;
-        let (free, _) = reached.root.free_space().map_err(reached.failed())?;
+        let (free, _) = reached.root.staging().free_space().map_err(reached.failed())?;
         if free < plan.size {
             return Err(reached.failed()(RootError::NoSpace(plan.path)));
         }
-        let assembly = Assembly::create(&reached.root, plan)?;
+        let assembly = Assembly::create(reached.root.staging(), plan)?;
         Ok(self.live(reached, assembly, room))
     }
 
@@ -185,6 +204,7 @@ impl Files {
             reached,
             room: Mutex::new(room),
             used: Mutex::new(Instant::now()),
+            found_full: AtomicBool::new(false),
             assembly,
         });
         let id = live.assembly.id().clone();
@@ -251,7 +271,7 @@ impl Files {
         Err(FilesError::NoUpload(id.to_string()))
     }
 
-    fn take_up(&self, root: &Root, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {
+    fn take_up(&self, root: &OpenSpace, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {
         let known = self.0.uploads.lock().get(id).cloned();
         if let Some(live) = known {
             if live.reached.place.space != *space {
@@ -260,7 +280,7 @@ impl Files {
             *live.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             return Ok(live);
         }
-        let assembly = match Assembly::open(root, id) {
+        let assembly = match Assembly::open(root.staging(), id) {
             Err(AssemblyError::Storage(error)) if error.is_not_found() => {
                 return Err(FilesError::NoUpload(id.to_string()));
             }
@@ -296,7 +316,7 @@ impl Files {
     ) -> Result<ChunkIn, FilesError> {
         let live = self.upload(caller, id)?;
         let _acting = self.act(live.space())?;
-        let writer = live.assembly.chunk(index)?;
+        let writer = live.checked(self, live.assembly.chunk(index))?;
         Ok(ChunkIn {
             files: self.clone(),
             live,
@@ -333,7 +353,7 @@ impl Files {
         let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
         for (index, name) in &request.chunks {
-            let taken = live.assembly.take_chunk(*index, *name, &old);
+            let taken = live.assembly.take_chunk(*index, *name, &*old);
             live.checked(self, taken)?;
         }
         Ok(reply(&live, None))
@@ -363,7 +383,7 @@ impl Files {
         let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
         for (to, from, len) in copies {
-            let copied = live.assembly.copy_from(to, &old, from, len);
+            let copied = live.assembly.copy_from(to, &*old, from, len);
             live.checked(self, copied)?;
         }
         Ok(reply(&live, None))
@@ -380,9 +400,10 @@ impl Files {
         let acting = self.act(live.space())?;
         let replaced = live.reached.replaced()?;
         self.make_parent(&live.reached)?;
-        let committed = live
-            .assembly
-            .commit(request.digest, existing(request.no_overwrite));
+        let committed =
+            live.reached
+                .root
+                .commit(&live.assembly, request.digest, existing(request.no_overwrite));
         let meta = match live.checked(self, committed) {
             Ok(meta) => meta,
             Err(FilesError::Assembly(AssemblyError::Storage(error @ RootError::Exists(_)))) => {
@@ -444,13 +465,10 @@ fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
     }
 }
 
-fn open_old(live: &Live) -> Result<File, FilesError> {
+fn open_old(live: &Live) -> Result<Arc<dyn ReadAt>, FilesError> {
     let reached = &live.reached;
-    let (file, _) = reached
-        .root
-        .open_file_no_links(&reached.place.path)
-        .map_err(reached.failed())?;
-    Ok(file)
+    let opened = reached.root.open_no_links(&reached.place.path);
+    opened.map_err(reached.failed())
 }
 
 /// One chunk on its way in; it counts only after `finish`.

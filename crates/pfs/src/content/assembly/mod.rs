@@ -25,7 +25,8 @@ use super::journal::{Record, read_records};
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
-use crate::root::{self, Existing, Meta, Root, RootError, copy_range, timestamps};
+use crate::root::{self, Existing, FileAttributes, Meta, Root, RootError, copy_source, timestamps};
+use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
 
 /// What is to be assembled.
@@ -38,6 +39,16 @@ pub struct AssemblyPlan {
     pub executable: bool,
     #[serde(default)]
     pub mtime: Option<Mtime>,
+}
+
+impl AssemblyPlan {
+    /// What the file will keep beside its content.
+    pub fn attributes(&self) -> FileAttributes {
+        FileAttributes {
+            executable: self.executable,
+            mtime: self.mtime,
+        }
+    }
 }
 
 /// Why a piece was refused or the file cannot appear.
@@ -172,7 +183,12 @@ impl Assembly {
     }
 
     /// Takes a chunk from the same place of another file, if that really has this name there.
-    pub fn take_chunk(&self, index: u64, name: ChunkName, other: &File) -> Result<bool, AssemblyError> {
+    pub fn take_chunk(
+        &self,
+        index: u64,
+        name: ChunkName,
+        other: &(impl Source + ?Sized),
+    ) -> Result<bool, AssemblyError> {
         let (offset, len) = self.0.chunk_range(index)?;
         if self.0.received().names().get(&index) == Some(&name) {
             return Ok(true);
@@ -181,7 +197,7 @@ impl Assembly {
         let _open = self.0.still_open()?;
         let failed = |error| RootError::io("copy to", &self.0.plan.path, error);
         let data = &self.0.disk.data;
-        if copy_range(other, offset, data, offset, len).map_err(failed)? != len {
+        if copy_source(other, offset, data, offset, len).map_err(failed)? != len {
             return Ok(false);
         }
         // Checked on the copy: the other file may change at any moment.
@@ -202,10 +218,16 @@ impl Assembly {
     }
 
     /// Takes bytes from another file; `false` when it does not have them.
-    pub fn copy_from(&self, offset: u64, other: &File, from: u64, len: u64) -> Result<bool, AssemblyError> {
+    pub fn copy_from(
+        &self,
+        offset: u64,
+        other: &(impl Source + ?Sized),
+        from: u64,
+        len: u64,
+    ) -> Result<bool, AssemblyError> {
         let _claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
-        let copied = copy_range(other, from, &self.0.disk.data, offset, len)
+        let copied = copy_source(other, from, &self.0.disk.data, offset, len)
             .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
         if copied == len {
             self.0.note(Record::Range { offset, len })?;
@@ -240,6 +262,28 @@ impl Assembly {
     ///
     /// With the wrong digest nothing appears, and everything is asked for again.
     pub fn commit(&self, digest: Digest, existing: Existing) -> Result<Meta, AssemblyError> {
+        self.commit_by(digest, |inner| inner.publish(existing))
+    }
+
+    /// The same for a file whose place is not in this root: `publish` is handed the checked content and must make it
+    /// durable there. When it fails, everything stays for another try.
+    pub fn commit_elsewhere(
+        &self,
+        digest: Digest,
+        publish: impl FnOnce(&File) -> Result<Meta, RootError>,
+    ) -> Result<Meta, AssemblyError> {
+        self.commit_by(digest, |inner| {
+            let meta = publish(&inner.disk.data)?;
+            remove_staged(&inner.root, &inner.id)?;
+            Ok(meta)
+        })
+    }
+
+    fn commit_by(
+        &self,
+        digest: Digest,
+        publish: impl FnOnce(&Inner) -> Result<Meta, RootError>,
+    ) -> Result<Meta, AssemblyError> {
         let inner = &*self.0;
         let mut phase = inner.phase.write().unwrap_or_else(PoisonError::into_inner);
         if *phase == Phase::Finished {
@@ -260,7 +304,7 @@ impl Assembly {
                 found,
             });
         }
-        let meta = inner.publish(existing)?;
+        let meta = publish(inner)?;
         *phase = Phase::Finished;
         Ok(meta)
     }

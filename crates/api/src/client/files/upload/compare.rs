@@ -66,7 +66,7 @@ impl Engine<'_> {
                     let local = digest_of(item).await;
                     local.is_some() && there.digest == local
                 } else {
-                    there.mtime == item.mtime
+                    there.mtime.is_same_moment(item.mtime)
                 }
             }
             _ => false,

@@ -1,0 +1,470 @@
+//! Files in HDFS, spoken to natively: no JVM and no mount.
+//!
+//! A file is written in order under a temporary name and takes its place by one rename. There are no links and no
+//! writes at an offset; times have milliseconds.
+
+mod failure;
+mod writing;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hdfs_native::client::FileStatus;
+use hdfs_native::file::FileReader;
+use hdfs_native::{Client, ClientBuilder, HdfsError};
+use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Kind, Meta, Stamp, Usage};
+use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
+use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
+
+use self::failure::told;
+use self::writing::NewHdfsFile;
+use crate::read_ahead::ReadAhead;
+use crate::tree::for_each;
+use crate::waiting::{Waiter, timed_out};
+use crate::{HdfsSettings, OpenError};
+
+/// Where files grow, directly below a space; nobody is shown it.
+const STAGING: &str = ".pfs-staging";
+
+/// The name node's own limits, as Hadoop sets them unless told otherwise.
+const NAME: usize = 255;
+const PATH: usize = 8000;
+const DEPTH: usize = 1000;
+
+/// One file at a time waits for its cluster most of the time; 39 a second with 16, 3 alone.
+const WRITERS: usize = 32;
+
+/// How often a file that keeps changing is opened again.
+const TRIES: usize = 5;
+
+/// A cluster, and the folder of it that is ours.
+#[derive(Clone)]
+pub struct HdfsStore(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    waiter: Waiter,
+    folder: String,
+    name: String,
+    /// Tells this cluster's files from others' in what is remembered of them.
+    device: u64,
+    replication: Option<u32>,
+}
+
+impl HdfsStore {
+    /// Connects and makes the folder.
+    pub fn open(settings: &HdfsSettings) -> Result<HdfsStore, OpenError> {
+        let name = settings.url.to_string();
+        let mut builder = ClientBuilder::new().with_url(settings.url.cluster());
+        if let Some(user) = &settings.user {
+            builder = builder.with_user(user);
+        }
+        if let Some(config) = &settings.config {
+            builder = builder.with_config_dir(config.display().to_string());
+        }
+        let waiter = Waiter::new("hdfs").map_err(OpenError::Threads)?;
+        let built = waiter.wait(async move { builder.build() });
+        let client = built.unwrap_or_else(|| Err(HdfsError::IOError(timed_out())));
+        let client = client.map_err(|error| OpenError::Settings {
+            store: name.clone(),
+            problem: error.to_string(),
+        })?;
+        let store = HdfsStore(Arc::new(Inner {
+            client,
+            waiter,
+            folder: settings.url.folder().to_owned(),
+            device: device_of(&name),
+            replication: settings.replication,
+            name,
+        }));
+        let folder = match store.0.folder.as_str() {
+            "" => "/".to_owned(),
+            folder => folder.to_owned(),
+        };
+        let made = store.ask("use", &RelPath::root(), move |client| async move {
+            client.mkdirs(&folder, 0o755, true).await
+        });
+        made.map_err(|source| OpenError::Unreachable {
+            store: store.0.name.clone(),
+            source,
+        })?;
+        Ok(store)
+    }
+
+    /// Waits for the cluster to do something about a path.
+    fn ask<T, F, W>(&self, action: &'static str, path: &RelPath, work: F) -> Result<T, RootError>
+    where
+        T: Send + 'static,
+        F: FnOnce(Client) -> W,
+        W: Future<Output = Result<T, HdfsError>> + Send + 'static,
+    {
+        let done = self.0.waiter.wait(work(self.0.client.clone()));
+        let done = done.unwrap_or_else(|| Err(HdfsError::IOError(timed_out())));
+        done.map_err(|error| told(action, path, error))
+    }
+
+    fn space_key(&self, space: &Space) -> String {
+        format!("{}/{}", self.0.folder, space.folder())
+    }
+
+    /// The whole path of a place there. What is not UTF-8 cannot be there.
+    fn key(&self, place: &Place) -> Result<String, RootError> {
+        let inside = std::str::from_utf8(place.path.as_bytes());
+        let inside = inside.map_err(|_| RootError::NotFound(place.path.clone()))?;
+        let space = self.space_key(&place.space);
+        Ok(match inside {
+            "" => space,
+            inside => format!("{space}/{inside}"),
+        })
+    }
+
+    /// The same for a place that something is to be made at.
+    fn new_key(&self, place: &Place) -> Result<String, RootError> {
+        self.limits().check(&place.path)?;
+        self.key(place)
+    }
+
+    fn status(&self, place: &Place) -> Result<FileStatus, RootError> {
+        let key = self.key(place)?;
+        self.ask("look at", &place.path, move |client| async move {
+            client.get_file_info(&key).await
+        })
+    }
+
+    fn meta(&self, status: &FileStatus) -> Meta {
+        let mtime = from_millis(status.modification_time);
+        let size = if status.isdir { 0 } else { status.length as u64 };
+        Meta {
+            kind: if status.isdir { Kind::Dir } else { Kind::File },
+            size,
+            mtime,
+            executable: !status.isdir && status.permission & 0o111 != 0,
+            stamp: Stamp {
+                device: self.0.device,
+                // The cluster does not tell the file's number; its block size is different for each file of ours.
+                inode: status.blocksize.unwrap_or(0),
+                size,
+                mtime,
+                ctime: mtime,
+            },
+        }
+    }
+
+    /// The entry of a listing, unless it is not for people's eyes.
+    fn entry(&self, folder: &RelPath, status: &FileStatus) -> Result<Option<DirEntry>, RootError> {
+        let name = status.path.rsplit('/').next().unwrap_or_default();
+        if folder.is_root() && name == STAGING {
+            return Ok(None);
+        }
+        let path = folder.child(name.as_bytes())?;
+        let meta = self.meta(status);
+        Ok(Some(DirEntry { path, meta }))
+    }
+
+    /// Everything below a folder, folders first.
+    fn below(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
+        let mut found = Vec::new();
+        let mut waiting = vec![place.path.clone()];
+        while let Some(path) = waiting.pop() {
+            let here = Place {
+                space: place.space.clone(),
+                path,
+            };
+            for entry in self.list(&here)? {
+                if entry.meta.is_dir() {
+                    waiting.push(entry.path.clone());
+                }
+                found.push(entry);
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn copy_file(&self, from: &Place, to: &Place, existing: Existing) -> Result<u64, RootError> {
+        let source = self.open(from)?;
+        let meta = source.meta().clone();
+        let attributes = FileAttributes {
+            executable: meta.executable,
+            mtime: Some(meta.mtime),
+        };
+        let mut file = self.begin(to, attributes)?;
+        let mut buffer = vec![0; 1 << 20];
+        let mut done = 0;
+        while done < meta.size {
+            let read = source.read_at(&mut buffer, done);
+            let read = read.map_err(|source| RootError::Io {
+                action: "read",
+                path: from.path.clone(),
+                source,
+            })?;
+            file.append(&buffer[..read])?;
+            done += read as u64;
+        }
+        file.publish(existing)?;
+        Ok(done)
+    }
+}
+
+impl FileStore for HdfsStore {
+    fn limits(&self) -> StoreLimits {
+        // The space's own folder counts too; owners' names are short, and the room for them is not missed.
+        let above = self.0.folder.len() + 2 + NAME;
+        StoreLimits {
+            name: NAME,
+            path: RelPath::MAX_LEN.min(PATH - above),
+            depth: DEPTH - 2 - self.0.folder.matches('/').count(),
+            names: NameRule::Utf8,
+            without: ":",
+            attributes: true,
+            links: false,
+            moves_whole: true,
+            stays_open: false,
+            writers: WRITERS,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    fn stat(&self, place: &Place) -> Result<Meta, RootError> {
+        self.status(place).map(|status| self.meta(&status))
+    }
+
+    fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
+        let key = self.key(place)?;
+        let asked = key.clone();
+        let listed = self.ask("list", &place.path, move |client| async move {
+            client.list_status(&asked, false).await
+        })?;
+        if let [only] = listed.as_slice()
+            && only.path == key
+        {
+            return Err(RootError::NotAFolder(place.path.clone()));
+        }
+        let mut entries = Vec::with_capacity(listed.len());
+        for status in &listed {
+            entries.extend(self.entry(&place.path, status)?);
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    fn make_folder(&self, place: &Place) -> Result<(), RootError> {
+        let key = self.new_key(place)?;
+        self.ask("make the folder", &place.path, move |client| async move {
+            client.mkdirs(&key, 0o755, true).await
+        })
+    }
+
+    fn remove(&self, place: &Place) -> Result<(), RootError> {
+        self.delete(place, false)
+    }
+
+    fn remove_all(&self, place: &Place) -> Result<(), RootError> {
+        self.delete(place, true)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError> {
+        if from.space == to.space && to.path.is_within(&from.path) && to.path != from.path {
+            return Err(RootError::IntoItself {
+                from: from.path.clone(),
+                to: to.path.clone(),
+            });
+        }
+        // A missing source and a missing target folder are one and the same error there.
+        self.status(from)?;
+        let (source, target) = (self.key(from)?, self.new_key(to)?);
+        self.ask("rename", &to.path, move |client| async move {
+            client
+                .rename(&source, &target, existing == Existing::Replace)
+                .await
+        })
+    }
+
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+        if !self.stat(from)?.is_dir() {
+            let bytes = self.copy_file(from, to, existing)?;
+            return Ok(Copied { bytes, files: 1 });
+        }
+        if from.space == to.space && to.path.is_within(&from.path) {
+            return Err(RootError::IntoItself {
+                from: from.path.clone(),
+                to: to.path.clone(),
+            });
+        }
+        self.make_folder(to)?;
+        let mut copied = Copied::default();
+        let mut files = Vec::new();
+        for entry in self.below(from)? {
+            let rest = entry.path.strip_prefix(&from.path).unwrap_or_default();
+            let target = Place {
+                space: to.space.clone(),
+                path: to.path.join(&rest)?,
+            };
+            if entry.meta.is_dir() {
+                self.make_folder(&target)?;
+                continue;
+            }
+            copied.bytes += entry.meta.size;
+            copied.files += 1;
+            let source = Place {
+                space: from.space.clone(),
+                path: entry.path,
+            };
+            files.push((source, target));
+        }
+        for_each(&files, WRITERS, |(source, target)| {
+            self.copy_file(source, target, existing).map(drop)
+        })?;
+        Ok(copied)
+    }
+
+    fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError> {
+        let key = self.key(place)?;
+        let mut before = self.status(place)?;
+        for _ in 0..TRIES {
+            if before.isdir {
+                return Err(RootError::IsAFolder(place.path.clone()));
+            }
+            let asked = key.clone();
+            let reader = self.ask("open", &place.path, move |client| async move {
+                client.read(&asked).await
+            })?;
+            let after = self.status(place)?;
+            let meta = self.meta(&after);
+            // Otherwise it was replaced between the two questions, and the blocks may be those of the other one.
+            if meta == self.meta(&before) && reader.file_length() as u64 == meta.size {
+                return Ok(Box::new(OpenHdfsFile {
+                    store: self.clone(),
+                    reader: Arc::new(reader),
+                    ahead: ReadAhead::default(),
+                    meta,
+                }));
+            }
+            before = after;
+        }
+        Err(RootError::Changing(place.path.clone()))
+    }
+
+    fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
+        let target = self.new_key(place)?;
+        NewHdfsFile::begin(self, place, target, attributes).map(|file| Box::new(file) as Box<dyn NewFile>)
+    }
+
+    fn usage(&self, place: &Place) -> Result<Usage, RootError> {
+        let key = self.key(place)?;
+        let is_folder = self.stat(place)?.is_dir();
+        let summary = self.ask("measure", &place.path, move |client| async move {
+            client.get_content_summary(&key).await
+        })?;
+        Ok(Usage {
+            bytes: summary.length,
+            files: summary.file_count,
+            folders: summary.directory_count.saturating_sub(u64::from(is_folder)),
+        })
+    }
+
+    fn folder(&self, _: &Space) -> Result<Option<Root>, RootError> {
+        Ok(None)
+    }
+
+    fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError> {
+        let staging: RelPath = STAGING.parse()?;
+        let key = format!("{}/{STAGING}", self.space_key(space));
+        let asked = key.clone();
+        let listed = self.ask("list", &staging, move |client| async move {
+            client.list_status(&asked, false).await
+        });
+        let listed = match listed {
+            Err(error) if error.is_not_found() => return Ok(0),
+            other => other?,
+        };
+        let now = Mtime::from(SystemTime::now());
+        let old = |status: &&FileStatus| from_millis(status.modification_time).age(now) >= age;
+        let mut swept = 0;
+        for status in listed.iter().filter(old) {
+            let path = status.path.clone();
+            let gone = self.ask("remove", &staging, move |client| async move {
+                client.delete(&path, true).await
+            })?;
+            swept += u64::from(gone);
+        }
+        Ok(swept)
+    }
+
+    fn quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
+        let key = self.space_key(space);
+        let summary = self.ask("measure", &RelPath::root(), move |client| async move {
+            client.get_content_summary(&key).await
+        });
+        match summary {
+            // The cluster counts every copy of a block, so this is what fits at most.
+            Ok(summary) => {
+                Ok(Some(summary.space_quota).filter(|quota| (1..=i64::MAX as u64).contains(quota)))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl HdfsStore {
+    fn delete(&self, place: &Place, recursive: bool) -> Result<(), RootError> {
+        self.status(place)?;
+        let key = self.key(place)?;
+        let gone = self.ask("remove", &place.path, move |client| async move {
+            client.delete(&key, recursive).await
+        })?;
+        match gone {
+            true => Ok(()),
+            false => Err(RootError::NotFound(place.path.clone())),
+        }
+    }
+}
+
+/// A file there, open.
+struct OpenHdfsFile {
+    store: HdfsStore,
+    reader: Arc<FileReader>,
+    ahead: ReadAhead,
+    meta: Meta,
+}
+
+impl Source for OpenHdfsFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.ahead.read_at(buffer, offset, self.meta.size, |offset, len| {
+            let reader = Arc::clone(&self.reader);
+            let (offset, len) = (offset as usize, len as usize);
+            let read = self
+                .store
+                .0
+                .waiter
+                .wait(async move { reader.read_range(offset, len).await });
+            read.ok_or_else(timed_out)?.map_err(io::Error::other)
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.meta.size)
+    }
+}
+
+impl ReadAt for OpenHdfsFile {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+fn from_millis(millis: u64) -> Mtime {
+    Mtime::new((millis / 1000) as i64, (millis % 1000) as u32 * 1_000_000)
+}
+
+fn device_of(name: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}

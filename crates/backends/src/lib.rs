@@ -1,0 +1,62 @@
+//! Stores that are no folder: HDFS and S3, behind the file service's port.
+//!
+//! Each comes as a feature, since it brings a client library along; what a server is built without it says so when it is
+//! configured. Rights, quotas and uploads are not decided here.
+
+#[cfg(feature = "hdfs")]
+mod hdfs;
+#[cfg(any(feature = "hdfs", feature = "s3"))]
+mod read_ahead;
+#[cfg(feature = "s3")]
+mod s3;
+mod settings;
+#[cfg(any(feature = "hdfs", feature = "s3"))]
+mod tree;
+#[cfg(any(feature = "hdfs", feature = "s3"))]
+mod waiting;
+
+use std::sync::Arc;
+
+use paddlecloud_pfs::store::FileStore;
+
+pub use settings::{HdfsSettings, HdfsUrl, S3Settings, SecretText, SettingsError};
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("this program was built without `{0}`")]
+    NotBuilt(&'static str),
+    #[error("`{store}` cannot be used: {problem}")]
+    Settings { store: String, problem: String },
+    #[error("`{store}` cannot be reached")]
+    Unreachable {
+        store: String,
+        source: paddlecloud_pfs::RootError,
+    },
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
+}
+
+/// Connects to HDFS and makes sure that the service's folder is there.
+#[cfg(feature = "hdfs")]
+pub fn open_hdfs(settings: &HdfsSettings) -> Result<Arc<dyn FileStore>, OpenError> {
+    hdfs::HdfsStore::open(settings).map(|store| Arc::new(store) as Arc<dyn FileStore>)
+}
+
+/// Without the feature there is nothing to connect with.
+#[cfg(not(feature = "hdfs"))]
+pub fn open_hdfs(_: &HdfsSettings) -> Result<Arc<dyn FileStore>, OpenError> {
+    Err(OpenError::NotBuilt("hdfs"))
+}
+
+/// Connects to an S3-compatible service and makes sure that the bucket can be read.
+#[cfg(feature = "s3")]
+pub fn open_s3(settings: &S3Settings) -> Result<Arc<dyn FileStore>, OpenError> {
+    s3::S3Store::open(settings).map(|store| Arc::new(store) as Arc<dyn FileStore>)
+}
+
+/// Without the feature there is nothing to connect with.
+#[cfg(not(feature = "s3"))]
+pub fn open_s3(_: &S3Settings) -> Result<Arc<dyn FileStore>, OpenError> {
+    Err(OpenError::NotBuilt("s3"))
+}

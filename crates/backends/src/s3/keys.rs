@@ -1,0 +1,91 @@
+//! Which key a path has, and which path a key.
+
+use object_store::path::Path as Key;
+use paddlecloud_pfs::{Place, RelPath, RootError, Space};
+
+/// The object that says a folder is there.
+pub(super) const MARKER: &str = ".pfs-folder";
+
+/// Keys below one prefix.
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Keys {
+        Keys {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// What all keys begin with.
+    pub(super) fn top(&self) -> Key {
+        Key::from(self.prefix.as_str())
+    }
+
+    /// Bytes that are left for a path inside a space when a key has so many.
+    pub(super) fn room(&self, key: usize) -> usize {
+        key.saturating_sub(self.prefix.len() + "/home//".len() + RelPath::MAX_NAME + MARKER.len())
+    }
+
+    /// The key of a place. What can be no key cannot be there.
+    pub(super) fn of(&self, place: &Place) -> Result<Key, RootError> {
+        let not_found = || RootError::NotFound(place.path.clone());
+        let inside = std::str::from_utf8(place.path.as_bytes()).map_err(|_| not_found())?;
+        let text = [self.prefix.as_str(), &place.space.folder().to_string(), inside];
+        let text: Vec<&str> = text.into_iter().filter(|part| !part.is_empty()).collect();
+        Key::parse(text.join("/")).map_err(|_| not_found())
+    }
+
+    /// The key of the object that says a folder is there.
+    pub(super) fn marker(&self, place: &Place) -> Result<Key, RootError> {
+        let marker = Place {
+            space: place.space.clone(),
+            path: place.path.child(MARKER.as_bytes())?,
+        };
+        self.of(&marker)
+    }
+
+    /// The path a key stands for in a space.
+    pub(super) fn path_of(&self, space: &Space, key: &Key) -> Option<RelPath> {
+        let rest = match self.prefix.as_str() {
+            "" => key.as_ref(),
+            prefix => key.as_ref().strip_prefix(prefix)?.strip_prefix('/')?,
+        };
+        let inside = rest
+            .strip_prefix(&space.folder().to_string())?
+            .strip_prefix('/')?;
+        RelPath::from_bytes(inside.as_bytes())
+            .ok()
+            .filter(|path| !path.is_root())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_paths_belong_together() {
+        let home = Space::Home("ann".parse().unwrap());
+        for prefix in ["", "a/b"] {
+            let keys = Keys::new(prefix);
+            for path in ["x", "d/été 数据/%2e%2e", "a b", "100%"] {
+                let place = Place {
+                    space: home.clone(),
+                    path: path.parse().unwrap(),
+                };
+                let key = keys.of(&place).unwrap();
+                assert_eq!(keys.path_of(&home, &key).as_ref(), Some(&place.path), "{key}");
+                assert_eq!(keys.path_of(&Space::Public, &key), None);
+            }
+        }
+        let keys = Keys::new("p");
+        let place = Place {
+            space: home,
+            path: RelPath::root(),
+        };
+        assert_eq!(keys.of(&place).unwrap().as_ref(), "p/home/ann");
+        assert_eq!(keys.marker(&place).unwrap().as_ref(), "p/home/ann/.pfs-folder");
+    }
+}

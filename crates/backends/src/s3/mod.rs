@@ -1,0 +1,647 @@
+//! Files as objects of an S3-compatible service.
+//!
+//! A file is one object, its time and executable bit are metadata of it. A folder is what keys say, and an object called
+//! `.pfs-folder` where nothing else is in it. There is no rename: moving copies and then removes, which others can see.
+
+mod http;
+mod keys;
+mod writing;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path as Key;
+use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Kind, Meta, Stamp, Usage};
+use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
+use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
+
+use self::keys::{Keys, MARKER};
+use self::writing::NewObject;
+use crate::read_ahead::ReadAhead;
+use crate::tree::for_each;
+use crate::waiting::{Waiter, timed_out};
+use crate::{OpenError, S3Settings};
+
+/// Longest key there is.
+const KEY: usize = 1024;
+/// Objects that are asked about, written or copied at the same time.
+const AT_ONCE: usize = 16;
+/// Larger objects the service does not copy by itself.
+const COPIED_WHOLE: u64 = 5 << 30;
+
+/// What we keep in an object's metadata.
+const MTIME: &str = "pfs-mtime";
+const EXECUTABLE: &str = "pfs-executable";
+
+/// A bucket, and the prefix of it that is ours.
+#[derive(Clone)]
+pub struct S3Store(Arc<Inner>);
+
+struct Inner {
+    client: AmazonS3,
+    waiter: Waiter,
+    keys: Keys,
+    name: String,
+}
+
+impl S3Store {
+    /// Connects and looks into the bucket.
+    pub fn open(settings: &S3Settings) -> Result<S3Store, OpenError> {
+        let name = settings.to_string();
+        let wrong = |error: object_store::Error| OpenError::Settings {
+            store: name.clone(),
+            problem: error.to_string(),
+        };
+        let store = S3Store(Arc::new(Inner {
+            client: client(settings).map_err(wrong)?,
+            waiter: Waiter::new("s3").map_err(OpenError::Threads)?,
+            keys: Keys::new(&settings.prefix),
+            name: name.clone(),
+        }));
+        let top = store.0.keys.top();
+        let looked = store.ask("look into", &RelPath::root(), move |client| async move {
+            client.list(Some(&top)).next().await.transpose().map(drop)
+        });
+        looked.map_err(|source| OpenError::Unreachable { store: name, source })?;
+        Ok(store)
+    }
+
+    /// Waits for the service to do something about a path.
+    fn ask<T, F, W>(&self, action: &'static str, path: &RelPath, work: F) -> Result<T, RootError>
+    where
+        T: Send + 'static,
+        F: FnOnce(AmazonS3) -> W,
+        W: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        match self.0.waiter.wait(work(self.0.client.clone())) {
+            Some(done) => done.map_err(|error| told(action, path, error)),
+            None => Err(RootError::Unreachable {
+                path: path.clone(),
+                source: timed_out(),
+            }),
+        }
+    }
+
+    /// The key of a place that something is to be made at.
+    fn new_key(&self, place: &Place) -> Result<Key, RootError> {
+        self.limits().check(&place.path)?;
+        self.0.keys.of(place)
+    }
+
+    /// What an object is; `None` where there is none.
+    fn object(&self, place: &Place) -> Result<Option<Meta>, RootError> {
+        if place.path.is_root() {
+            return Ok(None);
+        }
+        let key = self.0.keys.of(place)?;
+        let found = self.ask("look at", &place.path, move |client| async move {
+            client.get_opts(&key, GetOptions::new().with_head(true)).await
+        });
+        match found {
+            Ok(found) => Ok(Some(meta_of(&found))),
+            Err(RootError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether any key lies below a place.
+    fn is_folder(&self, place: &Place) -> Result<bool, RootError> {
+        let key = self.0.keys.of(place)?;
+        self.ask("look at", &place.path, move |client| async move {
+            client
+                .list(Some(&key))
+                .next()
+                .await
+                .transpose()
+                .map(|first| first.is_some())
+        })
+    }
+
+    /// The folder something is to be made in must be one.
+    fn check_parent(&self, place: &Place) -> Result<(), RootError> {
+        let Some(path) = place.path.parent().filter(|parent| !parent.is_root()) else {
+            return Ok(());
+        };
+        let parent = Place {
+            space: place.space.clone(),
+            path,
+        };
+        match self.is_folder(&parent)? {
+            true => Ok(()),
+            false if self.object(&parent)?.is_some() => Err(RootError::NotAFolder(place.path.clone())),
+            false => Err(RootError::NotFound(place.path.clone())),
+        }
+    }
+
+    /// Whether a new file may take a place.
+    fn check_place(&self, place: &Place, existing: Existing) -> Result<(), RootError> {
+        self.check_parent(place)?;
+        if existing == Existing::Keep && self.object(place)?.is_some() {
+            return Err(RootError::Exists(place.path.clone()));
+        }
+        match self.is_folder(place)? {
+            true if existing == Existing::Keep => Err(RootError::Exists(place.path.clone())),
+            true => Err(RootError::IsAFolder(place.path.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Everything below a place: paths inside its space, sizes, and whether it is only the mark of a folder.
+    fn below(&self, place: &Place) -> Result<Vec<Below>, RootError> {
+        let key = self.0.keys.of(place)?;
+        let found: Vec<ObjectMeta> = self.ask("list", &place.path, move |client| async move {
+            client.list(Some(&key)).try_collect().await
+        })?;
+        let mut below = Vec::with_capacity(found.len());
+        for object in found {
+            // What is no path of ours was put there by somebody else and cannot be shown.
+            if let Some(path) = self.0.keys.path_of(&place.space, &object.location) {
+                below.push(Below {
+                    is_marker: path.name() == Some(MARKER.as_bytes()),
+                    key: object.location,
+                    size: object.size,
+                    path,
+                });
+            }
+        }
+        Ok(below)
+    }
+
+    fn mark_folder(&self, place: &Place) -> Result<(), RootError> {
+        let key = self.0.keys.marker(place)?;
+        self.ask("make the folder", &place.path, move |client| async move {
+            client.put(&key, Bytes::new().into()).await.map(drop)
+        })
+    }
+
+    fn copy_object(&self, from: &Place, to: &Place, size: u64) -> Result<(), RootError> {
+        if size > COPIED_WHOLE {
+            return self.copy_through(from, to);
+        }
+        let (source, target) = (self.0.keys.of(from)?, self.new_key(to)?);
+        self.ask("copy", &from.path, move |client| async move {
+            client.copy(&source, &target).await
+        })
+    }
+
+    /// Reads and writes what is too large for the service to copy.
+    fn copy_through(&self, from: &Place, to: &Place) -> Result<(), RootError> {
+        let source = self.open(from)?;
+        let meta = source.meta().clone();
+        let attributes = FileAttributes {
+            executable: meta.executable,
+            mtime: Some(meta.mtime),
+        };
+        let mut file = self.begin(to, attributes)?;
+        let mut buffer = vec![0; 4 << 20];
+        let mut done = 0;
+        while done < meta.size {
+            let read = source.read_at(&mut buffer, done);
+            let read = read.map_err(|source| RootError::Io {
+                action: "read",
+                path: from.path.clone(),
+                source,
+            })?;
+            file.append(&buffer[..read])?;
+            done += read as u64;
+        }
+        file.publish(Existing::Replace).map(drop)
+    }
+
+    fn delete_keys(&self, path: &RelPath, keys: Vec<Key>) -> Result<(), RootError> {
+        for_each(&keys, AT_ONCE, |key| {
+            let key = key.clone();
+            let gone = self.ask(
+                "remove",
+                path,
+                move |client| async move { client.delete(&key).await },
+            );
+            match gone {
+                // Somebody else was quicker.
+                Err(RootError::NotFound(_)) => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    /// A folder stays when the last thing in it goes.
+    fn keep_parent(&self, place: &Place) -> Result<(), RootError> {
+        let Some(path) = place.path.parent() else {
+            return Ok(());
+        };
+        let parent = Place {
+            space: place.space.clone(),
+            path,
+        };
+        match self.is_folder(&parent)? {
+            true => Ok(()),
+            false => self.mark_folder(&parent),
+        }
+    }
+}
+
+/// One object below a folder.
+struct Below {
+    key: Key,
+    path: RelPath,
+    size: u64,
+    is_marker: bool,
+}
+
+impl FileStore for S3Store {
+    fn limits(&self) -> StoreLimits {
+        StoreLimits {
+            name: RelPath::MAX_NAME,
+            path: self.0.keys.room(KEY),
+            depth: KEY / 2,
+            names: NameRule::Utf8NoControls,
+            without: "",
+            attributes: true,
+            links: false,
+            moves_whole: false,
+            stays_open: false,
+            writers: AT_ONCE,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    fn stat(&self, place: &Place) -> Result<Meta, RootError> {
+        if let Some(meta) = self.object(place)? {
+            return Ok(meta);
+        }
+        match self.is_folder(place)? {
+            true => Ok(folder_meta()),
+            false => Err(RootError::NotFound(place.path.clone())),
+        }
+    }
+
+    fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
+        let key = self.0.keys.of(place)?;
+        let listed = self.ask("list", &place.path, move |client| async move {
+            client.list_with_delimiter(Some(&key)).await
+        })?;
+        if listed.objects.is_empty() && listed.common_prefixes.is_empty() {
+            return Err(match self.object(place)? {
+                Some(_) => RootError::NotAFolder(place.path.clone()),
+                None => RootError::NotFound(place.path.clone()),
+            });
+        }
+        let inside = |key: &Key| self.0.keys.path_of(&place.space, key);
+        let folders = listed.common_prefixes.iter().filter_map(inside);
+        let mut entries: Vec<DirEntry> = folders
+            .map(|path| DirEntry {
+                path,
+                meta: folder_meta(),
+            })
+            .collect();
+        let files = listed
+            .objects
+            .iter()
+            .filter_map(|object| inside(&object.location));
+        let files: Vec<RelPath> = files
+            .filter(|path| path.name() != Some(MARKER.as_bytes()))
+            .collect();
+        entries.extend(self.look_at(&place.space, files)?);
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    fn make_folder(&self, place: &Place) -> Result<(), RootError> {
+        self.limits().check(&place.path)?;
+        let mut above = Some(place.path.clone());
+        while let Some(path) = above.filter(|path| !path.is_root()) {
+            let here = Place {
+                space: place.space.clone(),
+                path: path.clone(),
+            };
+            if self.object(&here)?.is_some() {
+                return Err(RootError::NotAFolder(path));
+            }
+            above = path.parent();
+        }
+        match self.is_folder(place)? {
+            true => Ok(()),
+            false => self.mark_folder(place),
+        }
+    }
+
+    fn remove(&self, place: &Place) -> Result<(), RootError> {
+        if self.object(place)?.is_none() {
+            let below = self.below(place)?;
+            let marker = place.path.child(MARKER.as_bytes())?;
+            if below.is_empty() {
+                return Err(RootError::NotFound(place.path.clone()));
+            }
+            if below.iter().any(|one| one.path != marker) {
+                return Err(RootError::NotEmpty(place.path.clone()));
+            }
+        }
+        self.remove_all(place)
+    }
+
+    fn remove_all(&self, place: &Place) -> Result<(), RootError> {
+        let mut keys: Vec<Key> = self.below(place)?.into_iter().map(|one| one.key).collect();
+        if self.object(place)?.is_some() {
+            keys.push(self.0.keys.of(place)?);
+        }
+        if keys.is_empty() {
+            return Err(RootError::NotFound(place.path.clone()));
+        }
+        self.delete_keys(&place.path, keys)?;
+        self.keep_parent(place)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError> {
+        if from == to {
+            return self.stat(from).map(drop);
+        }
+        let is_folder = self.stat(from)?.is_dir();
+        if is_folder {
+            self.check_folder_target(from, to)?;
+        } else {
+            self.check_place(to, existing)?;
+        }
+        self.copy(from, to, existing)?;
+        self.remove_all(from)
+    }
+
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+        if let Some(meta) = self.object(from)? {
+            self.check_place(to, existing)?;
+            self.copy_object(from, to, meta.size)?;
+            return Ok(Copied {
+                bytes: meta.size,
+                files: 1,
+            });
+        }
+        if from.space == to.space && to.path.is_within(&from.path) {
+            return Err(RootError::IntoItself {
+                from: from.path.clone(),
+                to: to.path.clone(),
+            });
+        }
+        let below = self.below(from)?;
+        if below.is_empty() {
+            return Err(RootError::NotFound(from.path.clone()));
+        }
+        self.make_folder(to)?;
+        for_each(&below, AT_ONCE, |one| {
+            let rest = one.path.strip_prefix(&from.path).unwrap_or_default();
+            let source = Place {
+                space: from.space.clone(),
+                path: one.path.clone(),
+            };
+            let target = Place {
+                space: to.space.clone(),
+                path: to.path.join(&rest)?,
+            };
+            if existing == Existing::Keep && !one.is_marker && self.object(&target)?.is_some() {
+                return Err(RootError::Exists(target.path));
+            }
+            self.copy_object(&source, &target, one.size)
+        })?;
+        let files = below.iter().filter(|one| !one.is_marker);
+        Ok(Copied {
+            bytes: files.clone().map(|one| one.size).sum(),
+            files: files.count() as u64,
+        })
+    }
+
+    fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError> {
+        let key = self.0.keys.of(place)?;
+        let head = key.clone();
+        let found = self.ask("open", &place.path, move |client| async move {
+            client.get_opts(&head, GetOptions::new().with_head(true)).await
+        });
+        let found = match found {
+            Err(RootError::NotFound(path)) if self.is_folder(place)? => {
+                return Err(RootError::IsAFolder(path));
+            }
+            other => other?,
+        };
+        Ok(Box::new(OpenObject {
+            store: self.clone(),
+            meta: meta_of(&found),
+            tag: found.meta.e_tag,
+            ahead: ReadAhead::default(),
+            key,
+        }))
+    }
+
+    fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
+        let key = self.new_key(place)?;
+        Ok(Box::new(NewObject::new(self, place, key, attributes)))
+    }
+
+    fn usage(&self, place: &Place) -> Result<Usage, RootError> {
+        if let Some(meta) = self.object(place)? {
+            let mut usage = Usage::default();
+            usage.add(&meta);
+            return Ok(usage);
+        }
+        let below = self.below(place)?;
+        if below.is_empty() {
+            return Err(RootError::NotFound(place.path.clone()));
+        }
+        let files = below.iter().filter(|one| !one.is_marker);
+        let mut folders: Vec<RelPath> = below
+            .iter()
+            .flat_map(|one| parents(&one.path, &place.path))
+            .collect();
+        folders.sort();
+        folders.dedup();
+        Ok(Usage {
+            bytes: files.clone().map(|one| one.size).sum(),
+            files: files.count() as u64,
+            folders: folders.len() as u64,
+        })
+    }
+
+    fn folder(&self, _: &Space) -> Result<Option<Root>, RootError> {
+        Ok(None)
+    }
+
+    /// Parts of uploads that were never completed are not listed by this client: a rule of the bucket removes them.
+    fn sweep(&self, _: &Space, _: Duration) -> Result<u64, RootError> {
+        Ok(0)
+    }
+}
+
+impl S3Store {
+    /// A listing tells neither times nor executable bits, so every object is asked about.
+    fn look_at(&self, space: &Space, files: Vec<RelPath>) -> Result<Vec<DirEntry>, RootError> {
+        let found = std::sync::Mutex::new(Vec::with_capacity(files.len()));
+        for_each(&files, AT_ONCE, |path| {
+            let place = Place {
+                space: space.clone(),
+                path: path.clone(),
+            };
+            if let Some(meta) = self.object(&place)? {
+                let path = place.path;
+                let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                found.push(DirEntry { path, meta });
+            }
+            Ok(())
+        })?;
+        Ok(found
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// A folder takes a place only when nothing or an empty folder is there.
+    fn check_folder_target(&self, from: &Place, to: &Place) -> Result<(), RootError> {
+        if from.space == to.space && to.path.is_within(&from.path) {
+            return Err(RootError::IntoItself {
+                from: from.path.clone(),
+                to: to.path.clone(),
+            });
+        }
+        self.check_parent(to)?;
+        if self.object(to)?.is_some() {
+            return Err(RootError::NotAFolder(to.path.clone()));
+        }
+        let marker = to.path.child(MARKER.as_bytes())?;
+        match self.below(to)?.iter().any(|one| one.path != marker) {
+            true => Err(RootError::NotEmpty(to.path.clone())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The folders between a path and the one that is measured.
+fn parents(path: &RelPath, top: &RelPath) -> Vec<RelPath> {
+    std::iter::successors(path.parent(), RelPath::parent)
+        .take_while(|folder| folder != top && folder.is_within(top))
+        .collect()
+}
+
+/// An object, opened: every read asks for the version it was then.
+struct OpenObject {
+    store: S3Store,
+    key: Key,
+    tag: Option<String>,
+    ahead: ReadAhead,
+    meta: Meta,
+}
+
+impl Source for OpenObject {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.ahead.read_at(buffer, offset, self.meta.size, |offset, len| {
+            let options = GetOptions::new()
+                .with_range(Some(offset..offset + len))
+                .with_if_match(self.tag.clone());
+            let (client, key) = (self.store.0.client.clone(), self.key.clone());
+            let read = async move { client.get_opts(&key, options).await?.bytes().await };
+            let read = self.store.0.waiter.wait(read).ok_or_else(timed_out)?;
+            read.map_err(io::Error::other)
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.meta.size)
+    }
+}
+
+impl ReadAt for OpenObject {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+fn client(settings: &S3Settings) -> object_store::Result<AmazonS3> {
+    let retry = RetryConfig {
+        max_retries: 4,
+        retry_timeout: Duration::from_secs(60),
+        ..RetryConfig::default()
+    };
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(&settings.bucket)
+        .with_region(&settings.region)
+        .with_retry(retry)
+        .with_http_connector(http::Connector);
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder
+            .with_endpoint(endpoint)
+            .with_allow_http(endpoint.starts_with("http://"));
+    }
+    if let (Some(key), Some(secret)) = (&settings.access_key, &settings.secret_key) {
+        builder = builder
+            .with_access_key_id(key)
+            .with_secret_access_key(secret.reveal());
+    }
+    builder.build()
+}
+
+fn meta_of(found: &GetResult) -> Meta {
+    let kept = |name: &'static str| found.attributes.get(&Attribute::Metadata(name.into()));
+    let changed = &found.meta.last_modified;
+    let changed = Mtime::new(changed.timestamp(), changed.timestamp_subsec_nanos());
+    let mtime = kept(MTIME).and_then(|text| text.parse().ok());
+    let mtime = mtime.map_or(changed, Mtime::from_nanos);
+    Meta {
+        kind: Kind::File,
+        size: found.meta.size,
+        mtime,
+        executable: kept(EXECUTABLE).is_some(),
+        stamp: Stamp {
+            device: 0,
+            inode: number_of(found.meta.e_tag.as_deref().unwrap_or_default()),
+            size: found.meta.size,
+            mtime,
+            ctime: changed,
+        },
+    }
+}
+
+fn folder_meta() -> Meta {
+    Meta {
+        kind: Kind::Dir,
+        size: 0,
+        mtime: Mtime::default(),
+        executable: false,
+        stamp: Stamp {
+            device: 0,
+            inode: 0,
+            size: 0,
+            mtime: Mtime::default(),
+            ctime: Mtime::default(),
+        },
+    }
+}
+
+fn number_of(tag: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    tag.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What the service says when something fails, in the words of the port.
+fn told(action: &'static str, path: &RelPath, error: object_store::Error) -> RootError {
+    let at = path.clone();
+    match error {
+        object_store::Error::NotFound { .. } => RootError::NotFound(at),
+        object_store::Error::AlreadyExists { .. } => RootError::Exists(at),
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            RootError::Denied(at)
+        }
+        object_store::Error::Precondition { .. } => RootError::Changing(at),
+        error @ object_store::Error::Generic { .. } => RootError::Unreachable {
+            path: at,
+            source: io::Error::other(error),
+        },
+        error => RootError::Io {
+            action,
+            path: at,
+            source: io::Error::other(error),
+        },
+    }
+}

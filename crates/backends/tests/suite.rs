@@ -1,0 +1,118 @@
+//! The port's suite against real services. `cargo xtask test --with ceph,hdfs,s3` starts them and says where they are.
+
+use paddlecloud_pfs::store::{LocalStore, conformance};
+
+/// Where a service was started; `None`, and a line that says so, where it was not.
+fn service(variable: &str) -> Option<String> {
+    let found = std::env::var(variable).ok().filter(|value| !value.is_empty());
+    if found.is_none() {
+        eprintln!("not run: `{variable}` names no service; see `cargo xtask test --help`");
+    }
+    found
+}
+
+#[cfg(feature = "hdfs")]
+#[test]
+fn hdfs_passes_the_suite() {
+    let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
+        return;
+    };
+    let settings = paddlecloud_backends::HdfsSettings {
+        url: format!("{url}/suite").parse().unwrap(),
+        user: None,
+        config: None,
+        replication: Some(1),
+    };
+    conformance::check(&*paddlecloud_backends::open_hdfs(&settings).unwrap());
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn s3_passes_the_suite() {
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    conformance::check(&*paddlecloud_backends::open_s3(&s3_settings(&endpoint, "secret")).unwrap());
+}
+
+#[cfg(feature = "s3")]
+fn s3_settings(endpoint: &str, secret: &str) -> paddlecloud_backends::S3Settings {
+    let mut settings = paddlecloud_backends::S3Settings::from_url("s3://bucket/suite").unwrap();
+    settings.endpoint = Some(endpoint.to_owned());
+    settings.access_key = Some("paddlecloud".to_owned());
+    settings.secret_key = Some(paddlecloud_backends::SecretText::new(secret));
+    settings
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn s3_with_a_wrong_secret_is_refused() {
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let refused = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "wrong"));
+    let error = refused.err().expect("a wrong secret opens nothing");
+    assert!(!format!("{error:?}").contains("wrong\""), "{error:?}");
+}
+
+#[cfg(any(feature = "hdfs", feature = "s3"))]
+#[test]
+fn a_service_that_is_not_there_is_told() {
+    use std::net::TcpListener;
+    // A port that was free a moment ago and that nobody listens on.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    #[cfg(feature = "hdfs")]
+    {
+        let settings = paddlecloud_backends::HdfsSettings {
+            url: format!("hdfs://127.0.0.1:{port}/x").parse().unwrap(),
+            user: None,
+            config: None,
+            replication: None,
+        };
+        let error = paddlecloud_backends::open_hdfs(&settings)
+            .err()
+            .expect("nobody listens");
+        assert_eq!(
+            error.to_string(),
+            format!("`hdfs://127.0.0.1:{port}/x` cannot be reached")
+        );
+    }
+    #[cfg(feature = "s3")]
+    {
+        let error = paddlecloud_backends::open_s3(&s3_settings(&format!("http://127.0.0.1:{port}"), "x"));
+        let error = error.err().expect("nobody listens").to_string();
+        assert!(error.ends_with("cannot be reached"), "{error}");
+    }
+}
+
+#[test]
+fn cephfs_passes_the_suite() {
+    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
+        return;
+    };
+    let folder = tempfile::tempdir_in(mount).unwrap();
+    conformance::check(&LocalStore::open(folder.path()).unwrap());
+}
+
+#[test]
+fn cephfs_tells_and_enforces_its_own_quota() {
+    use paddlecloud_pfs::store::FileStore;
+    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
+        return;
+    };
+    let folder = tempfile::tempdir_in(mount).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
+    let space = paddlecloud_pfs::Space::Home("ann".parse().unwrap());
+    assert_eq!(store.quota(&space).unwrap(), None);
+    store.space(&space).unwrap();
+    let set = std::process::Command::new("setfattr")
+        .args(["-n", "ceph.quota.max_bytes", "-v", "1000000"])
+        .arg(folder.path().join("home/ann"))
+        .status();
+    assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
+    assert_eq!(store.quota(&space).unwrap(), Some(1_000_000));
+}

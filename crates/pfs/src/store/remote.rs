@@ -1,0 +1,288 @@
+//! A space that lies in a remote store, with its spool: uploads are gathered, checked and kept on this machine, and
+//! streamed to the store once they are whole.
+//!
+//! Nothing is acknowledged before the store has it. What a crash leaves in the spool is gone on with.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::space::if_there;
+use super::{FileStore, LocalStore, ReadAt};
+use crate::pack::{Merged, StagedTree};
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage};
+
+/// Bytes that are handed to the store at a time.
+const PIECE: usize = 1 << 20;
+
+/// So many paths of one folder are asked for one by one; more are found in its listing.
+const ONE_BY_ONE: usize = 4;
+
+/// A space of a remote store; cheap to clone.
+#[derive(Clone)]
+pub struct RemoteSpace {
+    store: Arc<dyn FileStore>,
+    space: Space,
+    spool: Root,
+}
+
+impl RemoteSpace {
+    pub(super) fn open(
+        store: &Arc<dyn FileStore>,
+        space: &Space,
+        spool: &LocalStore,
+    ) -> Result<Self, RootError> {
+        let opened = Self {
+            store: store.clone(),
+            space: space.clone(),
+            spool: spool.space(space)?,
+        };
+        Ok(opened)
+    }
+
+    pub(super) fn spool(&self) -> &Root {
+        &self.spool
+    }
+
+    fn at(&self, path: &RelPath) -> Place {
+        Place {
+            space: self.space.clone(),
+            path: path.clone(),
+        }
+    }
+
+    pub(super) fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
+        self.made_first(path, |place| self.store.stat(place))
+    }
+
+    pub(super) fn list(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
+        self.made_first(folder, |place| self.store.list(place))
+    }
+
+    /// A home is there from the beginning, although nobody made it.
+    fn made_first<T>(
+        &self,
+        path: &RelPath,
+        look: impl Fn(&Place) -> Result<T, RootError>,
+    ) -> Result<T, RootError> {
+        let place = self.at(path);
+        match look(&place) {
+            Err(RootError::NotFound(_)) if path.is_root() => {
+                self.store.make_folder(&place)?;
+                look(&place)
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn open_file(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>, RootError> {
+        self.store.open(&self.at(path)).map(Arc::from)
+    }
+
+    pub(super) fn make_dirs(&self, path: &RelPath) -> Result<(), RootError> {
+        self.store.make_folder(&self.at(path))
+    }
+
+    pub(super) fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
+        self.store.remove_all(&self.at(path))
+    }
+
+    pub(super) fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
+        self.made_first(path, |place| self.store.usage(place))
+    }
+
+    pub(super) fn walk(&self, folder: &RelPath) -> RemoteWalk {
+        RemoteWalk {
+            space: self.clone(),
+            start: Some(folder.clone()),
+            levels: Vec::new(),
+        }
+    }
+
+    /// Asks for single paths, but looks through a folder when several of it are wanted: a request each is dear.
+    pub(super) fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
+        let mut wanted: HashMap<RelPath, usize> = HashMap::new();
+        for path in paths {
+            *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
+        }
+        wanted.retain(|_, count| *count > ONE_BY_ONE);
+        let mut listed: HashMap<RelPath, Meta> = HashMap::new();
+        for folder in wanted.keys() {
+            match self.list(folder) {
+                Ok(entries) => listed.extend(entries.into_iter().map(|entry| (entry.path, entry.meta))),
+                Err(RootError::NotAFolder(_)) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let look = |path: &RelPath| match wanted.contains_key(&path.parent().unwrap_or_default()) {
+            true => Ok(listed.get(path).cloned()),
+            false => if_there(self.stat(path)),
+        };
+        paths.iter().map(look).collect()
+    }
+
+    pub(super) fn write_file(
+        &self,
+        path: &RelPath,
+        content: &[u8],
+        existing: Existing,
+    ) -> Result<(), RootError> {
+        let mut file = self.store.begin(&self.at(path), FileAttributes::default())?;
+        file.append(content)?;
+        file.publish(existing).map(drop)
+    }
+
+    /// Sends a whole file from the spool, in order. Durable when it returns.
+    pub(super) fn publish(
+        &self,
+        source: &File,
+        path: &RelPath,
+        attributes: FileAttributes,
+        existing: Existing,
+    ) -> Result<Meta, RootError> {
+        let failed = |error| RootError::io("read the spool of", path, error);
+        let size = source.metadata().map_err(failed)?.len();
+        let mut buffer = vec![0; PIECE.min(usize::try_from(size).unwrap_or(PIECE))];
+        let mut file = self.store.begin(&self.at(path), attributes)?;
+        let mut sent = 0;
+        while sent < size {
+            let step = buffer.len().min(usize::try_from(size - sent).unwrap_or(PIECE));
+            source.read_exact_at(&mut buffer[..step], sent).map_err(failed)?;
+            file.append(&buffer[..step])?;
+            sent += step as u64;
+        }
+        file.publish(existing)
+    }
+
+    /// Sends everything a staged tree holds, many files at a time. What cannot take its place does not stop the rest.
+    pub(super) fn merge(
+        &self,
+        staged: StagedTree,
+        folder: &RelPath,
+        existing: Existing,
+    ) -> Result<Merged, RootError> {
+        self.make_dirs(folder)?;
+        let mut files = Vec::new();
+        let mut merged = Merged::default();
+        for entry in staged.tree().walk(&RelPath::root()) {
+            let entry = entry?;
+            let place = folder.join(&entry.path)?;
+            match entry.meta.kind {
+                Kind::Dir => {
+                    if let Err(error) = self.make_dirs(&place) {
+                        merged.failed.push((entry.path, error));
+                    }
+                }
+                Kind::File => files.push(entry),
+                Kind::Symlink(_) | Kind::Special => {
+                    let reason = "it keeps no symbolic links".to_owned();
+                    let error = RootError::Unsupported { path: place, reason };
+                    merged.failed.push((entry.path, error));
+                }
+            }
+        }
+        // What lies in a folder that cannot be made is not tried: one reason is enough.
+        let refused: Vec<RelPath> = merged.failed.iter().map(|(path, _)| path.clone()).collect();
+        files.retain(|entry| !refused.iter().any(|folder| entry.path.is_within(folder)));
+        self.merge_files(staged.tree(), folder, existing, &files, &mut merged);
+        staged.discard()?;
+        Ok(merged)
+    }
+
+    fn merge_files(
+        &self,
+        tree: &Root,
+        folder: &RelPath,
+        existing: Existing,
+        files: &[DirEntry],
+        merged: &mut Merged,
+    ) {
+        let next = AtomicUsize::new(0);
+        let outcome = Mutex::new(merged);
+        let work = || {
+            while let Some(entry) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let placed = self.merge_file(tree, folder, existing, entry);
+                let mut merged = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                match placed {
+                    Ok(None) => {}
+                    Ok(Some(old)) => merged.replaced.add(&old),
+                    Err(RootError::Exists(_)) if existing == Existing::Keep => {
+                        merged.kept.push(entry.path.clone());
+                    }
+                    Err(error) => merged.failed.push((entry.path.clone(), error)),
+                }
+            }
+        };
+        let writers = self.store.limits().writers.clamp(1, files.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..writers {
+                scope.spawn(work);
+            }
+        });
+    }
+
+    /// Sends one file; answers what it replaced.
+    fn merge_file(
+        &self,
+        tree: &Root,
+        folder: &RelPath,
+        existing: Existing,
+        entry: &DirEntry,
+    ) -> Result<Option<Meta>, RootError> {
+        let place = folder.join(&entry.path)?;
+        let old = if_there(self.stat(&place))?;
+        let (file, meta) = tree.open_file_no_links(&entry.path)?;
+        let attributes = FileAttributes {
+            executable: meta.executable,
+            mtime: Some(meta.mtime),
+        };
+        self.publish(&file, &place, attributes, existing)?;
+        Ok(old)
+    }
+}
+
+/// Walks a remote tree, one listing per level in memory.
+pub(super) struct RemoteWalk {
+    space: RemoteSpace,
+    start: Option<RelPath>,
+    levels: Vec<std::vec::IntoIter<DirEntry>>,
+}
+
+impl RemoteWalk {
+    fn enter(&mut self, folder: &RelPath) -> Result<(), RootError> {
+        let entries = self.space.list(folder)?;
+        self.levels.push(entries.into_iter());
+        Ok(())
+    }
+}
+
+impl Iterator for RemoteWalk {
+    type Item = Result<DirEntry, RootError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(start) = self.start.take()
+            && let Err(error) = self.enter(&start)
+        {
+            return Some(Err(error));
+        }
+        let entry = loop {
+            match self.levels.last_mut()?.next() {
+                Some(entry) => break entry,
+                None => drop(self.levels.pop()),
+            }
+        };
+        if entry.meta.is_dir() {
+            match self.enter(&entry.path) {
+                // Removed since it was listed: it is no folder any more.
+                Ok(()) | Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(entry))
+    }
+}

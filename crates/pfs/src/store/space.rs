@@ -1,0 +1,205 @@
+//! One space of a store, opened once and used many times.
+//!
+//! A folder is used through its open descriptor, exactly as before there were other stores; everything else goes
+//! through the port, and what is not complete yet waits in a spool on this machine.
+
+use std::sync::Arc;
+
+use super::local::OpenFile;
+use super::{FileStore, LocalStore, ReadAt, RemoteSpace};
+use crate::content::{Assembly, AssemblyError};
+use crate::digest::Digest;
+use crate::pack::{Merged, StagedTree};
+use crate::path::Space;
+use crate::relpath::RelPath;
+use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, StagedFile, Usage};
+
+/// An opened space; cheap to clone.
+#[derive(Clone)]
+pub enum OpenSpace {
+    /// A folder of a file system of this machine.
+    Folder(Root),
+    /// Elsewhere.
+    Remote(RemoteSpace),
+}
+
+/// Everything below a folder, in order.
+pub type Entries = Box<dyn Iterator<Item = Result<DirEntry, RootError>> + Send>;
+
+impl From<Root> for OpenSpace {
+    fn from(root: Root) -> Self {
+        Self::Folder(root)
+    }
+}
+
+impl OpenSpace {
+    /// Opens a space of a store. `spool` is where uploads to a remote one are gathered.
+    pub fn open(store: &Arc<dyn FileStore>, space: &Space, spool: &LocalStore) -> Result<Self, RootError> {
+        match store.folder(space)? {
+            Some(root) => Ok(Self::Folder(root)),
+            None => RemoteSpace::open(store, space, spool).map(Self::Remote),
+        }
+    }
+
+    /// The folder in which uploads to this space grow until they are complete.
+    pub fn staging(&self) -> &Root {
+        match self {
+            Self::Folder(root) => root,
+            Self::Remote(remote) => remote.spool(),
+        }
+    }
+
+    /// What is at a path, following links inside the space.
+    pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
+        match self {
+            Self::Folder(root) => root.stat(path),
+            Self::Remote(remote) => remote.stat(path),
+        }
+    }
+
+    /// What is at a path itself: a link is told as a link.
+    pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
+        match self {
+            Self::Folder(root) => root.stat_link(path),
+            Self::Remote(remote) => remote.stat(path),
+        }
+    }
+
+    /// What is at each of some paths; `None` where there is nothing.
+    pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
+        match self {
+            Self::Folder(root) => paths.iter().map(|path| if_there(root.stat_link(path))).collect(),
+            Self::Remote(remote) => remote.stat_many(paths),
+        }
+    }
+
+    /// Opens a regular file for reading, following links inside the space.
+    pub fn open_file(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>, RootError> {
+        match self {
+            Self::Folder(root) => root.open_file(path).map(opened),
+            Self::Remote(remote) => remote.open_file(path),
+        }
+    }
+
+    /// Opens a regular file for reading; a link anywhere on the way is an error.
+    pub fn open_no_links(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>, RootError> {
+        match self {
+            Self::Folder(root) => root.open_file_no_links(path).map(opened),
+            Self::Remote(remote) => remote.open_file(path),
+        }
+    }
+
+    /// What lies directly in a folder, by name.
+    pub fn list(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
+        match self {
+            Self::Folder(root) => root.list(folder),
+            Self::Remote(remote) => remote.list(folder),
+        }
+    }
+
+    /// Everything below a folder, folders before what they hold.
+    pub fn walk(&self, folder: &RelPath) -> Entries {
+        match self {
+            Self::Folder(root) => Box::new(root.walk(folder)),
+            Self::Remote(remote) => Box::new(remote.walk(folder)),
+        }
+    }
+
+    /// Everything that matches a pattern, in order.
+    pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
+        match self {
+            Self::Folder(root) => root.glob(pattern),
+            Self::Remote(remote) => pattern.expand(|path| remote.stat(path), |folder| remote.list(folder)),
+        }
+    }
+
+    /// Makes a folder and those on the way; one that is there already is fine.
+    pub fn make_dirs(&self, path: &RelPath) -> Result<(), RootError> {
+        match self {
+            Self::Folder(root) => root.make_dirs(path),
+            Self::Remote(remote) => remote.make_dirs(path),
+        }
+    }
+
+    /// Removes whatever is at a path with all below it.
+    pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
+        match self {
+            Self::Folder(root) => root.remove_all(path),
+            Self::Remote(remote) => remote.remove_all(path),
+        }
+    }
+
+    /// Bytes and files below a path, counted now.
+    pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
+        match self {
+            Self::Folder(root) => root.usage(path),
+            Self::Remote(remote) => remote.usage(path),
+        }
+    }
+
+    /// Writes a small file in one go.
+    pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
+        match self {
+            Self::Folder(root) => root.write_file(path, content, existing),
+            Self::Remote(remote) => remote.write_file(path, content, existing),
+        }
+    }
+
+    /// Gives a file that was written to the staging folder its place here.
+    pub fn publish_staged(
+        &self,
+        staged: StagedFile,
+        path: &RelPath,
+        existing: Existing,
+    ) -> Result<Meta, RootError> {
+        match self {
+            Self::Folder(_) => staged.publish(path, existing),
+            Self::Remote(remote) => remote.publish(staged.file(), path, staged.attributes(), existing),
+        }
+    }
+
+    /// Checks a file that was assembled in the staging folder and gives it its place here.
+    pub fn commit(
+        &self,
+        assembly: &Assembly,
+        digest: Digest,
+        existing: Existing,
+    ) -> Result<Meta, AssemblyError> {
+        match self {
+            Self::Folder(_) => assembly.commit(digest, existing),
+            Self::Remote(remote) => {
+                let plan = assembly.plan();
+                assembly.commit_elsewhere(digest, |file| {
+                    remote.publish(file, &plan.path, plan.attributes(), existing)
+                })
+            }
+        }
+    }
+
+    /// Puts what a tree in the staging folder holds into a folder here, file by file.
+    pub fn merge(
+        &self,
+        staged: StagedTree,
+        folder: &RelPath,
+        existing: Existing,
+    ) -> Result<Merged, RootError> {
+        match self {
+            Self::Folder(_) => staged.merge(folder, existing, false),
+            Self::Remote(remote) => remote.merge(staged, folder, existing),
+        }
+    }
+}
+
+fn opened((file, meta): (std::fs::File, Meta)) -> Arc<dyn ReadAt> {
+    Arc::new(OpenFile { file, meta })
+}
+
+/// What is not there, or only behind a link or a file, is nothing.
+pub(super) fn if_there(found: Result<Meta, RootError>) -> Result<Option<Meta>, RootError> {
+    match found {
+        Ok(meta) => Ok(Some(meta)),
+        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,46 @@
+//! The store a datacenter is configured with, connected and looked at.
+
+use std::io;
+use std::sync::Arc;
+
+use paddlecloud_backends::{OpenError, open_hdfs, open_s3};
+use paddlecloud_pfs::store::{FileStore, LocalStore, StoreLimits};
+use paddlecloud_pfs::{RelPath, Root, RootError};
+
+use super::Files;
+use crate::config::{Backend, Config};
+
+/// Why users' files cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the folder cannot be opened")]
+    Folder(#[source] RootError),
+    #[error("the folder is not on CephFS: mount it there, or set `kind: folder`")]
+    NotCephFs,
+    #[error(transparent)]
+    Remote(#[from] OpenError),
+    #[error("the server's own notes of files cannot be opened")]
+    Notes(#[from] io::Error),
+}
+
+/// Connects to the configured store.
+pub(super) fn open(config: &Config, local: &LocalStore) -> Result<Arc<dyn FileStore>, StoreError> {
+    match &config.backend {
+        Backend::Folder => Ok(Arc::new(local.clone())),
+        Backend::CephFs => {
+            let root = Root::open(&config.storage).map_err(StoreError::Folder)?;
+            let kept = root.kept_usage(&RelPath::root()).map_err(StoreError::Folder)?;
+            kept.ok_or(StoreError::NotCephFs)?;
+            Ok(Arc::new(local.clone()))
+        }
+        Backend::Hdfs(settings) => Ok(open_hdfs(settings)?),
+        Backend::S3(settings) => Ok(open_s3(settings)?),
+    }
+}
+
+impl Files {
+    /// Where users' files lie, and what cannot be kept there.
+    pub fn store(&self) -> (String, StoreLimits) {
+        (self.0.store.name(), self.0.store.limits())
+    }
+}
