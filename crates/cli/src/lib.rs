@@ -14,7 +14,6 @@ mod messages;
 mod nearest;
 mod package;
 mod printer;
-mod program_check;
 mod submission;
 mod time_text;
 mod transfer;

@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use paddlecloud_api::client::Client;
-use paddlecloud_connect::package;
-pub use paddlecloud_connect::package::Package;
+use paddlecloud_connect::package::{self, Package};
 use paddlecloud_pfs::Entry;
 use paddlecloud_pfs::package::Scan;
 

@@ -6,6 +6,8 @@ use paddlecloud_api::client::new_idempotency_key;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
+use paddlecloud_connect::check_programs;
+use paddlecloud_connect::package::Package;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{JobSpec, Resources};
 
@@ -14,11 +16,11 @@ use super::{Context, done, was_removed};
 use crate::error::CliError;
 use crate::log_view::Style;
 use crate::machine_notes;
-use crate::package::{self, Package};
+use crate::package;
 use crate::printer::Format;
-use crate::program_check::program_of;
 use crate::session::Session;
 use crate::submission::{self, Source, Submission, whole_number};
+use crate::transfer::location::settle_text;
 
 /// Submit job to PaddlePaddle Cloud.
 ///
@@ -166,13 +168,16 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Source::Cluster(_) | Source::Image => None,
     };
     if let Some(package) = &package {
-        check_programs(&spec, package)?;
+        check_programs(&request, package)?;
         request.package_id = Some(package.id());
         request.package_name = Some(package.name.clone());
     }
     let session = context.session().await?;
     if session.is_embedded {
         request.shell_env = context.world.env.shell();
+    }
+    if let Some(path) = &mut request.job_package {
+        settle_text(&session, path).await?;
     }
     let reply = start(&session, &request, package.as_ref(), context).await?;
     announce(&session, &reply, args.output, context).await?;
@@ -218,53 +223,6 @@ fn each(resources: Resources) -> String {
         count => format!(", {count} gpu"),
     };
     format!("{} cpu, {}{gpu} each", resources.cpu, resources.memory)
-}
-
-/// The entry's program must be in the package; it is cheaper to hear of it now.
-fn check_programs(spec: &JobSpec, package: &Package) -> Result<(), CliError> {
-    let trainer = match &spec.topology {
-        Some(file) => program_of(&format!("python {file}")),
-        None => program_of(&spec.entry),
-    };
-    let server = (spec.pservers > 0).then(|| program_of(&spec.ps_entry)).flatten();
-    for program in trainer.into_iter().chain(server) {
-        check_program(&program, package)?;
-    }
-    Ok(())
-}
-
-fn check_program(program: &str, package: &Package) -> Result<(), CliError> {
-    let is_there = package
-        .scan
-        .entries
-        .iter()
-        .any(|entry| entry.path.as_bytes() == program.as_bytes());
-    if is_there {
-        return Ok(());
-    }
-    let folder = package.folder.display();
-    if package.folder.join(program).exists() {
-        return Err(
-            CliError::refused(format!("`{program}` is not part of the package `{folder}`"))
-                .with_hint("a rule in `.gitignore` or `.paddleignore` leaves it out"),
-        );
-    }
-    let last = program.rsplit('/').next().unwrap_or(program);
-    let elsewhere = package
-        .scan
-        .entries
-        .iter()
-        .find(|entry| entry.path.name() == Some(last.as_bytes()));
-    let error = CliError::refused(format!("there is no `{program}` in the package `{folder}`"));
-    Err(match elsewhere {
-        Some(entry) => error.with_hint(format!(
-            "there is `{}`; commands run in the package's folder",
-            entry.path
-        )),
-        None => {
-            error.with_hint("commands run in the package's folder; name another package or another `-entry`")
-        }
-    })
 }
 
 /// The server checks everything else before it asks for the package; where it has it already, nothing is sent.
