@@ -1,6 +1,6 @@
 //! Measures what the transfer engine costs by itself, without a network: hashing, matching, packing.
 //!
-//! `cargo run --release -p paddlecloud-pfs --example bench_pfs -- <folder> [megabytes]`; the folder chooses the
+//! `cargo run --release -p paddlecloud-pfs --example bench_pfs_engine -- <folder> [megabytes]`; the folder chooses the
 //! file system (tmpfs shows the program, a disk shows what syncing costs). Everything made there is removed.
 
 use std::error::Error;
@@ -24,7 +24,7 @@ const SMALL_SIZE: usize = 10 << 10;
 
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1);
-    let folder = PathBuf::from(args.next().ok_or("usage: bench_pfs <folder> [megabytes]")?);
+    let folder = PathBuf::from(args.next().ok_or("usage: bench_pfs_engine <folder> [megabytes]")?);
     let megabytes: u64 = args.next().map_or(Ok(2000), |text| text.parse())?;
     let work = folder.join(format!("bench-pfs-{}", std::process::id()));
     fs::create_dir(&work)?;

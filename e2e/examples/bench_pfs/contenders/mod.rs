@@ -1,0 +1,89 @@
+//! Who takes part. Each serves a folder of its own on loopback and is driven by its own client.
+
+mod cp;
+mod nginx;
+mod ours;
+mod rsync;
+mod scp;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub use ours::Ours;
+pub use rsync::Rsync;
+
+use crate::stage::{Load, Place, Stage};
+
+/// One way to move files there and back.
+pub trait Contender {
+    fn name(&self) -> String;
+    /// Moves a load to the server.
+    fn up(&self, load: &Load) -> Command;
+    /// Fetches it into an empty folder.
+    fn down(&self, load: &Load, into: &Path) -> Command;
+    /// Where the server keeps it.
+    fn kept(&self, load: &Load) -> PathBuf;
+    /// Brings what was fetched into the shape of the load, where it came in parts.
+    fn join(&self, _load: &Load, _fetched: &Path) {}
+}
+
+/// All that can be had here; who is missing is named.
+pub fn all(stage: &Stage) -> Vec<Box<dyn Contender>> {
+    let mut all: Vec<Box<dyn Contender>> = vec![Box::new(Ours::start(stage))];
+    let mut add = |name: &str, made: Option<Vec<Box<dyn Contender>>>| match made {
+        Some(made) => all.extend(made),
+        None => eprintln!("{name} is not measured: it is not installed here"),
+    };
+    add("nginx", nginx::start(stage));
+    add("rsync", rsync::start(stage));
+    add("scp", scp::start(stage));
+    all.extend(cp::all(stage));
+    all
+}
+
+/// A shell's command line.
+fn shell(line: String) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-ec", &line]);
+    command
+}
+
+/// Ends a command line with what makes its bytes durable, as ours are when it returns.
+fn synced(line: String, folder: &Path) -> String {
+    format!("{line}\nsync -f '{}'", folder.display())
+}
+
+/// On a disk peers run twice: as they are, and with their bytes made durable.
+fn twice<C: Contender + 'static>(
+    stage: &Stage,
+    make: impl Fn(Durable) -> Option<C>,
+) -> Option<Vec<Box<dyn Contender>>> {
+    let kinds: &[Durable] = match stage.place {
+        Place::Memory => &[Durable::No],
+        Place::Disk => &[Durable::No, Durable::Yes],
+    };
+    let made: Option<Vec<C>> = kinds.iter().map(|kind| make(*kind)).collect();
+    Some(
+        made?
+            .into_iter()
+            .map(|one| Box::new(one) as Box<dyn Contender>)
+            .collect(),
+    )
+}
+
+/// Whether a peer is made to sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durable {
+    Yes,
+    No,
+}
+
+impl Durable {
+    fn named(self, name: &str) -> String {
+        match self {
+            Durable::Yes => format!("{name}, synced"),
+            Durable::No => name.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What many transfers at once cost the server's memory.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::contenders::{Contender, Ours};
+use crate::report::Report;
+use crate::stage::{Load, Stage, assert_same, remove};
+
+const TRANSFERS: u64 = 64;
+
+pub fn run(stage: &Stage, report: &mut Report) {
+    report.heading("the server's most memory, 64 transfers at once");
+    let ours = Ours::start(stage);
+    let pid = ours.server_pid();
+    let idle = peak_kib(pid);
+    let size = usize::try_from(stage.sizes.big / TRANSFERS).expect("it fits");
+    let load = stage.tree("many", TRANSFERS as usize, size);
+    let files: Vec<Load> = fs::read_dir(load.path.join("d000"))
+        .expect("the load is ours")
+        .flatten()
+        .map(|file| Load {
+            path: file.path(),
+            files: 1,
+            bytes: size as u64,
+        })
+        .collect();
+    told(report, "before anything", idle);
+    all_at_once(&files, |file| ours.up(file));
+    told(report, "64 clients send a file each", peak_kib(pid));
+    let into = stage.empty("fetched");
+    all_at_once(&files, |file| ours.down(file, &into));
+    told(report, "64 clients fetch a file each", peak_kib(pid));
+    for file in &files {
+        assert_same(&file.path, &into.join(file.name()));
+    }
+    remove(&into);
+    remove(&load.path);
+}
+
+fn told(report: &mut Report, what: &str, kib: u64) {
+    let goal = if what.starts_with("64") { "< 100 MB" } else { "" };
+    report.figure(
+        what,
+        &format!("{:.1} MB", kib as f64 * 1024.0 / 1e6),
+        goal,
+        json!({"kib": kib}),
+    );
+}
+
+fn all_at_once(files: &[Load], command: impl Fn(&Load) -> std::process::Command) {
+    let clients: Vec<_> = files
+        .iter()
+        .map(|file| command(file).spawn().expect("the client was built"))
+        .collect();
+    for mut client in clients {
+        let status = client.wait().expect("a child can be waited for");
+        assert!(status.success(), "a client failed: {status}");
+    }
+}
+
+/// The most memory a process ever had.
+fn peak_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    number.expect("the kernel tells the most")
+}
