@@ -292,7 +292,14 @@ impl App {
         self.with_store(caller, |files, caller| files.fsck(caller)).await
     }
 
-    /// Removes uploads nobody returned to, and keeps what is known of files.
+    /// Keeps what is known of files for the next start.
+    pub async fn files_save(&self) {
+        let files = self.files.clone();
+        // It fails only when the runtime is about to end.
+        drop(tokio::task::spawn_blocking(move || files.save()).await);
+    }
+
+    /// Removes uploads nobody returned to, and what a killed server left.
     pub async fn files_sweep(&self) {
         let homes = self
             .config

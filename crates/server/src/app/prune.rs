@@ -7,6 +7,7 @@ use paddlecloud_core::names::{JobId, JobRef};
 
 use super::{App, store_failed};
 use crate::auth::Caller;
+use crate::packages::Removal;
 
 /// Jobs removed by one request.
 const MOST: u32 = 10_000;
@@ -36,6 +37,7 @@ impl App {
             bytes: 0,
         };
         if dry_run {
+            reply.bytes = self.foresee_prune(caller, old).await?;
             return Ok(reply);
         }
         let mut trouble = None;
@@ -49,10 +51,10 @@ impl App {
                 }
             }
         }
-        let kept = self.store.snapshots(&caller.user).await.map_err(store_failed)?;
-        let user = caller.user.clone();
+        let kept = self.store.snapshots(&caller.user, &[]).await;
+        let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
         reply.bytes += self
-            .with_files(move |storage| storage.prune_packages(&user, &kept))
+            .with_files(move |storage| storage.prune_packages(&user, &kept, Removal::Real))
             .await?
             .bytes;
         match trouble {
@@ -61,11 +63,25 @@ impl App {
         }
     }
 
+    /// The bytes that would go with these jobs.
+    async fn foresee_prune(&self, caller: &Caller, old: Vec<JobId>) -> Result<u64, ErrorBody> {
+        let kept = self.store.snapshots(&caller.user, &old).await;
+        let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
+        self.with_files(move |storage| {
+            let mut bytes = storage.prune_packages(&user, &kept, Removal::Foreseen)?.bytes;
+            for id in &old {
+                bytes += storage.prune_run(&user, id, Removal::Foreseen)?.bytes;
+            }
+            Ok(bytes)
+        })
+        .await
+    }
+
     /// Files first: a job that is still listed can be pruned again.
     async fn prune_one(&self, caller: &Caller, id: &JobId) -> Result<u64, ErrorBody> {
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self
-            .with_files(move |storage| storage.prune_run(&user, &run))
+            .with_files(move |storage| storage.prune_run(&user, &run, Removal::Real))
             .await?;
         self.jobs.kill(&caller.user, JobRef::Id(id.clone()), true).await?;
         Ok(pruned.bytes)

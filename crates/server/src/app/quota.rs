@@ -11,9 +11,7 @@ impl App {
     /// Limit and use of everything that is counted.
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         let (quota, usage) = self.jobs.usage(&caller.user).await;
-        let user = caller.user.clone();
-        let stored = self.with_files(move |storage| storage.used_bytes(&user)).await?;
-        let storage_limit = self.config.user(&caller.user).and_then(|user| user.storage);
+        let stored = self.file_storage(caller).await?;
         Ok(vec![
             row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string()),
             row(
@@ -29,8 +27,13 @@ impl App {
             ),
             row(
                 "storage",
-                storage_limit.map(|bytes| bytes.to_string()),
-                Bytes::new(stored).to_string(),
+                stored.bytes_limit.map(|bytes| Bytes::new(bytes).to_string()),
+                Bytes::new(stored.bytes_used).to_string(),
+            ),
+            row(
+                "files",
+                stored.files_limit.map(|count| count.to_string()),
+                stored.files_used.to_string(),
             ),
         ])
     }

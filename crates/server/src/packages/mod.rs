@@ -34,7 +34,7 @@ pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
 pub use receive::Receiver;
 pub use runs::{RunFolders, WorkDir};
-pub use usage::Pruned;
+pub use usage::{Pruned, Removal};
 
 /// The folder of ours in every home.
 const OURS: &str = ".paddlecloud";

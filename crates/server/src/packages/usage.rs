@@ -1,4 +1,4 @@
-//! How much a user's files take, and cleaning up after runs that left the history.
+//! Cleaning up after runs that left the history.
 
 use std::collections::HashSet;
 
@@ -14,15 +14,17 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-impl Storage {
-    /// Bytes of everything in a user's home.
-    pub fn used_bytes(&self, user: &UserName) -> Result<u64, PackageError> {
-        Ok(self.home(user)?.usage(&RelPath::root())?.bytes)
-    }
+/// Whether a clean-up removes or only says how much it would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    Real,
+    Foreseen,
+}
 
+impl Storage {
     /// Removes a run's working copy. Its output stays when it holds anything, and so does all of the run that
     /// its package's path leads to.
-    pub fn prune_run(&self, user: &UserName, job: &JobId) -> Result<Pruned, PackageError> {
+    pub fn prune_run(&self, user: &UserName, job: &JobId, removal: Removal) -> Result<Pruned, PackageError> {
         let home = self.home(user)?;
         let run = ours(&["runs", job.as_str()]);
         if !home.exists(&run)? || is_latest(&home, job)? {
@@ -30,9 +32,9 @@ impl Storage {
         }
         let mut pruned = Pruned::default();
         for entry in home.list(&run)? {
-            remove_but_output(&home, &entry.path, &mut pruned)?;
+            remove_but_output(&home, &entry.path, removal, &mut pruned)?;
         }
-        if home.list(&run)?.is_empty() {
+        if removal == Removal::Real && home.list(&run)?.is_empty() {
             home.remove(&run)?;
         }
         Ok(pruned)
@@ -51,14 +53,19 @@ impl Storage {
             if let Some(user) =
                 user.filter(|_| home.path().join(OURS).join("runs").join(job.as_str()).exists())
             {
-                self.prune_run(&user, job)?;
+                self.prune_run(&user, job, Removal::Real)?;
             }
         }
         Ok(())
     }
 
     /// Removes stored packages that no job in `kept` was submitted with.
-    pub fn prune_packages(&self, user: &UserName, kept: &HashSet<String>) -> Result<Pruned, PackageError> {
+    pub fn prune_packages(
+        &self,
+        user: &UserName,
+        kept: &HashSet<String>,
+        removal: Removal,
+    ) -> Result<Pruned, PackageError> {
         let home = self.home(user)?;
         let mut pruned = Pruned::default();
         // The latest one is what the next submit is compared with.
@@ -66,8 +73,10 @@ impl Storage {
             if kept.contains(&id.to_string()) {
                 continue;
             }
-            home.remove(&list_path(id))?;
-            remove(&home, &tree_path(id), &mut pruned)?;
+            if removal == Removal::Real {
+                home.remove(&list_path(id))?;
+            }
+            remove(&home, &tree_path(id), removal, &mut pruned)?;
         }
         Ok(pruned)
     }
@@ -88,40 +97,46 @@ fn is_latest(home: &Root, job: &JobId) -> Result<bool, PackageError> {
 }
 
 /// An entry of a run: everything goes but a folder `output` that holds something.
-fn remove_but_output(home: &Root, path: &RelPath, pruned: &mut Pruned) -> Result<(), PackageError> {
+fn remove_but_output(
+    home: &Root,
+    path: &RelPath,
+    removal: Removal,
+    pruned: &mut Pruned,
+) -> Result<(), PackageError> {
     let is_output = |path: &RelPath| path.name() == Some(b"output");
     let meta = home.stat_link(path)?;
     if !meta.is_dir()
         || (!is_output(path)
             && !home.exists(&path.child(b"output").map_err(paddlecloud_pfs::RootError::from)?)?)
     {
-        return remove(home, path, pruned);
+        return remove(home, path, removal, pruned);
     }
     if is_output(path) {
         return if home.list(path)?.is_empty() {
-            remove(home, path, pruned)
+            remove(home, path, removal, pruned)
         } else {
             Ok(())
         };
     }
     for entry in home.list(path)? {
         if !is_output(&entry.path) || home.list(&entry.path)?.is_empty() {
-            remove(home, &entry.path, pruned)?;
+            remove(home, &entry.path, removal, pruned)?;
         }
     }
     Ok(())
 }
 
-fn remove(home: &Root, path: &RelPath, pruned: &mut Pruned) -> Result<(), PackageError> {
+fn remove(home: &Root, path: &RelPath, removal: Removal, pruned: &mut Pruned) -> Result<(), PackageError> {
     if !home.exists(path)? {
         return Ok(());
     }
-    if home.stat_link(path)?.is_dir() {
-        pruned.bytes += home.usage(path)?.bytes;
-        home.remove_all(path)?;
-    } else {
-        pruned.bytes += home.stat_link(path)?.size;
-        home.remove(path)?;
+    let meta = home.stat_link(path)?;
+    pruned.bytes += match meta.is_dir() {
+        true => home.usage(path)?.bytes,
+        false => meta.size,
+    };
+    match removal {
+        Removal::Real => Ok(home.remove_all(path)?),
+        Removal::Foreseen => Ok(()),
     }
-    Ok(())
 }

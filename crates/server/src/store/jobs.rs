@@ -184,17 +184,21 @@ impl Store {
     }
 
     /// Ids of the uploaded packages that jobs of a user were submitted with.
-    pub async fn snapshots(&self, user: &UserName) -> Result<HashSet<String>, StoreError> {
-        let query =
-            sqlx::query("SELECT DISTINCT snapshot FROM jobs WHERE owner = $1 AND snapshot IS NOT NULL");
+    pub async fn snapshots(&self, user: &UserName, except: &[JobId]) -> Result<HashSet<String>, StoreError> {
+        let query = sqlx::query("SELECT id, snapshot FROM jobs WHERE owner = $1 AND snapshot IS NOT NULL");
+        let except: HashSet<&str> = except.iter().map(JobId::as_str).collect();
         let rows = query
             .bind(user.as_str())
             .fetch_all(&self.reads)
             .await
             .map_err(read_failed)?;
-        rows.iter()
-            .map(|row| row.try_get(0).map_err(read_failed))
-            .collect()
+        let mut found = HashSet::new();
+        for row in &rows {
+            if !except.contains(row.try_get::<&str, _>(0).map_err(read_failed)?) {
+                found.insert(row.try_get(1).map_err(read_failed)?);
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -102,9 +102,10 @@ async fn old(store: Store) {
     let writes: Vec<Write> = jobs.iter().map(save).collect();
     store.save(&writes).await.unwrap();
     let old = store.finished_before(&user("me"), at(200), 10).await.unwrap();
-    assert_eq!(old, [packed.id]);
-    let snapshots = store.snapshots(&user("me")).await.unwrap();
+    assert_eq!(old, [packed.id.clone()]);
+    let snapshots = store.snapshots(&user("me"), &[]).await.unwrap();
     assert_eq!(snapshots.into_iter().collect::<Vec<_>>(), ["abc"]);
+    assert!(store.snapshots(&user("me"), &old).await.unwrap().is_empty());
 }
 
 /// Tokens are found until they expire.
