@@ -13,6 +13,15 @@ struct Bench {
     about: &'static str,
     package: &'static str,
     example: &'static str,
+    /// What the example drives, so that it must be built first.
+    drives: Drives,
+}
+
+/// What a benchmark needs beside itself.
+#[derive(PartialEq, Eq)]
+enum Drives {
+    Itself,
+    TheProgram,
 }
 
 const BENCHES: &[Bench] = &[
@@ -21,24 +30,35 @@ const BENCHES: &[Bench] = &[
         about: "the shipped programs: start-up, submits, logs, history; --peers: others beside them",
         package: "e2e",
         example: "bench_jobs",
+        drives: Drives::TheProgram,
     },
     Bench {
         name: "scheduler",
         about: "decisions per second against simulated nodes",
         package: "paddlecloud-core",
         example: "bench_scheduler",
+        drives: Drives::Itself,
     },
     Bench {
         name: "recordio",
-        about: "reading and writing records, MB per cpu-second",
+        about: "reading and writing records, MB per cpu-second; --python: the wheel beside its peers",
         package: "paddlecloud-recordio",
         example: "bench_read",
+        drives: Drives::Itself,
     },
     Bench {
         name: "pfs",
-        about: "hashing, matching and packing files",
-        package: "paddlecloud-pfs",
+        about: "the shipped programs move files, beside nginx, rsync, scp and cp",
+        package: "e2e",
         example: "bench_pfs",
+        drives: Drives::TheProgram,
+    },
+    Bench {
+        name: "pfs-engine",
+        about: "hashing, matching and packing files, without a network",
+        package: "paddlecloud-pfs",
+        example: "bench_pfs_engine",
+        drives: Drives::Itself,
     },
 ];
 
@@ -52,7 +72,13 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         return Ok(());
     }
     let bench = find(name)?;
-    if bench.name == "jobs" {
+    if bench.name == "recordio"
+        && let Some((flag, rest)) = rest.split_first()
+        && flag == "--python"
+    {
+        return step::run(workspace.program("bash", &["crates/py/bench/run.sh"]).args(rest));
+    }
+    if bench.drives == Drives::TheProgram {
         step::run(&mut workspace.cargo(&["build", "--locked", "--release", "-p", "paddlecloud"]))?;
     }
     let fixed = [
@@ -99,7 +125,7 @@ mod tests {
         let error = find("luck").err().unwrap().to_string();
         assert_eq!(
             error,
-            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs"
+            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine"
         );
     }
 
