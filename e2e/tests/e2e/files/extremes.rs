@@ -65,10 +65,7 @@ fn a_tree_as_deep_as_a_path_can_be_travels_and_a_deeper_one_is_told() {
     env.paddlectl(&["cp", "-r", arg(&deep), &format!("{remote}/")])
         .ok();
     env.paddlectl(&["cp", &format!("{remote}/deep"), arg(&back)]).ok();
-    env.paddlectl(&["check", arg(&deep), &format!("{remote}/deep")])
-        .ok();
-    env.paddlectl(&["check", arg(&back.join("deep")), &format!("{remote}/deep")])
-        .ok();
+    assert_same(&deep, &back.join("deep"));
 
     dig(&deeper, 2100, "d");
     plant(&deeper, &[("shallow", "is sent all the same")]);

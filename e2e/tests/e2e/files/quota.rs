@@ -121,3 +121,31 @@ fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
     site.run("ada", &submit("again")).ok();
     site.run("ada", &["wait", "again"]).ok();
 }
+
+#[test]
+fn a_dry_run_of_prune_says_how_much_would_go() {
+    let env = TestEnvironment::new();
+    for (name, seed) in [("first", 1), ("second", 2)] {
+        // Another version under the same name: what the first run used is nobody's any more.
+        let package = env
+            .package("job")
+            .file("train.sh", "echo done\n")
+            .file("data", noise(seed, 1 << 20));
+        env.submit(name, &package, &["-entry", "sh train.sh"]);
+        env.paddlectl(&["wait", name]).ok();
+    }
+    let prune = |more: &[&str]| {
+        let words = [&["prune", "-o", "json"], more].concat();
+        let reply = env.paddlectl(&words).ok().json();
+        (
+            reply["removed"].clone(),
+            reply["bytes"].as_u64().expect("a number"),
+        )
+    };
+    let (jobs, bytes) = prune(&["--dry-run"]);
+    assert!(bytes > 1 << 20, "{bytes} bytes");
+    assert_eq!(jobs.as_array().map(Vec::len), Some(2));
+    assert_eq!(env.jobs().len(), 2, "nothing was removed");
+    assert_eq!(prune(&[]), (jobs, bytes), "what was foreseen happened");
+    assert_eq!(env.jobs().len(), 0);
+}

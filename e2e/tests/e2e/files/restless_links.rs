@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use e2e::{TestEnvironment, wait_until};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::dice::{Dice, seed};
 use super::site::Site;
@@ -14,18 +15,14 @@ use super::{arg, plant};
 const SECRET: &str = "nobody but ada reads this";
 const ROUNDS: usize = 40;
 
-/// Swaps `d` between a real folder and a link until told to stop.
+/// Swaps `d`, a folder, with a link to `target`, each time in one step, until told to stop.
 fn flip(home: &Path, target: &Path, is_over: &AtomicBool, flips: &AtomicU64) {
-    let (real, link, place) = (home.join("real"), home.join("link"), home.join("d"));
-    fs::create_dir(&real).expect("the home is there");
-    fs::write(real.join("own"), "bob's own").expect("the home is there");
-    symlink(target, &link).expect("the home is there");
-    fs::rename(&real, &place).expect("it was made");
+    let (place, other) = (home.join("d"), home.join("other"));
+    fs::create_dir(&place).expect("the home is there");
+    fs::write(place.join("own"), "bob's own").expect("the home is there");
+    symlink(target, &other).expect("the home is there");
     while !is_over.load(Ordering::Relaxed) {
-        fs::rename(&place, &real).expect("only we move it");
-        fs::rename(&link, &place).expect("only we move it");
-        fs::rename(&place, &link).expect("only we move it");
-        fs::rename(&real, &place).expect("only we move it");
+        renameat_with(CWD, &place, CWD, &other, RenameFlags::EXCHANGE).expect("both are there");
         flips.fetch_add(1, Ordering::Relaxed);
     }
 }
