@@ -72,6 +72,37 @@ fn what_is_there_already_does_not_travel_again() {
 }
 
 #[test]
+fn a_change_that_size_and_time_hide_is_found_when_contents_are_compared() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    let file = data.join("a");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    let write = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let open = fs::File::options().write(true).open(&file).unwrap();
+        open.set_modified(long_ago).unwrap();
+    };
+    let remote = format!("{}/a", home(&env));
+    write("before");
+    env.paddlectl(&["cp", arg(&file), &remote]).ok();
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    write("after!");
+    let hidden = ["cp", arg(&file), &remote];
+    env.paddlectl(&hidden).ok().says("0 files copied, 1 unchanged");
+    let compared = [
+        &hidden[..],
+        &["--checksum", "--transfers", "1", "--bwlimit", "1M"],
+    ]
+    .concat();
+    env.paddlectl(&compared).ok().says("1 file copied");
+    assert_eq!(env.paddlectl(&["cat", &remote]).ok().stdout, "after!");
+    let down = ["cp", "--checksum", &remote, arg(&back)];
+    env.paddlectl(&down).ok().says("1 file copied");
+    assert_eq!(fs::read_to_string(back.join("a")).unwrap(), "after!");
+    env.paddlectl(&down).ok().says("0 files copied, 1 unchanged");
+}
+
+#[test]
 fn one_changed_line_of_a_large_file_sends_kilobytes() {
     let env = TestEnvironment::new();
     let data = env.folder("data");

@@ -176,12 +176,14 @@ fn two_programs_that_write_one_file_in_a_job_and_from_outside_do_not_mix() {
 
 /// Sparse, so that it costs little here; with content at both ends and in the middle.
 fn plant_five_gigabytes(path: &Path) {
-    let mut file = fs::File::create(path).unwrap();
+    let mut file = fs::File::create(path).expect("a sparse file can be written");
     let size: u64 = 5 << 30;
-    file.set_len(size).unwrap();
+    file.set_len(size).expect("a sparse file can be written");
     for (seed, offset) in [(90, 0), (91, (4 << 30) - 1000), (92, size - 3_000_000)] {
-        file.seek(SeekFrom::Start(offset)).unwrap();
-        file.write_all(&noise(seed, 3_000_000)).unwrap();
+        file.seek(SeekFrom::Start(offset))
+            .expect("a sparse file can be written");
+        file.write_all(&noise(seed, 3_000_000))
+            .expect("a sparse file can be written");
     }
 }
 

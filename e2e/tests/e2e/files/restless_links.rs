@@ -98,10 +98,10 @@ fn a_link_that_flips_while_commands_run_leads_nowhere() {
 
 fn walk(folder: &Path) -> Vec<String> {
     let mut texts = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        match entry.file_type().unwrap() {
+    for entry in fs::read_dir(folder).expect("it is ours").flatten() {
+        match entry.file_type().expect("it is there") {
             kind if kind.is_dir() => texts.extend(walk(&entry.path())),
-            kind if kind.is_file() => texts.push(fs::read_to_string(entry.path()).unwrap()),
+            kind if kind.is_file() => texts.push(fs::read_to_string(entry.path()).expect("it is text")),
             _ => {}
         }
     }
