@@ -46,7 +46,7 @@ pub fn from_read(py: Python<'_>, error: ReadError) -> PyErr {
             Some(offset),
             "too much damage to skip".to_owned(),
         ),
-        ReadError::Unrecoverable { file, offset, .. } => damage(
+        ReadError::Unrecoverable { file, offset, .. } | ReadError::LostInStream { file, offset, .. } => damage(
             py,
             message,
             &file,

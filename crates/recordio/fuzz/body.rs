@@ -25,6 +25,7 @@ pub fn run(bytes: &[u8]) {
         (whole, records) => panic!("whole as a stream: {whole}, as a file: {}", records.is_some()),
     }
     skip(bytes, limits, &streamed);
+    skip_stream(bytes, limits, &streamed);
 }
 
 /// The records before the end or the first fault, and which of the two it was.
@@ -111,4 +112,26 @@ fn skip(bytes: &[u8], limits: Limits, streamed: &Read) {
         "bytes are neither read nor lost"
     );
     assert_eq!(&file.verify().expect("memory can always be read").damage, damage);
+}
+
+/// The same of a stream, whose end is always in sight here.
+fn skip_stream(bytes: &[u8], limits: Limits, streamed: &Read) {
+    let policy = Policy::Skip(SkipBound::UNLIMITED);
+    let mut reader = StreamReader::named(bytes, "stream".as_ref(), limits).policy(policy);
+    let mut records = Vec::new();
+    while let Some(record) = reader.next_record().expect("a short stream is never given up") {
+        records.push(record.to_vec());
+    }
+    assert!(
+        records.starts_with(&streamed.0),
+        "records before the damage were lost"
+    );
+    let damage = reader.damage();
+    assert_eq!(damage.is_empty(), streamed.1);
+    let mut at = 0;
+    for range in damage.ranges() {
+        assert!(at <= range.bytes.start && range.bytes.start < range.bytes.end);
+        at = range.bytes.end;
+    }
+    assert!(at <= bytes.len() as u64, "more was lost than there is");
 }

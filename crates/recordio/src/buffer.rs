@@ -1,5 +1,6 @@
 //! A byte buffer for reuse: it never zeroes again what it has already owned.
 
+use std::io::{self, Write};
 use std::ops::Deref;
 
 /// Bytes `0..len` are in use; the memory behind them stays initialised for the next chunk.
@@ -43,10 +44,28 @@ impl Buffer {
         self.resize(self.len + more)
     }
 
+    /// Adds these bytes at the end.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        let start = self.len;
+        self.grow(bytes.len())[start..].copy_from_slice(bytes);
+    }
+
     /// Drops the first `count` bytes and moves the rest to the front.
     pub(crate) fn discard_front(&mut self, count: usize) {
         self.bytes.copy_within(count..self.len, 0);
         self.len -= count;
+    }
+}
+
+/// For encoders that write wherever they are told to.
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -93,13 +93,13 @@ impl FromStr for Compressor {
 
 /// Packs payloads; keeps its tables between chunks.
 pub(crate) struct Packer {
-    snappy: snappy::FramePacker,
+    snappy: snap::raw::Encoder,
 }
 
 impl Default for Packer {
     fn default() -> Self {
         Self {
-            snappy: snappy::FramePacker::new(),
+            snappy: snap::raw::Encoder::new(),
         }
     }
 }
@@ -110,11 +110,11 @@ impl Packer {
         &mut self,
         compressor: Compressor,
         payload: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut Buffer,
     ) -> io::Result<()> {
         match compressor {
-            Compressor::None => out.extend_from_slice(payload),
-            Compressor::Snappy => self.snappy.pack(payload, out),
+            Compressor::None => out.append(payload),
+            Compressor::Snappy => snappy::pack(&mut self.snappy, payload, out),
             Compressor::Gzip => {
                 let mut gzip = flate2::write::GzEncoder::new(out, flate2::Compression::default());
                 gzip.write_all(payload)?;
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn round_trip(compressor: Compressor, payload: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
-        let mut packed = Vec::new();
+        let mut packed = Buffer::default();
         Packer::default().pack(compressor, payload, &mut packed).unwrap();
         let mut out = Buffer::default();
         Unpacker::default().unpack(compressor, &packed, limit, &mut out, |_| ())?;

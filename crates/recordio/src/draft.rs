@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::buffer::Buffer;
 use crate::compressor::{Compressor, Packer};
 use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN};
 
@@ -56,15 +57,15 @@ impl Draft {
         &mut self,
         compressor: Compressor,
         packer: &mut Packer,
-        packed: &mut Vec<u8>,
+        packed: &mut Buffer,
     ) -> io::Result<Option<Header>> {
         let chunk = match compressor {
-            Compressor::None => &mut self.bytes,
+            Compressor::None => &mut self.bytes[..],
             _ => {
                 packed.clear();
-                packed.resize(HEADER_LEN, 0);
+                packed.grow(HEADER_LEN);
                 packer.pack(compressor, &self.bytes[HEADER_LEN..], packed)?;
-                packed
+                packed.grow(0)
             }
         };
         let (space, stored) = chunk.split_at_mut(HEADER_LEN);

@@ -43,6 +43,15 @@ pub enum ReadError {
         offset: u64,
         false_starts: u64,
     },
+    #[error(
+        "`{}` is damaged at offset {offset}: no chunk that can be trusted in the next {searched} bytes, and a stream can be searched no further (save it to a file and read that)",
+        file.display()
+    )]
+    LostInStream {
+        file: PathBuf,
+        offset: u64,
+        searched: u64,
+    },
     #[error("the index `{}` is unusable: {reason}", file.display())]
     BadIndex { file: PathBuf, reason: IndexFault },
     #[error("record {record} does not exist: `{}` has {len}", file.display())]

@@ -236,7 +236,13 @@ impl<S: ReadAt> RecordFile<S> {
         let info = &self.index().chunks()[n];
         let records = match self.index_is_stored {
             true => LostRecords::Known(info.header.records.into()),
-            false => loss::in_chunk(&info.header, chunk, &fault, &self.options.limits),
+            false => loss::in_chunk(
+                &info.header,
+                chunk.stored(),
+                chunk.records(),
+                &fault,
+                &self.options.limits,
+            ),
         };
         LostRange {
             bytes: info.bytes(),

@@ -32,7 +32,8 @@
 //! - Files written without compression are those of the original library, byte for byte; the
 //!   others have the same contents and are read by it. [`Compressor::Zstd`] is ours alone.
 //! - Damage is never silent. No record of a chunk is given before all of the chunk has been verified; an
-//!   error names file, offset and fault. [`Policy::Skip`] passes over damage within a bound and accounts for it.
+//!   error names file, offset and fault. [`Policy::Skip`] passes over damage within a bound and accounts for it, in
+//!   streams as far as what can be held in memory proves where they go on.
 //!   Only a cut exactly between two chunks cannot be seen, unless an index is stored.
 //! - No length in a file is believed: memory is bounded by [`Limits`] and by bytes really there.
 //! - A file that shrinks while it is read is an error, not a signal.
@@ -53,6 +54,7 @@ mod file;
 mod file_writer;
 mod index;
 mod layout;
+mod lookahead;
 mod loss;
 mod mapped;
 mod peek;
@@ -68,6 +70,7 @@ mod source;
 mod splitter;
 mod stored_index;
 mod stream;
+mod stream_resync;
 mod writer;
 
 pub use batch::Batch;

@@ -1,6 +1,6 @@
 //! Counts the records in bytes that were given up, where the bytes still tell.
 
-use crate::chunk::{Chunk, Limits, Opener, record_end};
+use crate::chunk::{Limits, Opener, Records, record_end};
 use crate::compressor::Compressor;
 use crate::damage::LostRecords;
 use crate::fault::Fault;
@@ -8,15 +8,23 @@ use crate::layout::{HEADER_LEN, Header, Layout, RawHeader};
 use crate::snappy;
 
 /// Records in a chunk whose place is sure (its neighbours agree) but whose contents are not.
-pub(crate) fn in_chunk(header: &Header, chunk: &Chunk, fault: &Fault, limits: &Limits) -> LostRecords {
+///
+/// `unpacked` is what came of its payload, of use only where that fitted its checksum.
+pub(crate) fn in_chunk(
+    header: &Header,
+    stored: &[u8],
+    unpacked: Records<'_>,
+    fault: &Fault,
+    limits: &Limits,
+) -> LostRecords {
     let claimed = LostRecords::Known(header.records.into());
     match fault {
         // The payload is what was written, so it can be counted, unless it is the compressor that is wrong.
-        Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => match count(chunk.records().payload()) {
-            LostRecords::Unknown => in_payload(header.checksum, header.records, chunk.stored(), limits),
+        Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => match count(unpacked.payload()) {
+            LostRecords::Unknown => in_payload(header.checksum, header.records, stored, limits),
             counted => counted,
         },
-        Fault::Checksum { .. } if is_consistent(header, chunk.stored()) => claimed,
+        Fault::Checksum { .. } if is_consistent(header, stored) => claimed,
         Fault::Checksum { .. } => LostRecords::Unknown,
         _ => claimed,
     }

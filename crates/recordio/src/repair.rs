@@ -9,7 +9,7 @@ use crate::damage::LostRange;
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::index::{ChunkInfo, ChunkList, Gap, Index};
-use crate::layout::{HEADER_LEN, Header, MAGIC};
+use crate::layout::{HEADER_LEN, Header, Layout, MAGIC};
 use crate::loss;
 use crate::peek::Peek;
 use crate::source::{ReadAt, Source};
@@ -43,6 +43,18 @@ pub(crate) fn divide<S: ReadAt>(
         fault: fault.clone(),
     };
     Ok(Some(rebuilt(index, n, &inner, lost)))
+}
+
+/// Where the payload of a damaged chunk really ends, if inside `stored`: its checksum fits there, and chunks follow
+/// up to the end of `stored`.
+pub(crate) fn end_inside(header: &Header, stored: &[u8], layout: Layout) -> Option<usize> {
+    let end = true_len(header, stored)?;
+    let mut rest = &stored[end..];
+    while !rest.is_empty() {
+        let next = Header::parse(rest.first_chunk()?, layout).ok()?;
+        rest = rest.get(next.chunk_len() as usize..)?;
+    }
+    Some(end)
 }
 
 /// The length at which the checksum fits, if it is followed by what looks like a header.

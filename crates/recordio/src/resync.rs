@@ -28,35 +28,71 @@ const SEARCH_STEP: usize = 256 << 10;
 /// Failed places remembered before a file is given up; about 100 MB.
 const MAX_DEAD_ENDS: usize = 4 << 20;
 
+/// Bytes of chunks that may be read in vain because a damaged one points there, per byte of the file. Beyond
+/// it, what a damaged chunk says about its end is not believed any more.
+const MAX_VAIN: u64 = 16;
+
 /// Looks for chunks behind damage in one file.
 pub(crate) struct Resync<'a, S> {
     source: &'a Source<S>,
     headers: Peek<'a, S>,
     limits: Limits,
+    horizon: Horizon,
+    memory: Memory,
+}
+
+/// What has been learned about places, so that none is looked at twice.
+#[derive(Default)]
+pub(crate) struct Memory {
     /// places from which the chain of headers is known to break
     dead_ends: HashSet<(u64, Layout)>,
     /// places from which it is known to reach the end of the file
     alive: HashSet<(u64, Layout)>,
+    /// bytes of chunks that turned out not to be valid
+    vain: u64,
+}
+
+/// What lies behind the bytes of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Horizon {
+    /// nothing: the file ends with them
+    End,
+    /// more, and nobody knows how much: chains cannot be followed to the end
+    More,
 }
 
 /// Where reading can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Resume {
+pub(crate) enum Resume<O = u64> {
     /// a chunk starts here, or the file ends
-    At(u64),
+    At(O),
     /// nothing up to the end of what was to be searched
     NotFound,
 }
 
 impl<'a, S: ReadAt> Resync<'a, S> {
     pub(crate) fn new(source: &'a Source<S>, limits: Limits) -> Self {
+        Self::remembering(source, limits, Horizon::End, Memory::default())
+    }
+
+    /// Goes on with what was learned about the same bytes before.
+    pub(crate) fn remembering(
+        source: &'a Source<S>,
+        limits: Limits,
+        horizon: Horizon,
+        memory: Memory,
+    ) -> Self {
         Self {
             source,
             headers: Peek::new(source),
             limits,
-            dead_ends: HashSet::new(),
-            alive: HashSet::new(),
+            horizon,
+            memory,
         }
+    }
+
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
     }
 
     /// Where to go on after damage that begins at `start`, looking no further than `search_end`.
@@ -66,13 +102,20 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         layout: Option<Layout>,
         search_end: u64,
     ) -> Result<Resume, ReadError> {
-        let layouts: Vec<Layout> = layout.map_or(Layout::ALL.to_vec(), |known| vec![known]);
-        for layout in &layouts {
-            if let Some(end) = self.declared_end(start, *layout)? {
+        match self.declared(start, layout)? {
+            Resume::NotFound => self.search(start, &candidates(layout), search_end),
+            found => Ok(found),
+        }
+    }
+
+    /// Like [`Resync::resume`], but asks only the damaged chunk's own size.
+    pub(crate) fn declared(&mut self, start: u64, layout: Option<Layout>) -> Result<Resume, ReadError> {
+        for layout in candidates(layout) {
+            if let Some(end) = self.declared_end(start, layout)? {
                 return Ok(Resume::At(end));
             }
         }
-        self.search(start, &layouts, search_end)
+        Ok(Resume::NotFound)
     }
 
     /// The end that the damaged chunk's own header gives, if a valid chunk or the file's end is there.
@@ -82,14 +125,15 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         };
         let size = RawHeader::split(&bytes, layout).stored_len;
         let end = start + HEADER_LEN as u64 + u64::from(size);
-        if end == self.source.len() {
+        if end == self.source.len() && self.horizon == Horizon::End {
             return Ok(Some(end));
         }
         Ok(self.is_valid_chunk(end, layout)?.then_some(end))
     }
 
     fn is_valid_chunk(&mut self, offset: u64, layout: Layout) -> Result<bool, ReadError> {
-        if offset > self.source.len() {
+        let is_believed = self.memory.vain <= MAX_VAIN.saturating_mul(self.source.len());
+        if offset >= self.source.len() || !is_believed {
             return Ok(false);
         }
         let Ok((header, _)) = self.headers.header(offset, Some(layout))? else {
@@ -102,7 +146,10 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         };
         match Chunk::default().load(self.source, &info, layout, &self.limits, 0) {
             Ok(()) => Ok(true),
-            Err(LoadError::Fault(_)) => Ok(false),
+            Err(LoadError::Fault(_)) => {
+                self.memory.vain += info.header.chunk_len();
+                Ok(false)
+            }
             Err(LoadError::Fatal(error)) => Err(error),
         }
     }
@@ -117,25 +164,22 @@ impl<'a, S: ReadAt> Resync<'a, S> {
             if checksum.is_some_and(|checksum| checksums.contains(&checksum)) {
                 return Ok(Resume::At(candidate));
             }
-            if candidate < inside_until {
+            if candidate < inside_until || self.horizon == Horizon::More {
                 continue;
             }
             for layout in layouts {
                 if !self.reaches_end(candidate, *layout, start)? {
                     continue;
                 }
-                let is_joint = |end: &u64| self.alive.contains(&(*end, *layout));
+                let is_joint = |end: &u64| self.memory.alive.contains(&(*end, *layout));
                 match insides.enclosing(candidate, is_joint)? {
                     Some(record_end) => inside_until = record_end,
                     None => return Ok(Resume::At(candidate)),
                 }
             }
         }
-        Ok(if end == self.source.len() {
-            Resume::At(end)
-        } else {
-            Resume::NotFound
-        })
+        let is_end = end == self.source.len() && self.horizon == Horizon::End;
+        Ok(if is_end { Resume::At(end) } else { Resume::NotFound })
     }
 
     /// What the header at `start` says about its payload's checksum, in each layout.
@@ -150,10 +194,10 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         let mut joints = vec![(from, layout)];
         let mut at = from;
         let alive = loop {
-            if at == self.source.len() || self.alive.contains(&(at, layout)) {
+            if at == self.source.len() || self.memory.alive.contains(&(at, layout)) {
                 break true;
             }
-            if self.dead_ends.contains(&(at, layout)) {
+            if self.memory.dead_ends.contains(&(at, layout)) {
                 break false;
             }
             let Ok((header, _)) = self.headers.header(at, Some(layout))? else {
@@ -163,20 +207,24 @@ impl<'a, S: ReadAt> Resync<'a, S> {
             joints.push((at, layout));
         };
         let known = if alive {
-            &mut self.alive
+            &mut self.memory.alive
         } else {
-            &mut self.dead_ends
+            &mut self.memory.dead_ends
         };
         known.extend(joints);
-        if self.dead_ends.len() > MAX_DEAD_ENDS {
+        if self.memory.dead_ends.len() > MAX_DEAD_ENDS {
             return Err(ReadError::Unrecoverable {
                 file: self.source.name().to_owned(),
                 offset: damage,
-                false_starts: self.dead_ends.len() as u64,
+                false_starts: self.memory.dead_ends.len() as u64,
             });
         }
         Ok(alive)
     }
+}
+
+fn candidates(layout: Option<Layout>) -> Vec<Layout> {
+    layout.map_or(Layout::ALL.to_vec(), |known| vec![known])
 }
 
 /// Finds the magic number wherever it stands behind the start of a damaged chunk.

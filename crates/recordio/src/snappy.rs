@@ -17,44 +17,35 @@ const UNCOMPRESSED: u8 = 0x01;
 const FIRST_SKIPPABLE: u8 = 0x80;
 const IDENTIFIER: u8 = 0xff;
 
-/// Packs payloads into frames.
-pub(crate) struct FramePacker {
-    encoder: snap::raw::Encoder,
-    /// one packed block
-    packed: Vec<u8>,
+/// Appends the framed form of `payload` to `out`.
+pub(crate) fn pack(encoder: &mut snap::raw::Encoder, payload: &[u8], out: &mut Buffer) {
+    out.append(STREAM_IDENTIFIER);
+    for block in payload.chunks(MAX_BLOCK) {
+        pack_block(encoder, block, out);
+    }
 }
 
-impl FramePacker {
-    pub(crate) fn new() -> Self {
-        Self {
-            encoder: snap::raw::Encoder::new(),
-            packed: vec![0; snap::raw::max_compress_len(MAX_BLOCK)],
+/// Packs a block where it belongs: behind the place for its frame's header.
+fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Buffer) {
+    let start = out.len();
+    let room = FRAME_HEADER + BLOCK_CHECKSUM + snap::raw::max_compress_len(block.len());
+    let frame = &mut out.grow(room)[start..];
+    let (header, body) = frame.split_at_mut(FRAME_HEADER + BLOCK_CHECKSUM);
+    let packed = encoder
+        .compress(block, body)
+        .expect("there is room for the worst case");
+    // The original's rule: less than an eighth saved is not worth unpacking.
+    let (kind, len) = match packed < block.len() - block.len() / 8 {
+        true => (COMPRESSED, packed),
+        false => {
+            body[..block.len()].copy_from_slice(block);
+            (UNCOMPRESSED, block.len())
         }
-    }
-
-    /// Appends the framed form of `payload` to `out`.
-    pub(crate) fn pack(&mut self, payload: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(STREAM_IDENTIFIER);
-        for block in payload.chunks(MAX_BLOCK) {
-            self.pack_block(block, out);
-        }
-    }
-
-    fn pack_block(&mut self, block: &[u8], out: &mut Vec<u8>) {
-        let len = self
-            .encoder
-            .compress(block, &mut self.packed)
-            .expect("there is room for the largest block");
-        // The original's rule: less than an eighth saved is not worth unpacking.
-        let (kind, body) = match len < block.len() - block.len() / 8 {
-            true => (COMPRESSED, &self.packed[..len]),
-            false => (UNCOMPRESSED, block),
-        };
-        let frame_len = (BLOCK_CHECKSUM + body.len()) as u32;
-        out.extend_from_slice(&(frame_len << 8 | u32::from(kind)).to_le_bytes());
-        out.extend_from_slice(&masked_crc32c(block).to_le_bytes());
-        out.extend_from_slice(body);
-    }
+    };
+    let frame_len = (BLOCK_CHECKSUM + len) as u32;
+    header[..FRAME_HEADER].copy_from_slice(&(frame_len << 8 | u32::from(kind)).to_le_bytes());
+    header[FRAME_HEADER..].copy_from_slice(&masked_crc32c(block).to_le_bytes());
+    out.truncate(start + FRAME_HEADER + BLOCK_CHECKSUM + len);
 }
 
 /// Unpacks a framed payload into `out`; every block's own checksum is verified too.
@@ -236,9 +227,9 @@ mod tests {
     }
 
     fn packed(payload: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        FramePacker::new().pack(payload, &mut out);
-        out
+        let mut out = Buffer::default();
+        pack(&mut snap::raw::Encoder::new(), payload, &mut out);
+        out.to_vec()
     }
 
     #[test]

@@ -62,6 +62,10 @@ impl<S: ReadAt> Source<S> {
         Ok(Self { inner, name, len })
     }
 
+    pub(crate) fn into_inner(self) -> S {
+        self.inner
+    }
+
     pub(crate) fn name(&self) -> &Path {
         &self.name
     }

@@ -1,34 +1,46 @@
 //! Reads a RecordIO stream from front to back, from anything that gives bytes.
 //!
-//! A stream cannot be searched for the next chunk and gone back in, so damage always ends it; to skip
-//! damage, open a file (`RecordFile`).
+//! Damage can be skipped here too, within what a stream allows: see `stream_resync`.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::chunk::{Limits, Opener, Records};
+use crate::damage::{DamageReport, LostRange, LostRecords, Policy, SkipBound};
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::layout::{HEADER_LEN, Header, Layout};
+use crate::lookahead::Lookahead;
+use crate::loss;
 use crate::peek::stub_fault;
+use crate::repair;
+use crate::stream_resync::{Damaged, StreamResync};
 
-const READ_AHEAD: usize = 64 << 10;
 /// A payload is read in steps of this size at first: memory follows the bytes that really come.
 const FIRST_STEP: usize = 1 << 20;
 
-/// Gives the records of a stream one by one, chunk by chunk or in batches. Memory: one chunk.
+/// Gives the records of a stream one by one, chunk by chunk or in batches. Memory: one chunk, and while
+/// damage is being skipped what it takes to be sure where the stream goes on.
 pub struct StreamReader<R> {
-    input: BufReader<R>,
+    input: Lookahead<R>,
     name: PathBuf,
     limits: Limits,
+    policy: Policy,
     layout: Option<Layout>,
     /// where the next chunk begins
     offset: u64,
+    /// the current chunk as it came, its header up to where the stream ended
+    header: [u8; HEADER_LEN],
+    header_len: usize,
     stored: Buffer,
     opener: Opener,
     next_record: usize,
+    /// number of the loaded chunk's first record
+    first_record: u64,
+    resync: StreamResync,
+    damage: DamageReport,
     failed: bool,
 }
 
@@ -40,16 +52,38 @@ impl<R: Read> StreamReader<R> {
     /// `name` is what errors call the stream.
     pub fn named(input: R, name: &Path, limits: Limits) -> Self {
         Self {
-            input: BufReader::with_capacity(READ_AHEAD, input),
+            input: Lookahead::new(input),
             name: name.to_owned(),
             limits,
+            policy: Policy::Strict,
             layout: None,
             offset: 0,
+            header: [0; HEADER_LEN],
+            header_len: 0,
             stored: Buffer::default(),
             opener: Opener::default(),
             next_record: 0,
+            first_record: 0,
+            resync: StreamResync::new(limits),
+            damage: DamageReport::default(),
             failed: false,
         }
+    }
+
+    /// What to do about damage; [`Policy::Strict`] unless said.
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// What has been passed over so far.
+    pub fn damage(&self) -> &DamageReport {
+        &self.damage
+    }
+
+    /// The number of the record that comes next, unless damage is found before it. Records that were lost
+    /// keep their numbers where it is known how many they were.
+    pub fn position(&self) -> u64 {
+        self.first_record + self.next_record as u64
     }
 
     /// The layout, once a chunk with records has shown it.
@@ -103,28 +137,31 @@ impl<R: Read> StreamReader<R> {
                 file: self.name.clone(),
             });
         }
-        let result = self.load();
+        let result = match (self.load(), self.policy) {
+            (Ok(more), _) => Ok(more),
+            (Err(StreamFailure::Io(e)), _) => Err(ReadError::io(&self.name, e)),
+            (Err(StreamFailure::Fault(fault)), Policy::Strict) => {
+                Err(ReadError::damaged(&self.name, self.offset, fault))
+            }
+            (Err(StreamFailure::Fault(fault)), Policy::Skip(bound)) => self.skip(fault, bound).map(|()| true),
+        };
         self.failed = result.is_err();
-        match result {
-            Ok(more) => Ok(more),
-            Err(StreamFailure::Fault(fault)) => Err(ReadError::damaged(&self.name, self.offset, fault)),
-            Err(StreamFailure::Io(e)) => Err(ReadError::io(&self.name, e)),
-        }
+        result
     }
 
     fn load(&mut self) -> Result<bool, StreamFailure> {
+        self.first_record += self.opener.len() as u64;
         self.opener.clear();
         self.next_record = 0;
-        let mut bytes = [0; HEADER_LEN];
-        match read_up_to(&mut self.input, &mut bytes)? {
+        self.stored.clear();
+        self.input.mark();
+        self.header_len = read_up_to(&mut self.input, &mut self.header)?;
+        match self.header_len {
             0 => return Ok(false),
             HEADER_LEN => {}
-            cut => return Err(stub_fault(&bytes[..cut]).into()),
+            cut => return Err(stub_fault(&self.header[..cut]).into()),
         }
-        let (header, layout) = match self.layout {
-            Some(layout) => (Header::parse(&bytes, layout)?, Some(layout)),
-            None => Header::detect(&bytes)?,
-        };
+        let (header, layout) = self.parse_header()?;
         self.limits.admit(&header)?;
         self.read_payload(&header)?;
         self.opener.open(&header, &self.stored, &self.limits)?;
@@ -133,23 +170,95 @@ impl<R: Read> StreamReader<R> {
         Ok(true)
     }
 
+    fn parse_header(&self) -> Result<(Header, Option<Layout>), Fault> {
+        match self.layout {
+            Some(layout) => Ok((Header::parse(&self.header, layout)?, Some(layout))),
+            None => Header::detect(&self.header),
+        }
+    }
+
     fn read_payload(&mut self, header: &Header) -> Result<(), StreamFailure> {
         let len = header.stored_len as usize;
-        self.stored.clear();
+        let cut_off = |available: usize| Fault::Truncated {
+            needed: header.chunk_len(),
+            available: (HEADER_LEN + available) as u64,
+        };
+        if let Some(left) = self.input.left().filter(|left| *left < len) {
+            return Err(cut_off(left).into());
+        }
         while self.stored.len() < len {
             let have = self.stored.len();
             let step = have.max(FIRST_STEP).min(len - have);
             let got = read_up_to(&mut self.input, &mut self.stored.grow(step)[have..])?;
             if got < step {
-                self.stored.clear();
-                let fault = Fault::Truncated {
-                    needed: header.chunk_len(),
-                    available: (HEADER_LEN + have + got) as u64,
-                };
-                return Err(fault.into());
+                self.stored.truncate(have + got);
+                return Err(cut_off(have + got).into());
             }
         }
         Ok(())
+    }
+
+    /// Passes over the damage at the current chunk and keeps account of it.
+    fn skip(&mut self, fault: Fault, bound: SkipBound) -> Result<(), ReadError> {
+        let header = &self.header[..self.header_len];
+        self.input.give_back([header, &self.stored]);
+        let damaged = Damaged {
+            name: &self.name,
+            offset: self.offset,
+            layout: self.layout,
+            read: (header.len() + self.stored.len()) as u64,
+            allowed: bound.max_bytes.saturating_sub(self.damage.lost_bytes()),
+        };
+        let len = match self.end_inside(&fault) {
+            Some(len) => len,
+            None => self.resync.lost_len(&mut self.input, &damaged)?,
+        };
+        let records = self.count_lost(len, &fault)?;
+        if let LostRecords::Known(count) = records {
+            self.first_record += count;
+        }
+        let start = self.offset;
+        self.offset += len as u64;
+        self.input.pass(len);
+        self.damage.push(LostRange {
+            bytes: start..self.offset,
+            records,
+            fault,
+        });
+        bound.check(self.damage.tally(), &self.name, self.offset)
+    }
+
+    /// Where the current chunk really ends, if its size led past chunks behind it to the start of another.
+    fn end_inside(&self, fault: &Fault) -> Option<usize> {
+        let Fault::Checksum { .. } = fault else {
+            return None;
+        };
+        let (header, layout) = self.parse_header().ok()?;
+        let end = repair::end_inside(&header, &self.stored, layout?)?;
+        Some(HEADER_LEN + end)
+    }
+
+    /// Records in the next `len` bytes, which are lost.
+    fn count_lost(&mut self, len: usize, fault: &Fault) -> Result<LostRecords, ReadError> {
+        // What was read is the lost chunk, all of it, when its own size was right.
+        let is_chunk = |header: &Header| {
+            header.stored_len as usize == self.stored.len() && header.chunk_len() == len as u64
+        };
+        if let Some((header, _)) = self.parse_header().ok().filter(|(header, _)| is_chunk(header)) {
+            let unpacked = self.opener.records(&self.stored);
+            return Ok(loss::in_chunk(
+                &header,
+                &self.stored,
+                unpacked,
+                fault,
+                &self.limits,
+            ));
+        }
+        if len > self.limits.unpacked().saturating_add(HEADER_LEN) {
+            return Ok(LostRecords::Unknown);
+        }
+        let lost = self.input.see(len).map_err(|e| ReadError::io(&self.name, e))?;
+        Ok(loss::in_gap(lost, self.layout, &self.limits))
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use crate::buffer::Buffer;
 use crate::compressor::{Compressor, Packer};
 use crate::draft::Draft;
 use crate::error::WriteError;
@@ -77,7 +78,7 @@ pub struct Writer<W> {
 enum Packing {
     Here {
         packer: Box<Packer>,
-        packed: Vec<u8>,
+        packed: Buffer,
     },
     Threads {
         pool: OrderedPool<Work, Work>,
@@ -88,7 +89,7 @@ enum Packing {
 /// A chunk on its way through the pool, with the buffers it uses.
 struct Work {
     draft: Draft,
-    packed: Vec<u8>,
+    packed: Buffer,
     sealed: io::Result<Option<Header>>,
 }
 
@@ -231,7 +232,7 @@ impl Packing {
         if options.threads == NonZeroUsize::MIN || compressor == Compressor::None {
             return Ok(Self::Here {
                 packer: Box::default(),
-                packed: Vec::new(),
+                packed: Buffer::default(),
             });
         }
         let worker = move || {
@@ -252,7 +253,7 @@ impl Packing {
         if let Self::Threads { pool, spare } = self {
             let mut work = spare.pop().unwrap_or_else(|| Work {
                 draft: Draft::new(),
-                packed: Vec::new(),
+                packed: Buffer::default(),
                 sealed: Ok(None),
             });
             std::mem::swap(&mut work.draft, draft);

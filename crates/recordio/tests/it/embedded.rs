@@ -12,6 +12,8 @@ fn skipped_records(bytes: &[u8]) -> (Records, u64) {
         records.push(record.to_vec());
     }
     let lost = reader.damage().lost_bytes();
+    let (streamed, report) = skim_stream(bytes);
+    assert_eq!((&streamed, report.lost_bytes()), (&records, lost), "as a stream");
     (records, lost)
 }
 

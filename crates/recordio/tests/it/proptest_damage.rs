@@ -134,6 +134,11 @@ proptest! {
         }
         // Every byte is in a chunk that was read or in a lost range.
         prop_assert_eq!(kept_bytes(reader.index(), report) + report.lost_bytes(), bad.len() as u64);
+
+        let (streamed, report) = skim_stream(&bad);
+        prop_assert!(is_subsequence(&streamed, &records));
+        prop_assert!(streamed.starts_with(&read_stream(&bad).0));
+        prop_assert_eq!(report.is_empty(), read_stream(&bad).1.is_ok());
     }
 
     #[test]
@@ -153,7 +158,11 @@ proptest! {
         while let Some(record) = reader.next_record().unwrap() {
             read.push(record.to_vec());
         }
-        prop_assert_eq!(read, left);
+        prop_assert_eq!(&read, &left);
+        let (streamed, report) = skim_stream(&flipped(&good, bit));
+        prop_assert_eq!(&streamed, &left);
+        let [range] = report.ranges() else { panic!("{report:?}") };
+        prop_assert_eq!(&range.bytes, &lost[0].0);
         let [(bytes, gone)] = &lost[..] else { panic!("a bit is in one chunk") };
         let [range] = reader.damage().ranges() else { panic!("{:?}", reader.damage()) };
         prop_assert_eq!(&range.bytes, bytes);

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use paddlecloud_recordio::{
-    Batch, Compressor, Index, Policy, ReadError, ReadOptions, RecordFile, SkipBound, SliceReader,
-    StreamReader, WriteOptions, Writer,
+    Batch, Compressor, DamageReport, Index, Policy, ReadError, ReadOptions, RecordFile, SkipBound,
+    SliceReader, StreamReader, WriteOptions, Writer,
 };
 
 pub const SKIP: Policy = Policy::Skip(SkipBound::UNLIMITED);
@@ -59,6 +59,16 @@ pub fn read_stream(bytes: &[u8]) -> (Records, Result<(), ReadError>) {
         }
     };
     (records, result)
+}
+
+/// All records of a stream that skips damage, and what it passed over.
+pub fn skim_stream(bytes: &[u8]) -> (Records, DamageReport) {
+    let mut reader = StreamReader::new(bytes).policy(SKIP);
+    let mut records = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        records.push(record.to_vec());
+    }
+    (records, reader.damage().clone())
 }
 
 pub fn read_slice(bytes: &[u8]) -> (Records, Result<(), ReadError>) {
