@@ -24,8 +24,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_paddlecloud-supervise");
 const NOBODY: u32 = 65534;
 /// A user that no machine has, to whom nothing can belong by chance.
 const MAPPED: u32 = 31_337;
-/// A test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A test that waits this long has failed; an emulated machine is slow.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A way to run workers that this machine and user have.
 #[derive(Debug, Clone)]
@@ -272,13 +272,16 @@ impl Attempt {
         .collect()
     }
 
+    /// The control groups that exist; on version 2 one group serves both limits.
     pub fn cgroups(&self) -> Vec<std::path::PathBuf> {
         let parents = [&self.plan.isolation.cpu, &self.plan.isolation.memory];
         let dirs = parents
             .into_iter()
             .flatten()
             .map(|parent| parent.path.join(&self.plan.marker));
-        dirs.filter(|dir| dir.exists()).collect()
+        let mut dirs: Vec<_> = dirs.filter(|dir| dir.exists()).collect();
+        dirs.dedup();
+        dirs
     }
 
     pub fn assert_nothing_left(&self) {
