@@ -1,7 +1,13 @@
 """Writes a reader's samples to one text file, a line each, for all trainers to share.
 
-Run it in this folder before the job is submitted. `dataset_from_reader` is that of the guide.
+    python prepare.py [FOLDER]    # in this folder, before the job is submitted
+    paddlectl submit -pservers 0 -entry "python prepare.py /pfs/DATACENTER/home/USER/ngrams" examples/dist_reader
+
+`dataset_from_reader` is that of the guide.
 """
+
+import os
+import sys
 
 SAMPLES = 50
 
@@ -20,5 +26,12 @@ def ngrams():
         yield tuple(range(first, first + 4))
 
 
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else "."
+    os.makedirs(folder, exist_ok=True)
+    dataset_from_reader(os.path.join(folder, "train.csv"), ngrams)
+    print("%d samples in %s" % (SAMPLES, folder))
+
+
 if __name__ == "__main__":
-    dataset_from_reader("train.csv", ngrams)
+    main()

@@ -3,6 +3,7 @@
     python prepare.py
     paddlectl submit -parallelism 3 -pservers 0 -entry "python train.py" examples/recordio_reader
 
+Where another job has prepared the data, name its folder: `-entry "python train.py /pfs/DATACENTER/home/USER/squares"`.
 `recordio_reader` is the reader of the guide, for Python 3.
 """
 
@@ -12,9 +13,6 @@ import pickle
 import sys
 
 import recordio
-
-FILES = "./dataset/squares_train*"
-
 
 def recordio_reader(filepath, parallelism, trainer_id):
     # sample filepath as "/pfs/dc1/home/user1@example.com/dataset/uci_housing/uci_housing_train*"
@@ -43,7 +41,8 @@ def recordio_reader(filepath, parallelism, trainer_id):
 def main():
     parallelism = int(os.getenv("PADDLE_INIT_NUM_GRADIENT_SERVERS", "1"))
     trainer_id = int(os.getenv("PADDLE_INIT_TRAINER_ID", "0"))
-    samples = list(recordio_reader(FILES, parallelism, trainer_id)())
+    folder = sys.argv[1] if len(sys.argv) > 1 else "./dataset"
+    samples = list(recordio_reader(folder + "/squares_train*", parallelism, trainer_id)())
     if any(square != number * number for number, square in samples):
         sys.exit("a sample is not what was written")
     print("trainer %d of %d: %d samples, sum %d" % (

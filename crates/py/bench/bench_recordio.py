@@ -1,155 +1,199 @@
 """How fast Python gets records, beside the formats people use today.
 
-    crates/py/bench/run.sh            # builds for speed, installs the peers, runs this
-    python bench_recordio.py [SIZE…]  # record sizes; 100, 1024 and 102400 unless given
+    cargo xtask bench recordio --python [SIZE…]    # builds for speed, installs the peers, runs this
 
-Figures are MB per second of processor time, all threads counted, the best of several runs: they hardly depend on
-what else the machine does. Files are in the page cache, records half compressible. Every run counts records and
-bytes, and every row says what it makes of a record: a `bytes` object, or a place in one buffer.
+Figures are MB per second of processor time, all threads counted: they hardly depend on what else the machine does.
+All contenders take turns, round after round, and the median counts. Files are in the page cache, records half
+compressible; every run counts records and bytes. Like is compared with like: the same compressor and the same kind
+of result, a `bytes` object for each record or places in one buffer. Of a peer's several ways the fastest counts.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import resource
+import statistics
 import struct
 import sys
 import tempfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+import pyarrow
+import pyarrow.parquet as parquet
 import recordio
+import tfrecord
+from array_record.python import array_record_module as array_record
 
 TOTAL_BYTES = 48 << 20
-REPEATS = 5
+ROUNDS = 7
 RANDOM_BATCH = 1000
 BATCH_BYTES = 1 << 20
+SIZES = [100, 1024, 102400]
+
+
+class Goal(NamedTuple):
+    """What must be reached: our way, the peer's ways, and the factor over the best of them for each size."""
+
+    work: str
+    ours: str
+    peers: list[str]
+    factors: dict[int, float]
+
+
+GOALS = [
+    Goal("one by one, none", "recordio none, one by one", ["array_record"], {100: 2, 1024: 2}),
+    Goal(
+        "`read_batch` to a list, none",
+        "recordio none, lists",
+        ["parquet none, batches, lists", "parquet none, whole, lists"],
+        {100: 1, 1024: 1, 102400: 0.9},
+    ),
+    Goal(
+        "`read_batch` to a list, snappy",
+        "recordio snappy, lists",
+        ["parquet snappy, batches, lists", "parquet snappy, whole, lists"],
+        {100: 1, 1024: 1, 102400: 1},
+    ),
+    Goal(
+        "buffer and offsets, none",
+        "recordio none, buffer",
+        ["parquet none, batches, columns", "parquet none, whole, columns"],
+        {100: 1, 1024: 1, 102400: 1},
+    ),
+    Goal("at random, 1,000 at a time", "recordio none, at random", ["array_record, at random"], {1024: 2}),
+]
 
 
 def main() -> None:
-    sizes = [int(argument) for argument in sys.argv[1:]] or [100, 1024, 102400]
+    pyarrow.set_cpu_count(1)
+    pyarrow.set_io_thread_count(1)
+    sizes = [int(argument) for argument in sys.argv[1:]] or SIZES
+    found = {}
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            Bench(folder, size).run()
+            found[size] = Bench(folder, size).run()
+    print_goals(found)
 
 
 class Bench:
+    """The contenders for one size of records."""
+
     def __init__(self, folder: str, size: int) -> None:
         self.folder = folder
         self.size = size
         self.records = make_records(size)
         self.bytes = sum(map(len, self.records))
         self.batch = max(1, BATCH_BYTES // size)
+        self.contenders: dict[str, Callable[[], float]] = {}
 
-    def run(self) -> None:
-        print(f"\nrecords of {self.size} bytes, {len(self.records)} of them; MB per cpu-second, best of {REPEATS}")
-        self.recordio_rows()
-        self.parquet_rows()
-        self.array_record_rows()
-        self.framed_row()
-        self.random_rows()
+    def run(self) -> dict[str, float]:
+        for prepare in (self.recordio, self.parquet, self.array_record, self.tfrecord, self.at_random):
+            prepare()
+        rounds: dict[str, list[float]] = {name: [] for name in self.contenders}
+        for _ in range(ROUNDS):
+            for name, measure in self.contenders.items():
+                rounds[name].append(measure())
+        medians = {name: statistics.median(figures) for name, figures in rounds.items()}
+        print(f"\n{len(self.records)} records of {self.size} bytes; medians of {ROUNDS} rounds per cpu-second")
+        for name, figure in medians.items():
+            unit = "records" if name.endswith("at random") else "MB"
+            print(f"  {name:<40} {figure:>10,.0f} {unit}", flush=True)
+        return medians
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def row(self, name: str, read: Callable[[], tuple[int, int]]) -> None:
-        best = float("inf")
-        for _ in range(REPEATS):
+    def add(self, name: str, read: Callable[[], tuple[int, int]]) -> None:
+        """A contender that reads everything and returns how many records and bytes there were."""
+
+        def measure() -> float:
             before = cpu_seconds()
             found = read()
-            best = min(best, cpu_seconds() - before)
+            used = cpu_seconds() - before
             assert found == (len(self.records), self.bytes), (name, found)
-        print(f"  {name:<52} {self.bytes / best / 1e6:>9,.0f}", flush=True)
+            return self.bytes / used / 1e6
 
-    def recordio_rows(self) -> None:
+        self.contenders[name] = measure
+
+    def recordio(self) -> None:
         for compressor in ("none", "snappy"):
             path = self.path(f"recordio-{compressor}")
             with recordio.writer(path, compressor) as out:
                 for record in self.records:
                     out.write(record)
-            self.read_rows(f"recordio {compressor}", path)
+            name = f"recordio {compressor}"
+            self.add(f"{name}, one by one", lambda path=path: count(recordio.reader(path)))
+            self.add(f"{name}, lists", lambda path=path: count_lists(recordio_lists(path, self.batch)))
+            self.add(f"{name}, buffer", lambda path=path: count_buffers(path, self.batch))
 
-    def read_rows(self, name: str, path: str) -> None:
-        self.row(f"{name}, one by one", lambda: count(recordio.reader(path)))
-        self.row(f"{name}, read_batch to a list", lambda: count_batches(recordio_batches(path, self.batch)))
-        self.row(f"{name}, buffer and offsets", lambda: count_buffers(path, self.batch))
-
-    def parquet_rows(self) -> None:
-        pyarrow, parquet = peer("pyarrow"), peer("pyarrow.parquet")
-        if parquet is None:
-            return
-        pyarrow.set_cpu_count(1)
+    def parquet(self) -> None:
         for compressor in ("none", "snappy"):
             path = self.path(f"parquet-{compressor}")
-            column = pyarrow.array(self.records, type=pyarrow.binary())
-            table = pyarrow.table({"record": column})
+            table = pyarrow.table({"record": pyarrow.array(self.records, type=pyarrow.binary())})
             parquet.write_table(table, path, compression=compressor, use_dictionary=False)
+            for way in (batches, whole):
+                name = f"parquet {compressor}, {way.__name__}"
+                columns = lambda way=way, path=path: way(path, self.batch)  # noqa: E731
+                self.add(
+                    f"{name}, lists",
+                    lambda columns=columns: count_lists(column.to_pylist() for column in columns()),
+                )
+                self.add(f"{name}, columns", lambda columns=columns: count_columns(columns()))
 
-            self.column_rows(f"parquet {compressor}", parquet, path)
-
-    def column_rows(self, name: str, parquet, path: str) -> None:
-        def batches():
-            file = parquet.ParquetFile(path)
-            return (batch.column(0) for batch in file.iter_batches(batch_size=self.batch, use_threads=False))
-
-        def whole() -> list:
-            return parquet.read_table(path, use_threads=False).column(0).chunks
-
-        self.row(f"{name}, batches, to_pylist", lambda: count_batches(c.to_pylist() for c in batches()))
-        self.row(f"{name}, whole, to_pylist", lambda: count_batches(c.to_pylist() for c in whole()))
-        self.row(f"{name}, batches, Arrow columns", lambda: count_columns(batches()))
-        self.row(f"{name}, whole, an Arrow column", lambda: count_columns(whole()))
-
-    def array_record_rows(self) -> None:
-        module = peer("array_record.python.array_record_module")
-        if module is None:
-            return
+    def array_record(self) -> None:
         group = 16 if self.size > 50_000 else 256
-        for compressor in ("uncompressed", "snappy"):
-            path = self.path(f"array-{compressor}")
-            writer = module.ArrayRecordWriter(path, f"group_size:{group},{compressor}")
-            for record in self.records:
-                writer.write(record)
-            writer.close()
-            name = f"array_record {compressor}, group {group}"
-            self.row(f"{name}, read_all", lambda path=path: count(module.ArrayRecordReader(path).read_all()))
+        path = self.array_record_file(group)
+        self.add("array_record", lambda: count(array_record.ArrayRecordReader(path).read_all()))
 
-    def framed_row(self) -> None:
-        """Length, checksum, bytes: TFRecord's framing, read in Python, with zlib's checksum."""
-        path = self.path("framed")
+    def array_record_file(self, group: int) -> str:
+        path = self.path(f"array-{group}")
+        writer = array_record.ArrayRecordWriter(path, f"group_size:{group},uncompressed")
+        for record in self.records:
+            writer.write(record)
+        writer.close()
+        return path
+
+    def tfrecord(self) -> None:
+        """TFRecord as PyPI's `tfrecord` reads it, in Python and without looking at checksums."""
+        path = self.path("tfrecord")
         with open(path, "wb") as out:
             for record in self.records:
-                out.write(struct.pack("<QI", len(record), zlib.crc32(record)) + record)
-        self.row("length and checksum before each record, in Python", lambda: count(framed(path)))
+                out.write(struct.pack("<QI", len(record), 0) + record + bytes(4))
+        self.add("tfrecord, views", lambda: count(tfrecord.tfrecord_iterator(path)))
+        self.add("tfrecord", lambda: count(map(bytes, tfrecord.tfrecord_iterator(path))))
 
-    def random_rows(self) -> None:
+    def at_random(self) -> None:
         choice = random.Random(5)
         numbers = [choice.randrange(len(self.records)) for _ in range(20 * RANDOM_BATCH)]
         batches = [numbers[i : i + RANDOM_BATCH] for i in range(0, len(numbers), RANDOM_BATCH)]
-        print(f"  at random, batches of {RANDOM_BATCH}; records per cpu-second")
         for compressor in ("none", "snappy"):
             reader = recordio.reader(self.path(f"recordio-{compressor}"))
-            self.random_row(f"recordio {compressor}", reader.__getitem__, batches)
-        module = peer("array_record.python.array_record_module")
-        if module is not None:
-            path = self.path("array-one")
-            writer = module.ArrayRecordWriter(path, "group_size:1,uncompressed")
-            for record in self.records:
-                writer.write(record)
-            writer.close()
-            self.random_row("array_record uncompressed, group 1", module.ArrayRecordReader(path).read, batches)
+            self.add_random(f"recordio {compressor}, at random", reader.__getitem__, batches)
+        one_each = array_record.ArrayRecordReader(self.array_record_file(1))
+        self.add_random("array_record, at random", one_each.read, batches)
 
-    def random_row(self, name: str, read: Callable, batches: list[list[int]]) -> None:
-        best = float("inf")
-        for _ in range(REPEATS):
+    def add_random(self, name: str, read: Callable[[list[int]], list[bytes]], batches: list[list[int]]) -> None:
+        def measure() -> float:
             before = cpu_seconds()
             for numbers in batches:
                 found = read(numbers)
                 assert found[0] == self.records[numbers[0]] and len(found) == len(numbers)
-            best = min(best, cpu_seconds() - before)
-        print(f"  {name:<52} {sum(map(len, batches)) / best:>9,.0f}", flush=True)
+            return sum(map(len, batches)) / (cpu_seconds() - before)
+
+        self.contenders[name] = measure
+
+
+def print_goals(found: dict[int, dict[str, float]]) -> None:
+    print("\n| work | records of | recordio | best peer | factor | to reach |\n| --- | --- | --- | --- | --- | --- |")
+    for goal in GOALS:
+        for size, factor in goal.factors.items():
+            if (figures := found.get(size)) is None:
+                continue
+            ours, peer = figures[goal.ours], max(figures[name] for name in goal.peers)
+            mark = "" if ours >= factor * peer else " (missed)"
+            print(f"| {goal.work} | {size} B | {ours:,.0f} | {peer:,.0f} | {ours / peer:.2f} | {factor:g}{mark} |")
 
 
 def make_records(size: int) -> list[bytes]:
@@ -176,15 +220,15 @@ def count(records) -> tuple[int, int]:
     return number, size
 
 
-def count_batches(batches) -> tuple[int, int]:
+def count_lists(lists) -> tuple[int, int]:
     number = size = 0
-    for batch in batches:
-        number += len(batch)
-        size += sum(map(len, batch))
+    for records in lists:
+        number += len(records)
+        size += sum(map(len, records))
     return number, size
 
 
-def recordio_batches(path: str, batch: int):
+def recordio_lists(path: str, batch: int) -> Iterator[list[bytes]]:
     reader = recordio.reader(path)
     return iter(lambda: reader.read_batch(batch), [])
 
@@ -200,6 +244,15 @@ def count_buffers(path: str, batch: int) -> tuple[int, int]:
         size += len(data)
 
 
+def batches(path: str, batch: int) -> Iterator[pyarrow.Array]:
+    file = parquet.ParquetFile(path)
+    return (found.column(0) for found in file.iter_batches(batch_size=batch, use_threads=False))
+
+
+def whole(path: str, _: int) -> list[pyarrow.Array]:
+    return parquet.read_table(path, use_threads=False).column(0).chunks
+
+
 def count_columns(columns) -> tuple[int, int]:
     number = size = 0
     for column in columns:
@@ -207,24 +260,6 @@ def count_columns(columns) -> tuple[int, int]:
         offsets = memoryview(column.buffers()[1]).cast("B").cast("i")
         size += offsets[column.offset + len(column)] - offsets[column.offset]
     return number, size
-
-
-def framed(path: str):
-    with open(path, "rb", buffering=1 << 20) as file:
-        while header := file.read(12):
-            size, checksum = struct.unpack("<QI", header)
-            record = file.read(size)
-            assert zlib.crc32(record) == checksum
-            yield record
-
-
-def peer(name: str):
-    """A peer's module; without it its rows are left out, which is said."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        print(f"  ({error}; its rows are left out)")
-        return None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 //! From what a program passes as "the files" to a list of names.
 //!
 //! A name that exists is that file, whatever characters it has. Else commas separate names, and those with
-//! `*`, `?` or `[` are patterns; a pattern's files come sorted, as the shell lists them.
+//! `*`, `?` or `[` are patterns; a pattern's files come sorted, as the shell lists them, without the indexes that were
+//! stored beside them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,8 +81,14 @@ fn add_part(name: &Path, py: Python<'_>, files: &mut Vec<PathBuf>) -> PyResult<(
         )));
     }
     found.sort();
-    files.append(&mut found);
+    files.extend(found.iter().filter(|path| !is_index(path, &found)).cloned());
     Ok(())
+}
+
+/// Whether a file is the index (`<file>.idx`) of another one that was found.
+fn is_index(path: &Path, found: &[PathBuf]) -> bool {
+    path.extension().is_some_and(|extension| extension == "idx")
+        && found.binary_search(&path.with_extension("")).is_ok()
 }
 
 fn is_pattern(name: &Path) -> bool {

@@ -37,6 +37,12 @@ def test_the_wheel_has_no_folder_paddle():
         "import importlib; importlib.import_module('paddle.v2.dataset.common').DATA_HOME",
         "import importlib.util; assert importlib.util.find_spec('paddle.v2.dataset.common')",
         "import paddle.v2.dataset.common; paddle.v2.dataset.common.convert",
+        "import paddle.job as job; job.PaddleJob, job.CephFSVolume",
+        "from paddle import job; job.PaddleJob",
+        "from paddle import v2 as paddle; paddle.dataset.common",
+        "from paddle import batch, v2; batch is v2.batch",
+        "def inside():\n  from paddle import job\n  return job\ninside().PaddleJob",
+        "; ".join(f"name_{n} = {n!r}" for n in range(300)) + "; from paddle import job; job.PaddleJob",
     ],
 )
 def test_names_are_importable_as_typed(run_python, statement):
@@ -75,6 +81,32 @@ except ModuleNotFoundError as error:
     assert error.name == "paddle"
 else:
     raise AssertionError("paddle.nn was found")
+try:
+    from paddle import nn
+except ModuleNotFoundError as error:
+    assert error.name == "paddle"
+else:
+    raise AssertionError("paddle was found")
+assert "paddle" not in sys.modules
+"""
+    run_python(program)
+
+
+@without_paddle
+def test_a_function_that_also_takes_our_names_does_not_fool_a_probe(run_python):
+    program = """
+import sys
+
+def probe():
+    try:
+        import paddle
+    except ModuleNotFoundError:
+        return "not there"
+    from paddle import job
+
+assert probe() == "not there" and "paddle" not in sys.modules
+from paddle import job
+assert probe() is None
 """
     run_python(program)
 

@@ -22,6 +22,14 @@ def test_what_was_written_is_read(write_records, compressor):
     assert list(recordio.reader(path)) == records
 
 
+def test_a_pattern_does_not_mean_the_indexes_beside_the_files(write_records):
+    write_records([b"a"], "part-0", index=True)
+    last = write_records([b"b"], "part-1", index=True)
+    folder = last.removesuffix("part-1")
+    assert list(recordio.reader(folder + "part-*")) == [b"a", b"b"]
+    assert recordio.reader(folder + "*").paths == [folder + "part-0", folder + "part-1"]
+
+
 def test_an_empty_record_is_not_the_end(write_records):
     reader = recordio.reader(write_records([b"", b"x"]))
     assert [reader.read(), reader.read(), reader.read(), reader.read()] == [b"", b"x", None, None]

@@ -54,6 +54,30 @@ def test_a_state_made_in_one_worker_is_refused_in_another(files):
         data.load_state_dict(state)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_reading_resumes_at_the_record(files, shuffle):
+    def made():
+        return RecordDataset(files, decode=number, shuffle=shuffle, buffer_size=20, rank=1, world_size=2)
+
+    whole = [int(sample) for sample in torch_data.DataLoader(made(), batch_size=None)]
+    data = made()
+    samples = iter(torch_data.DataLoader(data, batch_size=None))
+    first = [int(next(samples)) for _ in range(33)]
+    state = pickle.loads(pickle.dumps(data.state_dict()))
+    again = made()
+    again.load_state_dict(state)
+    assert first + [int(sample) for sample in torch_data.DataLoader(again, batch_size=None)] == whole
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", [RecordDataset, IndexedRecordDataset])
+def test_workers_may_be_forked_or_begun_anew(files, start, kind):
+    data = kind(files, decode=number)
+    next(iter(data)) if kind is RecordDataset else data[0]  # Files are open when the workers begin.
+    loader = torch_data.DataLoader(data, batch_size=10, num_workers=2, multiprocessing_context=start)
+    assert sorted(sample for batch in loader for sample in batch.tolist()) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_indexed_dataset_serves_a_sampler(files, workers):
     data = IndexedRecordDataset(files, decode=number)

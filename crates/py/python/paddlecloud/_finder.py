@@ -2,7 +2,8 @@
 
 PaddlePaddle owns the package `paddle`, so nothing of ours lies there. A finder at the end of `sys.meta_path`
 is asked only for what nobody else has: `paddle.v2` and `paddle.job` always, and `paddle` itself only while one
-of those two is being imported. A program that just looks whether `paddle` is there finds nothing of ours.
+of those two is being imported, be it by `import paddle.job` or by `from paddle import job`. A program that just
+looks whether `paddle` is there finds nothing of ours.
 
 The file `paddlecloud-compat.pth` imports this module at every start of Python: it must stay small.
 """
@@ -83,7 +84,8 @@ def _file(*parts: str) -> str:
 def _is_imported_for_ours() -> bool:
     """Whether `paddle` is wanted as the parent of one of our names.
 
-    The import system asks for a parent without saying for whom, so its own frames are looked at.
+    The import system asks for a parent without saying for whom, so its own frames are looked at, and then the
+    statement that runs in the frame before them.
     """
     frame = sys._getframe(2)
     while frame is not None and _belongs_to_import_system(frame):
@@ -91,7 +93,29 @@ def _is_imported_for_ours() -> bool:
         if isinstance(wanted, str) and (wanted + ".").startswith((_V2 + ".", _JOB + ".")):
             return True
         frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and _takes_ours(frame)
+
+
+def _takes_ours(frame) -> bool:
+    """Whether a frame is at `from paddle import job` or the like; `import paddle` takes no names."""
+    ours = {_V2.partition(".")[2], _JOB.partition(".")[2]}
+    consts = frame.f_code.co_consts
+    if not any(isinstance(const, tuple) and not ours.isdisjoint(_words(const)) for const in consts):
+        return False
+    import dis
+
+    before = None
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset == frame.f_lasti:
+            return instruction.opname == "IMPORT_NAME" and not ours.isdisjoint(_words(before))
+        if instruction.opname != "EXTENDED_ARG":
+            before = instruction.argval
     return False
+
+
+def _words(value) -> list[str]:
+    """The names in what an import statement takes; nothing in anything else."""
+    return [word for word in value if isinstance(word, str)] if isinstance(value, tuple) else []
 
 
 def _belongs_to_import_system(frame) -> bool:

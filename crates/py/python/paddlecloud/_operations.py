@@ -1,6 +1,7 @@
 """The operations of the REST interface: what is sent for each, and how its reply is read.
 
-`Client` and `AsyncClient` differ only in how they wait, so what they have in common stands here.
+`Client` and `AsyncClient` differ only in how they wait: `_derived` makes the methods of both from the class
+`Operations`, so the signatures and the words here are those that people see.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
 from paddlecloud import views
 
@@ -44,81 +46,147 @@ def nothing(_: Any) -> None:
     return None
 
 
-def jobs_list(
-    all: bool, name: str | None, limit: int | None, after: str | None
-) -> Operation[views.JobPage]:
-    return operation("jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after)
+def request(
+    method: str, path: str, read: Callable[[Any], T], /, *, json: Any = None, **query: Any
+) -> Operation[T]:
+    """A call by its route, for those without a method in the native client; `None` leaves a word of the query out."""
+    words = urlencode({name: _word(value) for name, value in query.items() if value is not None})
+    target = quote(path, safe="/%") + (f"?{words}" if words else "")
+    return operation("request", read, method=method, target=target, json=json)
 
 
-def job_submit(
-    package: str | os.PathLike[str] | None, key: str | None, dry_run: bool, fields: Mapping[str, Any]
-) -> Operation[views.Submitted]:
-    unknown = sorted(set(fields) - _FIELDS)
-    if unknown:
-        raise TypeError(f"a job has no field {', '.join(map(repr, unknown))}")
-    request = {name: value for name, value in fields.items() if value is not None}
-    request.update(dry_run=dry_run, shell_env=_own_python())
-    folder = None
-    if package is not None:
-        place = os.fspath(package)
-        if place == "/pfs" or place.startswith("/pfs/"):
-            request["job_package"] = place
-        else:
+def message(read: Callable[[Any], T]) -> Callable[[bytes], T]:
+    """Reads a reply in the envelope `{"code": …, "msg": …}`."""
+    return lambda reply: read(json.loads(reply)["msg"])
+
+
+class Operations:
+    """Every operation but those on files and logs. `self` is the client, which none of them needs."""
+
+    def jobs_list(
+        self, *, all: bool = False, name: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> Operation[views.JobPage]:
+        """Pending and running jobs, newest first; with `all` also those that have ended."""
+        return operation("jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after)
+
+    def job_submit(
+        self,
+        package: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
+        dry_run: bool = False,
+        **fields: Any,
+    ) -> Operation[views.Submitted]:
+        """Starts a job. `package` is a local folder, which is uploaded, or a path `/pfs/…`.
+
+        `fields` are those of `POST /api/v1/jobs`: `name`, `parallelism`, `cpu`, `memory`, `entry`, `envs` and so
+        on. With the same `key` there is one job, however often this is called.
+        """
+        unknown = sorted(set(fields) - _FIELDS)
+        if unknown:
+            raise TypeError(f"a job has no field {', '.join(map(repr, unknown))}")
+        wanted = {name: value for name, value in fields.items() if value is not None}
+        wanted.update(dry_run=dry_run, shell_env=_own_python())
+        place = None if package is None else os.fspath(package)
+        folder = None
+        if place is not None and (place == "/pfs" or place.startswith("/pfs/")):
+            wanted["job_package"] = place
+        elif place is not None:
             folder = os.path.abspath(place)
-    return operation("job_submit", views.Submitted.of, request=request, folder=folder, key=key)
+        return operation("job_submit", views.Submitted.of, request=wanted, folder=folder, key=key)
 
+    def job_get(self, job: str) -> Operation[views.JobDetail]:
+        """A job with its workers and events. Here and below `job` is a name, an id or `last`."""
+        return operation("job_get", views.JobDetail.of, job=_job(job))
 
-def job_get(job: str) -> Operation[views.JobDetail]:
-    return operation("job_get", views.JobDetail.of, job=_job(job))
+    def job_kill(self, job: str, *, remove: bool = False) -> Operation[views.Killed]:
+        """Stops a job; its workers end in the background. `remove` also takes it out of the history."""
+        return operation("job_kill", views.Killed.of, job=_job(job), remove=bool(remove))
 
+    def job_why(self, job: str) -> Operation[views.Why]:
+        """Why a job waits, or how it ended."""
+        return operation("job_why", views.Why.of, job=_job(job))
 
-def job_kill(job: str, remove: bool) -> Operation[views.Killed]:
-    return operation("job_kill", views.Killed.of, job=_job(job), remove=bool(remove))
+    def job_wait(self, job: str, *, timeout: float | None = None) -> Operation[views.JobDetail]:
+        """Returns when the job has ended, or as it stands after `timeout` seconds."""
+        return operation("job_wait", views.JobDetail.of, job=_job(job), timeout=seconds("timeout", timeout))
 
+    def job_rerun(self, job: str, *, key: str | None = None) -> Operation[views.Submitted]:
+        """Runs a job again, as it was."""
+        return operation("job_rerun", views.Submitted.of, job=_job(job), key=key)
 
-def job_why(job: str) -> Operation[views.Why]:
-    return operation("job_why", views.Why.of, job=_job(job))
+    def job_log_text(
+        self, job: str | None = None, *, lines: int | None = None, worker: str | None = None
+    ) -> Operation[str]:
+        """What a job has written until now, in one piece; without `job` the latest one's."""
+        name = None if job is None else _job(job)
+        return request("GET", "/api/v1/logs", message(str), jobname=name, n=lines, w=worker)
 
+    def jobs_prune(
+        self, *, older_than: float | timedelta | None = None, dry_run: bool = False
+    ) -> Operation[views.Pruned]:
+        """Removes ended jobs from the history, with their logs; `older_than` in seconds."""
+        age = seconds("older_than", older_than)
+        return operation("jobs_prune", views.Pruned.of, older_than=age, dry_run=bool(dry_run))
 
-def job_wait(job: str, timeout: float | None) -> Operation[views.JobDetail]:
-    return operation("job_wait", views.JobDetail.of, job=_job(job), timeout=seconds("timeout", timeout))
+    def workers_list(self, job: str | None = None) -> Operation[list[views.Worker]]:
+        """The workers of one job, or of all that run."""
+        return operation("workers_list", each(views.Worker), job=None if job is None else _job(job))
 
+    def quota_get(self) -> Operation[list[views.Quota]]:
+        """Limit and use of each resource."""
+        return operation("quota_get", each(views.Quota))
 
-def job_rerun(job: str, key: str | None) -> Operation[views.Submitted]:
-    return operation("job_rerun", views.Submitted.of, job=_job(job), key=key)
+    def registry_list(self) -> Operation[list[Any]]:
+        """The image registries whose credentials the server keeps; never the credentials."""
+        return request("GET", "/api/v1/registry", message(list))
 
+    def registry_create(self, name: str, *, server: str, username: str, password: str) -> Operation[None]:
+        """Stores the credentials of an image registry under a name for `registry=` of a job."""
+        body = {"name": name, "server": server, "username": username, "password": password}
+        return request("POST", "/api/v1/registry", nothing, json=body)
 
-def jobs_prune(older_than: float | timedelta | None, dry_run: bool) -> Operation[views.Pruned]:
-    age = seconds("older_than", older_than)
-    return operation("jobs_prune", views.Pruned.of, older_than=age, dry_run=bool(dry_run))
+    def registry_delete(self, name: str | None = None) -> Operation[None]:
+        """Forgets a registry; without `name` the only one there is."""
+        return request("DELETE", "/api/v1/registry", nothing, json={} if name is None else {"name": name})
 
+    def server_get(self) -> Operation[views.Server]:
+        """What the server says about itself."""
+        return operation("server_get", views.Server.of)
 
-def workers_list(job: str | None) -> Operation[list[views.Worker]]:
-    return operation("workers_list", each(views.Worker), job=job)
+    def server_stop(self) -> Operation[None]:
+        """Stops the embedded server; running jobs go on, and the next start takes them over."""
+        return operation("server_stop", nothing)
 
+    def whoami_get(self) -> Operation[views.Caller]:
+        """Who the server takes the caller for."""
+        return operation("whoami_get", views.Caller.of)
 
-def quota_get() -> Operation[list[views.Quota]]:
-    return operation("quota_get", each(views.Quota))
+    def ping(self) -> Operation[None]:
+        """Returns if the server answers at all."""
+        return operation("ping", nothing)
 
+    def ready_get(self) -> Operation[None]:
+        """Returns if the server can take jobs; raises with what is missing otherwise."""
+        return request("GET", "/readyz", nothing)
 
-def server_get() -> Operation[views.Server]:
-    return operation("server_get", views.Server.of)
+    def metrics_get(self) -> Operation[str]:
+        """The server's counts, as Prometheus reads them."""
+        return request("GET", "/metrics", _text)
 
+    def openapi_get(self) -> Operation[dict[str, Any]]:
+        """The server's own description of its interface."""
+        return request("GET", "/openapi.json", json.loads)
 
-def server_stop() -> Operation[None]:
-    return operation("server_stop", nothing)
+    def login(self) -> Operation[None]:
+        """Trades name and password for a token, which is kept as `paddlectl login` keeps it."""
+        return operation("login", nothing)
 
-
-def whoami_get() -> Operation[views.Caller]:
-    return operation("whoami_get", views.Caller.of)
-
-
-def ping() -> Operation[None]:
-    return operation("ping", nothing)
-
-
-def login() -> Operation[None]:
-    return operation("login", nothing)
+    def request(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None
+    ) -> Operation[bytes]:
+        """Any route by its path, such as `/api/v1/jobs`; the reply as it came, refusals as exceptions."""
+        return request(method.upper(), path, bytes, json=json, **(query or {}))
 
 
 def log_query(
@@ -137,6 +205,15 @@ def log_query(
 def each(view: type[Any]) -> Callable[[Any], list[Any]]:
     """Reads a list of views."""
     return lambda items: [view.of(item) for item in items]
+
+
+def _text(reply: bytes) -> str:
+    return reply.decode()
+
+
+def _word(value: Any) -> Any:
+    """A value as the query of an address has it."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _job(job: str) -> str:

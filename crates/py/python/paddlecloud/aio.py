@@ -11,14 +11,14 @@ Nothing blocks the event loop, and cancelling a task ends its request.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from paddlecloud import _native, _operations, views
-from paddlecloud.client import checked_address, log_end
+from paddlecloud._derived import AsyncCalls
+from paddlecloud.client import Connected, log_end
 from paddlecloud.files import AsyncFiles
 
 __all__ = ["AsyncClient", "AsyncLogs"]
@@ -26,28 +26,8 @@ __all__ = ["AsyncClient", "AsyncLogs"]
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(Connected, AsyncCalls):
     """One caller's way to one server. The methods are those of `Client`."""
-
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        username: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        usercert: str | os.PathLike[str] | None = None,
-        userkey: str | os.PathLike[str] | None = None,
-        cacert: str | os.PathLike[str] | None = None,
-        config: str | os.PathLike[str] | None = None,
-        datacenter: str | None = None,
-    ) -> None:
-        """Without `endpoint` the configuration decides; `config` and `datacenter` are `paddlectl`'s flags."""
-        self._native = _native.Connection(
-            config=config,
-            datacenter=datacenter,
-            **checked_address(endpoint, config, username, password, token, usercert, userkey, cacert),
-        )
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -70,48 +50,6 @@ class AsyncClient:
         """The file service, `/pfs/…`."""
         return AsyncFiles(self._run)
 
-    async def jobs_list(
-        self,
-        *,
-        all: bool = False,
-        name: str | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> views.JobPage:
-        """Pending and running jobs, newest first; with `all` also those that have ended."""
-        return await self._run(_operations.jobs_list(all, name, limit, after))
-
-    async def job_submit(
-        self,
-        package: str | os.PathLike[str] | None = None,
-        *,
-        key: str | None = None,
-        dry_run: bool = False,
-        **fields: Any,
-    ) -> views.Submitted:
-        """Starts a job: see `Client.job_submit`."""
-        return await self._run(_operations.job_submit(package, key, dry_run, fields))
-
-    async def job_get(self, job: str) -> views.JobDetail:
-        """A job with its workers and events. Here and below `job` is a name, an id or `last`."""
-        return await self._run(_operations.job_get(job))
-
-    async def job_kill(self, job: str, *, remove: bool = False) -> views.Killed:
-        """Stops a job; its workers end in the background. `remove` also takes it out of the history."""
-        return await self._run(_operations.job_kill(job, remove))
-
-    async def job_why(self, job: str) -> views.Why:
-        """Why a job waits, or how it ended."""
-        return await self._run(_operations.job_why(job))
-
-    async def job_wait(self, job: str, *, timeout: float | None = None) -> views.JobDetail:
-        """Returns when the job has ended, or as it stands after `timeout` seconds."""
-        return await self._run(_operations.job_wait(job, timeout))
-
-    async def job_rerun(self, job: str, *, key: str | None = None) -> views.Submitted:
-        """Runs a job again, as it was."""
-        return await self._run(_operations.job_rerun(job, key))
-
     def job_logs(
         self,
         job: str = "last",
@@ -124,40 +62,6 @@ class AsyncClient:
     ) -> AsyncLogs:
         """The log's lines, for `async for`; with `follow` until the job has ended, each line once."""
         return AsyncLogs(self, job, _operations.log_query(follow, lines, worker, role, since))
-
-    async def jobs_prune(
-        self, *, older_than: float | timedelta | None = None, dry_run: bool = False
-    ) -> views.Pruned:
-        """Removes ended jobs from the history, with their logs; `older_than` in seconds."""
-        return await self._run(_operations.jobs_prune(older_than, dry_run))
-
-    async def workers_list(self, job: str | None = None) -> list[views.Worker]:
-        """The workers of one job, or of all that run."""
-        return await self._run(_operations.workers_list(job))
-
-    async def quota_get(self) -> list[views.Quota]:
-        """Limit and use of each resource."""
-        return await self._run(_operations.quota_get())
-
-    async def server_get(self) -> views.Server:
-        """What the server says about itself."""
-        return await self._run(_operations.server_get())
-
-    async def server_stop(self) -> None:
-        """Stops the embedded server; running jobs go on, and the next start takes them over."""
-        await self._run(_operations.server_stop())
-
-    async def whoami_get(self) -> views.Caller:
-        """Who the server takes the caller for."""
-        return await self._run(_operations.whoami_get())
-
-    async def ping(self) -> None:
-        """Returns if the server answers at all."""
-        await self._run(_operations.ping())
-
-    async def login(self) -> None:
-        """Trades name and password for a token, which is kept as `paddlectl login` keeps it."""
-        await self._run(_operations.login())
 
 
 class AsyncLogs(AsyncIterator[views.LogLine]):

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from paddlecloud import _native, _operations, views
+from paddlecloud._derived import Calls
 from paddlecloud.files import Files
 
 __all__ = ["Client", "Logs"]
@@ -26,8 +27,8 @@ __all__ = ["Client", "Logs"]
 T = TypeVar("T")
 
 
-class Client:
-    """One caller's way to one server."""
+class Connected:
+    """A caller's way to a server, before anything is said about how to wait for replies."""
 
     def __init__(
         self,
@@ -46,8 +47,12 @@ class Client:
         self._native = _native.Connection(
             config=config,
             datacenter=datacenter,
-            **checked_address(endpoint, config, username, password, token, usercert, userkey, cacert),
+            **_checked_address(endpoint, config, username, password, token, usercert, userkey, cacert),
         )
+
+
+class Client(Connected, Calls):
+    """One caller's way to one server. Most methods are made from `_operations`."""
 
     def __enter__(self) -> Client:
         return self
@@ -80,52 +85,6 @@ class Client:
         """Whether it is this machine's own server."""
         return self._native.open()[2]
 
-    def jobs_list(
-        self,
-        *,
-        all: bool = False,
-        name: str | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> views.JobPage:
-        """Pending and running jobs, newest first; with `all` also those that have ended."""
-        return self._run(_operations.jobs_list(all, name, limit, after))
-
-    def job_submit(
-        self,
-        package: str | os.PathLike[str] | None = None,
-        *,
-        key: str | None = None,
-        dry_run: bool = False,
-        **fields: Any,
-    ) -> views.Submitted:
-        """Starts a job. `package` is a local folder, which is uploaded, or a path `/pfs/…`.
-
-        `fields` are those of `POST /api/v1/jobs`: `name`, `parallelism`, `cpu`, `memory`, `entry`, `envs` and so
-        on. With the same `key` there is one job, however often this is called.
-        """
-        return self._run(_operations.job_submit(package, key, dry_run, fields))
-
-    def job_get(self, job: str) -> views.JobDetail:
-        """A job with its workers and events. Here and below `job` is a name, an id or `last`."""
-        return self._run(_operations.job_get(job))
-
-    def job_kill(self, job: str, *, remove: bool = False) -> views.Killed:
-        """Stops a job; its workers end in the background. `remove` also takes it out of the history."""
-        return self._run(_operations.job_kill(job, remove))
-
-    def job_why(self, job: str) -> views.Why:
-        """Why a job waits, or how it ended."""
-        return self._run(_operations.job_why(job))
-
-    def job_wait(self, job: str, *, timeout: float | None = None) -> views.JobDetail:
-        """Returns when the job has ended, or as it stands after `timeout` seconds."""
-        return self._run(_operations.job_wait(job, timeout))
-
-    def job_rerun(self, job: str, *, key: str | None = None) -> views.Submitted:
-        """Runs a job again, as it was."""
-        return self._run(_operations.job_rerun(job, key))
-
     def job_logs(
         self,
         job: str = "last",
@@ -140,40 +99,6 @@ class Client:
         query = _operations.log_query(follow, lines, worker, role, since)
         # A name may come to mean another run while the log is read.
         return Logs(self._native.logs(self.job_get(job).job.id, query))
-
-    def jobs_prune(
-        self, *, older_than: float | timedelta | None = None, dry_run: bool = False
-    ) -> views.Pruned:
-        """Removes ended jobs from the history, with their logs; `older_than` in seconds."""
-        return self._run(_operations.jobs_prune(older_than, dry_run))
-
-    def workers_list(self, job: str | None = None) -> list[views.Worker]:
-        """The workers of one job, or of all that run."""
-        return self._run(_operations.workers_list(job))
-
-    def quota_get(self) -> list[views.Quota]:
-        """Limit and use of each resource."""
-        return self._run(_operations.quota_get())
-
-    def server_get(self) -> views.Server:
-        """What the server says about itself."""
-        return self._run(_operations.server_get())
-
-    def server_stop(self) -> None:
-        """Stops the embedded server; running jobs go on, and the next start takes them over."""
-        self._run(_operations.server_stop())
-
-    def whoami_get(self) -> views.Caller:
-        """Who the server takes the caller for."""
-        return self._run(_operations.whoami_get())
-
-    def ping(self) -> None:
-        """Returns if the server answers at all."""
-        self._run(_operations.ping())
-
-    def login(self) -> None:
-        """Trades name and password for a token, which is kept as `paddlectl login` keeps it."""
-        self._run(_operations.login())
 
 
 class Logs(Iterator[views.LogLine]):
@@ -212,7 +137,7 @@ class Logs(Iterator[views.LogLine]):
         self._stream.close()
 
 
-def checked_address(
+def _checked_address(
     endpoint: str | None,
     config: str | os.PathLike[str] | None,
     username: str | None,

@@ -132,6 +132,7 @@ _BY_NAME: dict[str | None, type[RefusedError]] = {
     "not-found": NotFoundError,
     "conflict": ConflictError,
     "name-taken": NameTakenError,
+    "package-missing": ConflictError,
     "not-there-yet": NotThereYetError,
     "unavailable": ServerFailedError,
     "storage-full": ServerFailedError,

@@ -338,6 +338,26 @@ class Share(View):
     link: str | None
 
 
+@dataclasses.dataclass(frozen=True)
+class Finding(View):
+    """A file that is not as it was: `verdict` says how."""
+
+    path: str
+    verdict: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked(View):
+    """What a check of all known files found; `checked` were read."""
+
+    checked: int
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        return tuple(Finding.of(item) for item in value) if name == "findings" else value
+
+
 class LogLine(str):
     """A line of a worker's log, without its end. It is the text; the rest stands beside it.
 

@@ -79,6 +79,7 @@ pub enum FileOperation {
     Unpublish {
         id: String,
     },
+    Fsck,
 }
 
 impl FileOperation {
@@ -143,6 +144,7 @@ impl FileOperation {
             }
             FileOperation::Published => reply(&files.published().await?),
             FileOperation::Unpublish { id } => reply(&files.unpublish(&id).await?),
+            FileOperation::Fsck => reply(&files.fsck().await?),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Every operation of the typed client, as Python sends it: `{"do": "job_get", "job": "last"}`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use paddlecloud_api::client::{JobFilter, new_idempotency_key};
-use paddlecloud_api::jobs::JobRequest;
-use paddlecloud_connect::{ConnectError, Environment, Session, package};
+use paddlecloud_api::client::{AnyRequest, Client, JobFilter, new_idempotency_key};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::jobs::{JobRequest, SubmitReply};
+use paddlecloud_connect::package::{self, Package};
+use paddlecloud_connect::{ConnectError, Environment, Session, check_programs};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,12 @@ pub enum Operation {
     Files {
         call: FileOperation,
     },
+    /// Any route, by its name; the reply is handed on as it came.
+    Request {
+        method: String,
+        target: String,
+        json: Option<serde_json::Value>,
+    },
 }
 
 /// What an operation brings: JSON, or a file's bytes.
@@ -105,10 +113,11 @@ impl Operation {
                 key,
             } => {
                 share_shell(&mut request, session, environment);
-                if let Some(folder) = folder {
-                    bring(&folder, &mut request, session).await?;
-                }
-                reply(&client.job_submit(&request, &sure(key)).await?)
+                let package = match folder {
+                    Some(folder) => Some(collect(folder, &mut request).await?),
+                    None => None,
+                };
+                reply(&submit(client, &request, package, &sure(key)).await?)
             }
             Operation::JobGet { job } => reply(&client.job_get(&job).await?),
             Operation::JobKill { job, remove } => reply(&client.job_kill(&job, remove).await?),
@@ -129,6 +138,11 @@ impl Operation {
                 reply(&())
             }
             Operation::Files { call } => call.run(client.files()).await,
+            Operation::Request { method, target, json } => {
+                let request = AnyRequest::new(&method, &target, json.as_ref());
+                let request = request.ok_or_else(|| local(format!("`{method} {target}` is no request")))?;
+                Ok(Reply::Bytes(client.send_any(&request).await?.into()))
+            }
         }
     }
 }
@@ -152,6 +166,12 @@ fn sure(key: Option<String>) -> String {
     key.unwrap_or_else(new_idempotency_key)
 }
 
+/// What cannot be done from here.
+fn local(message: String) -> Failure {
+    let hints = Vec::new();
+    Failure::from(ConnectError::Refused { message, hints })
+}
+
 /// What is longer than a duration can be means for ever; Python has refused what is negative or no number.
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number.max(0.0)).unwrap_or(Duration::MAX / 4)
@@ -166,20 +186,28 @@ fn share_shell(request: &mut JobRequest, session: &Session, environment: &Enviro
     }
 }
 
-/// Brings the folder up, as far as the server lacks it, and makes it the job's package.
-async fn bring(folder: &Path, request: &mut JobRequest, session: &Session) -> Result<(), Failure> {
-    let folder = folder.to_owned();
+/// Looks through the folder, which becomes the job's package; nothing is sent yet.
+async fn collect(folder: PathBuf, request: &mut JobRequest) -> Result<Package, Failure> {
     let collected = tokio::task::spawn_blocking(move || package::collect(&folder)).await;
-    let package = collected.unwrap_or_else(|error| {
-        Err(ConnectError::Refused {
-            message: format!("reading the package failed: {error}"),
-            hints: Vec::new(),
-        })
-    })?;
-    if !request.dry_run {
-        package::upload(&session.client, &package, |_, _| {}).await?;
-    }
+    let package = collected.map_err(|error| local(format!("reading the package failed: {error}")))??;
+    check_programs(request, &package)?;
     request.package_id = Some(package.id());
-    request.package_name = Some(package.name);
-    Ok(())
+    request.package_name = Some(package.name.clone());
+    Ok(package)
+}
+
+/// The server checks everything else before it asks for the package; where it has it already, nothing is sent.
+async fn submit(
+    client: &Client,
+    request: &JobRequest,
+    package: Option<Package>,
+    key: &str,
+) -> Result<SubmitReply, Failure> {
+    match (client.job_submit(request, key).await, package) {
+        (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
+            package::upload(client, &package, |_, _| {}).await?;
+            Ok(client.job_submit(request, key).await?)
+        }
+        (reply, _) => Ok(reply?),
+    }
 }
