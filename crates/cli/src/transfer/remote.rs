@@ -102,8 +102,21 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     }
 }
 
+/// How often a listing that breaks off is begun anew; the client itself waits for a server that is away.
+const TRIES: usize = 20;
+
 /// Everything below a folder, in order.
 pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
+    for _ in 1..TRIES {
+        match entries_at_once(files, folder).await {
+            Err(ClientError::Broken { .. }) => {}
+            other => return other,
+        }
+    }
+    entries_at_once(files, folder).await
+}
+
+async fn entries_at_once(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
     let options = ListOptions {
         recursive: true,
         digests: false,

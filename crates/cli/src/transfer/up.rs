@@ -13,6 +13,9 @@ use super::rules::{Kind, Landing, Request, Target};
 use super::{Copy, Transfer, in_lines, remote};
 use crate::error::{CliError, chain};
 
+/// Characters of a path that is too long anyway.
+const SHOWN: usize = 40;
+
 impl Transfer<'_> {
     pub(super) async fn up(&mut self, sources: &[&Path], dest: &Remote, copy: &Copy) -> Result<(), CliError> {
         let target = remote::target(&self.files, &dest.path).await?;
@@ -115,14 +118,33 @@ impl Transfer<'_> {
         &mut self,
         local: &Path,
         remote: PfsPath,
-        entries: Vec<Entry>,
+        mut entries: Vec<Entry>,
     ) -> Result<Option<Upload>, CliError> {
+        self.leave_out_too_long(local, &remote, &mut entries);
         let is_made = self.make_folder(&remote).await?;
         Ok(is_made.then(|| Upload::Tree {
             local: local.to_owned(),
             remote,
             entries,
         }))
+    }
+
+    /// Tells paths that no home can hold, each with all that lies below it, and sends the rest.
+    fn leave_out_too_long(&mut self, local: &Path, remote: &PfsPath, entries: &mut Vec<Entry>) {
+        let mut told: Option<RelPath> = None;
+        entries.retain(|entry| {
+            if told.as_ref().is_some_and(|told| entry.path.is_within(told)) {
+                return false;
+            }
+            let Err(error) = below(remote, &entry.path) else {
+                return true;
+            };
+            let start: String = entry.path.to_string().chars().take(SHOWN).collect();
+            let path = format!("{}/{start}…", shown(local));
+            self.tally.lose(Lost::new(path, error.to_string()));
+            told = Some(entry.path.clone());
+            false
+        });
     }
 
     /// Makes a folder and those above it; false, and told, when that is refused.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body as Stream;
+use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Uri};
@@ -186,8 +186,30 @@ async fn read(State(app): Shared, caller: Caller, uri: Uri) -> Result<Response, 
     Ok(([(CONTENT_TYPE, kind)], body).into_response())
 }
 
+/// What is read of a range that is refused: an old client looks for the reply only after it sent everything.
+const READ_ANYWAY: usize = 33 << 20;
+
 /// Takes a range: the first part called `chunk`, whose file name says where it belongs.
 async fn write(State(app): Shared, caller: Caller, headers: HeaderMap, body: Stream) -> OldReply {
+    let mut pieces = body.into_data_stream();
+    let taken = take_range(&app, &caller, &headers, &mut pieces).await;
+    if taken.is_err() {
+        let mut left = READ_ANYWAY;
+        while let Some(Ok(piece)) = pieces.next().await
+            && piece.len() < left
+        {
+            left -= piece.len();
+        }
+    }
+    taken
+}
+
+async fn take_range(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    pieces: &mut BodyDataStream,
+) -> OldReply {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = kind
         .and_then(|kind| kind.split_once("boundary="))
@@ -196,7 +218,6 @@ async fn write(State(app): Shared, caller: Caller, headers: HeaderMap, body: Str
         .ok_or_else(|| bad("parse json error"))?
         .trim_matches('"')
         .to_owned();
-    let mut pieces = body.into_data_stream();
     let mut buffer = BytesMut::new();
     let range = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -210,7 +231,7 @@ async fn write(State(app): Shared, caller: Caller, headers: HeaderMap, body: Str
         }
     };
     let mut taking = app
-        .old_post(&caller, &range.path, range.offset, range.chunksize)
+        .old_post(caller, &range.path, range.offset, range.chunksize)
         .await?;
     let mut left = usize::try_from(range.chunksize).map_err(|_| bad("chunksize error"))?;
     while left > 0 {
