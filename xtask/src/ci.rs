@@ -4,6 +4,7 @@
 
 use anyhow::Result;
 
+use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::workspace::{Workspace, is_installed};
 use crate::{no_arguments, spec, test, tidy};
@@ -43,6 +44,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         || spec::check(workspace),
     );
     test::all(workspace, &mut steps, &test::Options::default());
+    services::test(workspace, &mut steps, &Service::ALL, Absent::Skipped);
     steps.finish()
 }
 

@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod services;
 mod spec;
 mod step;
 mod test;

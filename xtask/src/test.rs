@@ -4,24 +4,31 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::workspace::{Workspace, is_installed};
 
 const HELP: &str = "\
-Usage: cargo xtask test [--with KIND]... [-- CARGO TEST ARGUMENTS]
+Usage: cargo xtask test [--with KIND[,KIND]...]... [-- CARGO TEST ARGUMENTS]
 
 Without options: all Rust tests (unit, simulation, port suites, end to end), the examples' and the wheel's.
 
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
+  --with ceph,hdfs,s3
+                 start these storage services and run the tests that need them, and nothing else
 
 What follows `--` goes to `cargo test`, for instance `-- -p paddlecloud-core job::`; then only that runs.
 ";
+
+/// All that `--with` takes.
+const KINDS: &str = "sim, crash, ceph, hdfs and s3";
 
 /// What to run beyond the usual.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     env: Vec<(&'static str, &'static str)>,
+    services: Vec<Service>,
     cargo_args: Vec<String>,
 }
 
@@ -32,7 +39,10 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     }
     let options = Options::parse(args)?;
     let mut steps = Steps::default();
-    all(workspace, &mut steps, &options);
+    if !options.only_services() {
+        all(workspace, &mut steps, &options);
+    }
+    services::test(workspace, &mut steps, &options.services, Absent::Fails);
     steps.finish()
 }
 
@@ -87,7 +97,7 @@ impl Options {
             match arg.as_str() {
                 "--with" => match rest.next() {
                     Some(kind) => options.add(kind)?,
-                    None => bail!("`--with` needs a kind: sim or crash"),
+                    None => bail!("`--with` needs a kind: {KINDS}"),
                 },
                 "--" => options.cargo_args = rest.by_ref().cloned().collect(),
                 other => match other.strip_prefix("--with=") {
@@ -101,14 +111,22 @@ impl Options {
         Ok(options)
     }
 
-    fn add(&mut self, kind: &str) -> Result<()> {
-        let variable = match kind {
-            "sim" => ("SIMULATOR_SEEDS", "100000"),
-            "crash" => ("PADDLECLOUD_CRASH_ROUNDS", "200"),
-            other => bail!("there are no tests of kind `{other}`; the kinds are sim and crash"),
-        };
-        self.env.push(variable);
+    fn add(&mut self, kinds: &str) -> Result<()> {
+        for kind in kinds.split(',') {
+            match (kind, Service::parse(kind)) {
+                ("sim", _) => self.env.push(("SIMULATOR_SEEDS", "100000")),
+                ("crash", _) => self.env.push(("PADDLECLOUD_CRASH_ROUNDS", "200")),
+                (_, Some(service)) if !self.services.contains(&service) => self.services.push(service),
+                (_, Some(_)) => {}
+                (other, None) => bail!("there are no tests of kind `{other}`; the kinds are {KINDS}"),
+            }
+        }
         Ok(())
+    }
+
+    /// Whether nothing but services was asked for.
+    fn only_services(&self) -> bool {
+        !self.services.is_empty() && self.env.is_empty() && self.cargo_args.is_empty()
     }
 
     fn cargo_test(&self, workspace: &Workspace) -> Command {
@@ -147,8 +165,17 @@ mod tests {
         let error = parse(&["--with", "luck"]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there are no tests of kind `luck`; the kinds are sim and crash"
+            "there are no tests of kind `luck`; the kinds are sim, crash, ceph, hdfs and s3"
         );
+    }
+
+    #[test]
+    fn services_come_as_a_list_or_one_by_one_and_alone_run_alone() {
+        let options = parse(&["--with", "ceph,hdfs", "--with=s3,hdfs"]).unwrap();
+        assert_eq!(options.services, Service::ALL);
+        assert!(options.only_services());
+        assert!(!parse(&["--with", "sim,s3"]).unwrap().only_services());
+        assert!(!parse(&[]).unwrap().only_services());
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! A real HDFS: Hadoop's own small cluster, one name node and one data node in one process.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Running;
+use super::process::{Process, Scratch};
+use crate::step;
+use crate::workspace::{Workspace, is_installed};
+
+/// Why it cannot be started here.
+pub fn missing() -> Option<String> {
+    let absent: Vec<&str> = ["java", "mvn"]
+        .into_iter()
+        .filter(|name| !is_installed(name))
+        .collect();
+    match absent.as_slice() {
+        [] => None,
+        names => Some(format!(
+            "there is no {} on this machine (`apt-get install default-jdk-headless maven`)",
+            names.join(" and no ")
+        )),
+    }
+}
+
+/// Fetches the cluster's jars and compiles its few lines; a minute the first time.
+pub fn fetch(workspace: &Workspace) -> Result<()> {
+    let built = workspace.target().join("hdfs");
+    let done = built.join("done");
+    let project = workspace.path("e2e/hdfs/pom.xml");
+    let wanted = std::fs::read_to_string(&project).context("the cluster's project is there")?;
+    if std::fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
+        return Ok(());
+    }
+    let mut maven = workspace.program("mvn", &["-q", "-B", "-f"]);
+    maven
+        .arg(&project)
+        .arg(format!("-Dbuild.folder={}", built.display()))
+        .args(["compile", "dependency:copy-dependencies"])
+        .arg(format!("-DoutputDirectory={}", built.join("lib").display()));
+    step::run(&mut maven).context("Hadoop's jars cannot be fetched here")?;
+    std::fs::write(&done, wanted).context("cannot note that the jars are there")
+}
+
+/// The running cluster.
+pub struct Hdfs {
+    port: String,
+    _process: Process,
+    _folder: Scratch,
+}
+
+impl Hdfs {
+    pub fn start(workspace: &Workspace) -> Result<Hdfs> {
+        let folder = Scratch::new("hdfs")?;
+        let built = workspace.target().join("hdfs");
+        let classes = format!(
+            "{}:{}",
+            built.join("classes").display(),
+            built.join("lib/*").display()
+        );
+        let mut command = Command::new("java");
+        command
+            .args([
+                "-Xmx512m",
+                "--add-opens",
+                "java.base/java.lang=ALL-UNNAMED",
+                "-cp",
+            ])
+            .arg(classes)
+            .arg("MiniHdfs")
+            .arg(folder.path().join("cluster"))
+            .current_dir(folder.path());
+        let mut process = Process::start("hdfs", folder.path(), &mut command)?;
+        let port = process.line_after("ready")?;
+        Ok(Hdfs {
+            port,
+            _process: process,
+            _folder: folder,
+        })
+    }
+}
+
+impl Running for Hdfs {
+    fn place(&self) -> String {
+        format!("hdfs://127.0.0.1:{}", self.port)
+    }
+}

@@ -1,0 +1,150 @@
+//! Real storage services for tests: started in a folder of their own on free ports, ended by their ids.
+//!
+//! What is run against them is in `crates/backends/tests` and `e2e`; here is only how they come up and go.
+
+mod ceph;
+mod hdfs;
+mod process;
+mod s3;
+
+use anyhow::{Result, bail};
+
+use crate::step::{self, Steps};
+use crate::workspace::Workspace;
+
+/// A service that storage tests run against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    Ceph,
+    Hdfs,
+    S3,
+}
+
+/// A service that runs; it ends when this is dropped.
+pub trait Running {
+    /// What tests are told about where it is.
+    fn place(&self) -> String;
+}
+
+impl Service {
+    pub const ALL: [Service; 3] = [Service::Ceph, Service::Hdfs, Service::S3];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::Ceph => "ceph",
+            Service::Hdfs => "hdfs",
+            Service::S3 => "s3",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Service> {
+        Service::ALL.into_iter().find(|service| service.name() == name)
+    }
+
+    /// The variable in which tests find its place.
+    fn variable(self) -> &'static str {
+        match self {
+            Service::Ceph => "PADDLECLOUD_TEST_CEPHFS",
+            Service::Hdfs => "PADDLECLOUD_TEST_HDFS",
+            Service::S3 => "PADDLECLOUD_TEST_S3",
+        }
+    }
+
+    /// Why it cannot be started on this machine.
+    fn missing(self) -> Option<String> {
+        match self {
+            Service::Ceph => ceph::missing(),
+            Service::Hdfs => hdfs::missing(),
+            Service::S3 => None,
+        }
+    }
+
+    /// Brings what it consists of onto this machine; minutes the first time.
+    fn fetch(self, workspace: &Workspace) -> Result<()> {
+        match self {
+            Service::Ceph => Ok(()),
+            Service::Hdfs => hdfs::fetch(workspace),
+            Service::S3 => s3::fetch(workspace),
+        }
+    }
+
+    fn start(self, workspace: &Workspace) -> Result<Box<dyn Running>> {
+        Ok(match self {
+            Service::Ceph => Box::new(ceph::Ceph::start()?),
+            Service::Hdfs => Box::new(hdfs::Hdfs::start(workspace)?),
+            Service::S3 => Box::new(s3::S3::start(workspace)?),
+        })
+    }
+}
+
+/// What becomes of a service that this machine cannot run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// It was asked for.
+    Fails,
+    /// It is named and left out.
+    Skipped,
+}
+
+/// Adds the steps that test the stores against real services.
+pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], absent: Absent) {
+    let mut ready = Vec::new();
+    for service in services {
+        let fetched = match service.missing() {
+            Some(reason) => Err(anyhow::anyhow!(reason)),
+            None => service.fetch(workspace),
+        };
+        match (fetched, absent) {
+            (Ok(()), _) => ready.push(*service),
+            (Err(error), Absent::Skipped) => steps.skip(&title(*service), &format!("{error:#}")),
+            (Err(error), Absent::Fails) => {
+                steps.run(
+                    &title(*service),
+                    "bring what is missing onto this machine",
+                    || Err(error),
+                );
+            }
+        }
+    }
+    if ready.is_empty() {
+        return;
+    }
+    let mend = "run `cargo build -p paddlecloud --features hdfs,s3`";
+    steps.run("build with hdfs and s3", mend, || build(workspace));
+    for service in ready {
+        let mend = format!("run `cargo xtask test --with {}`", service.name());
+        steps.run(&title(service), &mend, || run_one(workspace, service));
+    }
+}
+
+fn title(service: Service) -> String {
+    format!("storage on {}", service.name())
+}
+
+fn build(workspace: &Workspace) -> Result<()> {
+    let args = ["build", "--locked", "-p", "paddlecloud", "--features", "hdfs,s3"];
+    step::run(&mut workspace.cargo(&args))
+}
+
+fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
+    let running = service.start(workspace)?;
+    let place = running.place();
+    eprintln!("   {} is at {place}", service.name());
+    let lints = [
+        "test",
+        "--locked",
+        "-p",
+        "paddlecloud-backends",
+        "--features",
+        "hdfs,s3",
+    ];
+    let suite = step::run(workspace.cargo(&lints).env(service.variable(), &place));
+    let args = ["test", "--locked", "-p", "e2e", "backends::"];
+    let programs = step::run(workspace.cargo(&args).env(service.variable(), &place));
+    drop(running);
+    match (suite, programs) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
+        (Err(suite), Err(_)) => bail!("{suite:#}, and the programs failed too"),
+    }
+}
