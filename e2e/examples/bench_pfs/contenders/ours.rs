@@ -14,10 +14,11 @@ const PASSWORD: &str = "only for measuring";
 
 /// A shared server of our own with one user.
 pub struct Ours {
+    /// Ends before its user does, who would complain about what is left.
+    _server: Background,
     pub env: TestEnvironment,
     data: PathBuf,
     port: u16,
-    _server: Background,
 }
 
 impl Ours {
@@ -40,10 +41,10 @@ impl Ours {
         let (_, rest) = ready.split_once("127.0.0.1:").expect("it says where it listens");
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         let ours = Self {
+            _server: server,
             env,
             data,
             port: digits.parse().expect("a port"),
-            _server: server,
         };
         ours.reach_through(ours.port);
         // The first command trades the password for a token; later ones have it.
