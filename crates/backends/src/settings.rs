@@ -102,6 +102,8 @@ pub struct S3Settings {
     /// `None`: Amazon's own, by region.
     pub endpoint: Option<String>,
     pub region: String,
+    /// Bytes a key may have; some services take less than Amazon's 1024.
+    pub longest_key: usize,
     pub access_key: Option<String>,
     /// `None` together with `access_key`: the environment's or the machine's role.
     pub secret_key: Option<SecretText>,
@@ -127,6 +129,7 @@ impl S3Settings {
             prefix: parts.join("/"),
             endpoint: None,
             region: "us-east-1".to_owned(),
+            longest_key: 1024,
             access_key: None,
             secret_key: None,
         })

@@ -121,26 +121,35 @@ fn title(service: Service) -> String {
     format!("storage on {}", service.name())
 }
 
+/// The same packages and features for every command, so that nothing is built twice.
+const SELECTED: [&str; 9] = [
+    "--locked",
+    "-p",
+    "paddlecloud",
+    "-p",
+    "paddlecloud-backends",
+    "-p",
+    "e2e",
+    "--features",
+    "paddlecloud/hdfs,paddlecloud/s3,paddlecloud-backends/hdfs,paddlecloud-backends/s3",
+];
+
 fn build(workspace: &Workspace) -> Result<()> {
-    let args = ["build", "--locked", "-p", "paddlecloud", "--features", "hdfs,s3"];
-    step::run(&mut workspace.cargo(&args))
+    let args = ["build", "--bins", "--test", "suite", "--test", "e2e"];
+    step::run(workspace.cargo(&args).args(SELECTED))
 }
 
 fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
     let running = service.start(workspace)?;
     let place = running.place();
     eprintln!("   {} is at {place}", service.name());
-    let lints = [
-        "test",
-        "--locked",
-        "-p",
-        "paddlecloud-backends",
-        "--features",
-        "hdfs,s3",
-    ];
-    let suite = step::run(workspace.cargo(&lints).env(service.variable(), &place));
-    let args = ["test", "--locked", "-p", "e2e", "backends::"];
-    let programs = step::run(workspace.cargo(&args).env(service.variable(), &place));
+    let test = |name: &str, filter: &[&str]| {
+        let mut command = workspace.cargo(&["test", "--test", name]);
+        command.args(SELECTED).arg("--").args(filter);
+        step::run(command.env(service.variable(), &place))
+    };
+    let suite = test("suite", &[]);
+    let programs = test("e2e", &["files::backends::"]);
     drop(running);
     match (suite, programs) {
         (Ok(()), Ok(())) => Ok(()),

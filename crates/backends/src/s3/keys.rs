@@ -6,15 +6,20 @@ use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 /// The object that says a folder is there.
 pub(super) const MARKER: &str = ".pfs-folder";
 
+/// Room that is left for the name of a home's owner; longer ones leave less for paths.
+const OWNER: usize = 32;
+
 /// Keys below one prefix.
 pub(super) struct Keys {
     prefix: String,
+    longest: usize,
 }
 
 impl Keys {
-    pub(super) fn new(prefix: &str) -> Keys {
+    pub(super) fn new(prefix: &str, longest: usize) -> Keys {
         Keys {
             prefix: prefix.to_owned(),
+            longest,
         }
     }
 
@@ -23,9 +28,22 @@ impl Keys {
         Key::from(self.prefix.as_str())
     }
 
-    /// Bytes that are left for a path inside a space when a key has so many.
-    pub(super) fn room(&self, key: usize) -> usize {
-        key.saturating_sub(self.prefix.len() + "/home//".len() + RelPath::MAX_NAME + MARKER.len())
+    /// Bytes that are left for a path inside a space.
+    pub(super) fn room(&self) -> usize {
+        let taken = self.prefix.len() + "/home//".len() + OWNER + "/".len() + MARKER.len();
+        self.longest.saturating_sub(taken)
+    }
+
+    /// The key of a place that something is to be made at; a folder's mark must fit below it.
+    pub(super) fn new_of(&self, place: &Place) -> Result<Key, RootError> {
+        let key = self.of(place)?;
+        match key.as_ref().len() + "/".len() + MARKER.len() <= self.longest {
+            true => Ok(key),
+            false => Err(RootError::Unsupported {
+                path: place.path.clone(),
+                reason: format!("keys have at most {} bytes here", self.longest),
+            }),
+        }
     }
 
     /// The key of a place. What can be no key cannot be there.
@@ -69,7 +87,7 @@ mod tests {
     fn keys_and_paths_belong_together() {
         let home = Space::Home("ann".parse().unwrap());
         for prefix in ["", "a/b"] {
-            let keys = Keys::new(prefix);
+            let keys = Keys::new(prefix, 1024);
             for path in ["x", "d/été 数据/%2e%2e", "a b", "100%"] {
                 let place = Place {
                     space: home.clone(),
@@ -80,7 +98,7 @@ mod tests {
                 assert_eq!(keys.path_of(&Space::Public, &key), None);
             }
         }
-        let keys = Keys::new("p");
+        let keys = Keys::new("p", 1024);
         let place = Place {
             space: home,
             path: RelPath::root(),

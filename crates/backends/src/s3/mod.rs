@@ -27,8 +27,8 @@ use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{OpenError, S3Settings};
 
-/// Longest key there is.
-const KEY: usize = 1024;
+/// How often a request is tried again.
+const RETRIES: usize = 4;
 /// Objects that are asked about, written or copied at the same time.
 const AT_ONCE: usize = 16;
 /// Larger objects the service does not copy by itself.
@@ -44,6 +44,8 @@ pub struct S3Store(Arc<Inner>);
 
 struct Inner {
     client: AmazonS3,
+    /// The same without trying again.
+    quick: AmazonS3,
     waiter: Waiter,
     keys: Keys,
     name: String,
@@ -58,9 +60,10 @@ impl S3Store {
             problem: error.to_string(),
         };
         let store = S3Store(Arc::new(Inner {
-            client: client(settings).map_err(wrong)?,
+            client: client(settings, RETRIES).map_err(wrong)?,
+            quick: client(settings, 0).map_err(wrong)?,
             waiter: Waiter::new("s3").map_err(OpenError::Threads)?,
-            keys: Keys::new(&settings.prefix),
+            keys: Keys::new(&settings.prefix, settings.longest_key),
             name: name.clone(),
         }));
         let top = store.0.keys.top();
@@ -90,23 +93,45 @@ impl S3Store {
     /// The key of a place that something is to be made at.
     fn new_key(&self, place: &Place) -> Result<Key, RootError> {
         self.limits().check(&place.path)?;
-        self.0.keys.of(place)
+        self.0.keys.new_of(place)
     }
 
     /// What an object is; `None` where there is none.
     fn object(&self, place: &Place) -> Result<Option<Meta>, RootError> {
+        self.head(place).map(|found| found.map(|found| meta_of(&found)))
+    }
+
+    fn head(&self, place: &Place) -> Result<Option<GetResult>, RootError> {
         if place.path.is_root() {
             return Ok(None);
         }
         let key = self.0.keys.of(place)?;
-        let found = self.ask("look at", &place.path, move |client| async move {
-            client.get_opts(&key, GetOptions::new().with_head(true)).await
-        });
-        match found {
-            Ok(found) => Ok(Some(meta_of(&found))),
+        match self.head_by(&self.0.quick, &key, &place.path) {
+            Ok(found) => Ok(Some(found)),
             Err(RootError::NotFound(_)) => Ok(None),
-            Err(error) => Err(error),
+            // Services that keep objects as files fail for a key that is a folder of theirs.
+            Err(_) if !self.is_listed(place, &key)? => Ok(None),
+            Err(_) => self.head_by(&self.0.client, &key, &place.path).map(Some),
         }
+    }
+
+    fn head_by(&self, client: &AmazonS3, key: &Key, path: &RelPath) -> Result<GetResult, RootError> {
+        let (client, key) = (client.clone(), key.clone());
+        let looked = async move { client.get_opts(&key, GetOptions::new().with_head(true)).await };
+        self.ask("look at", path, |_| looked)
+    }
+
+    /// Whether the folder above lists an object.
+    fn is_listed(&self, place: &Place, key: &Key) -> Result<bool, RootError> {
+        let above = Place {
+            space: place.space.clone(),
+            path: place.path.parent().unwrap_or_default(),
+        };
+        let (folder, key) = (self.0.keys.of(&above)?, key.clone());
+        self.ask("list", &place.path, move |client| async move {
+            let listed = client.list_with_delimiter(Some(&folder)).await?;
+            Ok(listed.objects.iter().any(|object| object.location == key))
+        })
     }
 
     /// Whether any key lies below a place.
@@ -256,9 +281,9 @@ struct Below {
 impl FileStore for S3Store {
     fn limits(&self) -> StoreLimits {
         StoreLimits {
-            name: RelPath::MAX_NAME,
-            path: self.0.keys.room(KEY),
-            depth: KEY / 2,
+            name: RelPath::MAX_NAME.min(self.0.keys.room()),
+            path: self.0.keys.room(),
+            depth: self.0.keys.room() / 2,
             names: NameRule::Utf8NoControls,
             without: "",
             attributes: true,
@@ -315,7 +340,7 @@ impl FileStore for S3Store {
     }
 
     fn make_folder(&self, place: &Place) -> Result<(), RootError> {
-        self.limits().check(&place.path)?;
+        self.new_key(place)?;
         let mut above = Some(place.path.clone());
         while let Some(path) = above.filter(|path| !path.is_root()) {
             let here = Place {
@@ -417,15 +442,11 @@ impl FileStore for S3Store {
 
     fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError> {
         let key = self.0.keys.of(place)?;
-        let head = key.clone();
-        let found = self.ask("open", &place.path, move |client| async move {
-            client.get_opts(&head, GetOptions::new().with_head(true)).await
-        });
-        let found = match found {
-            Err(RootError::NotFound(path)) if self.is_folder(place)? => {
-                return Err(RootError::IsAFolder(path));
-            }
-            other => other?,
+        let Some(found) = self.head(place)? else {
+            return Err(match self.is_folder(place)? {
+                true => RootError::IsAFolder(place.path.clone()),
+                false => RootError::NotFound(place.path.clone()),
+            });
         };
         Ok(Box::new(OpenObject {
             store: self.clone(),
@@ -556,9 +577,9 @@ impl ReadAt for OpenObject {
     }
 }
 
-fn client(settings: &S3Settings) -> object_store::Result<AmazonS3> {
+fn client(settings: &S3Settings, retries: usize) -> object_store::Result<AmazonS3> {
     let retry = RetryConfig {
-        max_retries: 4,
+        max_retries: retries,
         retry_timeout: Duration::from_secs(60),
         ..RetryConfig::default()
     };
@@ -584,7 +605,7 @@ fn meta_of(found: &GetResult) -> Meta {
     let kept = |name: &'static str| found.attributes.get(&Attribute::Metadata(name.into()));
     let changed = &found.meta.last_modified;
     let changed = Mtime::new(changed.timestamp(), changed.timestamp_subsec_nanos());
-    let mtime = kept(MTIME).and_then(|text| text.parse().ok());
+    let mtime = kept(MTIME).and_then(|text| AsRef::<str>::as_ref(text).parse().ok());
     let mtime = mtime.map_or(changed, Mtime::from_nanos);
     Meta {
         kind: Kind::File,

@@ -83,6 +83,7 @@ pub(super) struct StoreEntry {
     replication: Option<u32>,
     endpoint: Option<String>,
     region: Option<String>,
+    longest_key: Option<usize>,
     access_key: Option<String>,
     secret_key_file: Option<PathBuf>,
 }
@@ -94,7 +95,14 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("hdfs", &["url", "user", "config", "replication"]),
     (
         "s3",
-        &["url", "endpoint", "region", "access_key", "secret_key_file"],
+        &[
+            "url",
+            "endpoint",
+            "region",
+            "longest_key",
+            "access_key",
+            "secret_key_file",
+        ],
     ),
 ];
 
@@ -173,6 +181,7 @@ impl StoreEntry {
         Ok(S3Settings {
             endpoint: self.endpoint,
             region: self.region.unwrap_or(settings.region),
+            longest_key: self.longest_key.unwrap_or(settings.longest_key),
             access_key: self.access_key,
             secret_key,
             ..settings
@@ -199,6 +208,7 @@ impl StoreEntry {
             ("replication", self.replication.is_some()),
             ("endpoint", self.endpoint.is_some()),
             ("region", self.region.is_some()),
+            ("longest_key", self.longest_key.is_some()),
             ("access_key", self.access_key.is_some()),
             ("secret_key_file", self.secret_key_file.is_some()),
         ];

@@ -162,3 +162,39 @@ fn files_that_are_none_are_told_apart() {
     <folder>/empty: the file is empty
     ");
 }
+
+#[test]
+fn files_may_lie_in_a_store_of_another_kind() {
+    let said = |lines: &str| parse(&format!("{LEAST}{lines}")).unwrap();
+    let ceph = said("storage: {kind: cephfs, path: /mnt/ceph}\n");
+    assert_eq!(
+        (ceph.backend, ceph.storage.as_path()),
+        (Backend::CephFs, Path::new("/mnt/ceph"))
+    );
+    let hdfs =
+        said("storage: {kind: hdfs, url: 'hdfs://nn:8020/p', user: paddle, config: conf, replication: 2}\n");
+    assert!(hdfs.backend.is_remote());
+    assert_eq!(hdfs.backend.to_string(), "HDFS (hdfs://nn:8020/p)");
+    assert_eq!(hdfs.storage, Path::new("/var/lib/paddlecloud/spool"));
+    let s3 = said("storage: {kind: s3, url: 's3://b/p', endpoint: 'http://h:1', longest_key: 500}\n");
+    assert_eq!(s3.backend.to_string(), "S3 (s3://b/p at http://h:1)");
+    assert_eq!(said("storage: {path: files}\n").backend, Backend::Folder);
+}
+
+#[test]
+fn a_store_that_cannot_be_is_refused_in_words() {
+    insta::assert_snapshot!(refused("storage: {kind: hfds, url: 'hdfs://nn/p'}\n"), @r"
+    /etc/paddlecloud/server.yaml: there is no `storage` of kind `hfds`
+      hint: did you mean `hdfs`?
+    ");
+    insta::assert_snapshot!(refused("storage: {kind: hdfs}\n"), @"/etc/paddlecloud/server.yaml: `storage` of kind `hdfs` needs `url`");
+    insta::assert_snapshot!(refused("storage: {kind: hdfs, url: 'http://nn/p'}\n"), @"/etc/paddlecloud/server.yaml: `storage.url`: `http://nn/p` is no address of HDFS: it must begin with `hdfs://`");
+    insta::assert_snapshot!(refused("storage: {kind: cephfs, path: /m, replication: 3}\n"), @r"
+    /etc/paddlecloud/server.yaml: `storage` of kind `cephfs` has no setting `replication`
+      hint: it has path
+    ");
+    insta::assert_snapshot!(refused("storage: {kind: s3, url: 's3://b', access_key: x}\n"), @r"
+    /etc/paddlecloud/server.yaml: `access_key` and `secret_key_file` belong together
+      hint: leave both out to take `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` from the environment
+    ");
+}
