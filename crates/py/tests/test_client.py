@@ -137,6 +137,11 @@ def test_mistakes_are_found_before_anything_is_sent(client, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.PackageError, match="is empty"):
         client.job_submit(tmp_path / "empty", **ONE_TRAINER)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "main.py").write_text("")
+    with pytest.raises(errors.PackageError, match="there is no `train.py` in the package") as found:
+        client.job_submit(tmp_path / "other", **ONE_TRAINER)
+    assert "commands run in the package's folder" in found.value.hints[0]
     with pytest.raises(TypeError, match="endpoint"):
         paddlecloud.Client(username="me", password="x")
     with pytest.raises(ValueError, match="ftp"):
