@@ -27,6 +27,7 @@ modules=/lib/modules/${kernel#/boot/vmlinuz-}
 
 work=$(mktemp -d)
 share=
+# shellcheck disable=SC2317 # the trap below calls it
 cleanup() {
     [ -z "$share" ] || kill "$share" 2>/dev/null || true
     rm -rf "$work"
