@@ -91,10 +91,45 @@ async fn a_job_cannot_use_a_package_that_is_not_there() {
     let stage = Stage::new().await;
     let (manifest, _) = package();
     let body = json!({"package_id": manifest.id().to_string(), "package_name": "p", "pservers": 0, "parallelism": 6});
-    assert_eq!(stage.post("/api/v1/jobs", body).await.status, 404);
+    let missing = stage.post("/api/v1/jobs", body).await;
+    assert_eq!(
+        (missing.status, missing.json()["error"].as_str()),
+        (409, Some("package-missing")),
+        "{}",
+        missing.text()
+    );
     for (id, name) in [("nonsense", "p"), (manifest.id().to_string().as_str(), "../p")] {
         let body = json!({"package_id": id, "package_name": name, "pservers": 0, "parallelism": 6});
         assert_eq!(stage.post("/api/v1/jobs", body).await.status, 400, "{id} {name}");
     }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn whatever_else_is_wrong_is_said_before_a_package_is_asked_for() {
+    let stage = Stage::new().await;
+    stage.submit("taken").await;
+    let id = package().0.id().to_string();
+    for (field, value, error) in [
+        ("name", json!("taken"), "name-taken"),
+        ("gpu", json!(1000), "too-big"),
+        ("parallelism", json!(51), "too-big"),
+        ("memory", json!("1X"), "bad-request"),
+    ] {
+        let mut body = json!({"package_id": id, "package_name": "p", "pservers": 0, "parallelism": 6});
+        body[field] = value;
+        for dry_run in [false, true] {
+            body["dry_run"] = dry_run.into();
+            let reply = stage.post("/api/v1/jobs", body.clone()).await;
+            assert_eq!(reply.json()["error"], error, "{field}: {}", reply.text());
+        }
+    }
+    let whole =
+        json!({"package_id": id, "package_name": "p", "pservers": 0, "parallelism": 6, "dry_run": true});
+    assert_eq!(
+        stage.post("/api/v1/jobs", whole).await.status,
+        200,
+        "a dry run sends nothing"
+    );
     stage.finish().await;
 }
