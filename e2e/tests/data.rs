@@ -6,6 +6,8 @@
 mod commands;
 #[path = "data/docker.rs"]
 mod docker;
+#[path = "data/examples.rs"]
+mod examples;
 #[path = "data/preparation.rs"]
 mod preparation;
 #[path = "data/python.rs"]
