@@ -4,7 +4,7 @@
 #   crates/py/tests/environment.sh NAME PACKAGE...
 #
 # Environments are kept under target/py, and the wheel is built only as far as something changed. Ends with 75 where the
-# packages cannot be had.
+# packages cannot be had. PADDLECLOUD_TEST_BASE names a Python whose own packages are to be seen there.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
@@ -17,7 +17,7 @@ flock 9 # Tests of several programs may ask at once.
 
 if [ "$(cat "$folder/packages" 2>/dev/null)" != "$*" ]; then
     rm -rf "$folder"
-    python3 -m venv "$folder" >&2
+    "${PADDLECLOUD_TEST_BASE:-python3}" -m venv ${PADDLECLOUD_TEST_BASE:+--system-site-packages} "$folder" >&2
     "$folder/bin/pip" install --quiet --disable-pip-version-check "$@" >&2 || exit 75
     echo "$*" >"$folder/packages"
 fi
