@@ -5,11 +5,9 @@
 //! caller's, so that way in is `unsafe`; `RecordFile` needs neither.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
-use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::chunk::Limits;
 use crate::error::ReadError;
@@ -26,7 +24,10 @@ impl MappedFile {
     /// Maps a memory file that is sealed against shrinking and writing; refuses any other.
     ///
     /// Seals cannot be taken off again, so every page stays there, unchanged, as long as the map does.
+    #[cfg(target_os = "linux")]
     pub fn map_sealed(file: &File, name: &Path) -> Result<Self, ReadError> {
+        use rustix::fs::{SealFlags, fcntl_get_seals};
+        use std::io;
         let needed = SealFlags::SHRINK | SealFlags::WRITE;
         let seals = fcntl_get_seals(file).map_err(|e| ReadError::io(name, e.into()))?;
         if !seals.contains(needed) {
