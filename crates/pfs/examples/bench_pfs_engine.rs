@@ -24,7 +24,10 @@ const SMALL_SIZE: usize = 10 << 10;
 
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1);
-    let folder = PathBuf::from(args.next().ok_or("usage: bench_pfs_engine <folder> [megabytes]")?);
+    let folder = PathBuf::from(
+        args.next()
+            .ok_or("usage: bench_pfs_engine <folder> [megabytes]")?,
+    );
     let megabytes: u64 = args.next().map_or(Ok(2000), |text| text.parse())?;
     let work = folder.join(format!("bench-pfs-{}", std::process::id()));
     fs::create_dir(&work)?;

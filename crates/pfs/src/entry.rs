@@ -97,11 +97,14 @@ impl Mtime {
         (self.0.div_euclid(second), self.0.rem_euclid(second) as u32)
     }
 
-    /// Whether two times are the same as far as both are kept: some stores keep milliseconds only.
+    /// Whether two times are the same as far as both are kept: some stores keep milliseconds only, Windows steps of
+    /// 100 ns.
     pub fn is_same_moment(self, other: Self) -> bool {
-        const MILLI: i64 = 1_000_000;
-        let coarse = self.0 % MILLI == 0 || other.0 % MILLI == 0;
-        self == other || (coarse && self.0.div_euclid(MILLI) == other.0.div_euclid(MILLI))
+        let agree = |step: i64| {
+            let is_coarse = self.0 % step == 0 || other.0 % step == 0;
+            is_coarse && self.0.div_euclid(step) == other.0.div_euclid(step)
+        };
+        self == other || agree(1_000_000) || agree(100)
     }
 
     /// How long before `now` this was; zero when it lies in the future.
@@ -184,6 +187,13 @@ impl<'de> Deserialize<'de> for LinkTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_windows_rounded_is_the_same_moment() {
+        let same = |a, b| Mtime::new(-7, a).is_same_moment(Mtime::new(-7, b));
+        assert!(same(123_456_789, 123_456_700) && same(123_456_700, 123_456_799));
+        assert!(!same(123_456_789, 123_456_788) && !same(123_456_789, 123_456_800));
+    }
 
     #[test]
     fn json_of_each_kind_is_flat_and_short() {

@@ -21,6 +21,7 @@ mod source;
 pub mod staging;
 pub mod store;
 pub mod sync;
+mod sys;
 #[cfg(test)]
 mod testing;
 
@@ -32,3 +33,4 @@ pub use self::path::{Access, AccessError, Caller, HomeOwner, PfsPath, PfsPathErr
 pub use self::relpath::{RelPath, RelPathError};
 pub use self::root::{Existing, Root, RootError};
 pub use self::source::Source;
+pub use self::sys::{FileExt, KEEPS_EXECUTABLE_BITS};

@@ -4,15 +4,15 @@
 //! Says nothing about symbolic links; those are the business of `Root`.
 
 use std::cmp::Ordering;
-use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::escape::{Escaped, unescape};
+use crate::root::RootError;
+use crate::sys;
 
 /// A path below a root. The empty path is the root itself.
 ///
@@ -63,9 +63,18 @@ impl RelPath {
     }
 
     /// The path as the standard library wants it; `.` for the root, so it can be opened.
+    #[cfg(unix)]
     pub fn as_path(&self) -> &Path {
+        use sys::OsStrExt;
         let bytes: &[u8] = if self.0.is_empty() { b"." } else { &self.0 };
-        Path::new(OsStr::from_bytes(bytes))
+        Path::new(std::ffi::OsStr::from_bytes(bytes))
+    }
+
+    /// Where this lies below a folder of this machine, as its paths are written; an error where the system has no
+    /// such names.
+    pub fn in_folder(&self, folder: &Path) -> Result<PathBuf, RootError> {
+        let below = sys::local_path(&self.0).map_err(|errno| RootError::errno("name", self, errno))?;
+        Ok(folder.join(below))
     }
 
     /// Whether this is the root itself.

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use crate::sys::FileExt;
 
 /// Something to read from, the same from many threads.
 pub trait Source: Send + Sync {

@@ -4,13 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{self, Root, RootError, STAGING};
+use crate::sys::{self, Access, AtFlags, Errno};
 
 /// The name of an unfinished upload, given to the client so that it can go on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -156,7 +155,7 @@ fn is_in_use(staging: &Root, path: &RelPath, is_dir: bool) -> bool {
     let Ok(folder) = staging.open_dir_no_links(path) else {
         return true;
     };
-    let has = |name: &str| rustix::fs::accessat(&folder, name, Access::EXISTS, AtFlags::empty()).is_ok();
+    let has = |name: &str| sys::accessat(&folder, name, Access::EXISTS, AtFlags::empty()).is_ok();
     let journal = path
         .child(b"journal")
         .map_err(RootError::from)
@@ -175,7 +174,7 @@ pub(crate) fn staged_path(id: &StagedId) -> RelPath {
 /// Removes something staged, file or folder; what is gone already is fine.
 pub(crate) fn remove_staged(root: &Root, id: &StagedId) -> Result<(), RootError> {
     let folder = root::staging_folder(root)?;
-    let removed = match rustix::fs::unlinkat(&folder, id.as_str(), AtFlags::empty()) {
+    let removed = match sys::unlinkat(&folder, id.as_str(), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(_) => root::remove_tree_in(&folder, id.as_str().as_bytes(), &staged_path(id)),
     };

@@ -5,6 +5,7 @@
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
 use crate::root::Existing;
+use crate::sys::KEEPS_EXECUTABLE_BITS;
 
 /// How two files are found to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -154,7 +155,7 @@ fn is_same(a: &Entry, b: &Entry, compare: Compare) -> bool {
             },
         ) => {
             size == other_size
-                && executable == other_executable
+                && (executable == other_executable || !KEEPS_EXECUTABLE_BITS)
                 && match compare {
                     Compare::Digest => digest.is_some() && digest == other_digest,
                     Compare::SizeAndTime => is_same_time(a.mtime, b.mtime),
@@ -167,7 +168,7 @@ fn is_same(a: &Entry, b: &Entry, compare: Compare) -> bool {
 /// Some backends keep whole seconds only.
 fn is_same_time(a: Mtime, b: Mtime) -> bool {
     let ((a_seconds, a_nanos), (b_seconds, b_nanos)) = (a.parts(), b.parts());
-    a == b || (a_seconds == b_seconds && (a_nanos == 0 || b_nanos == 0))
+    a.is_same_moment(b) || (a_seconds == b_seconds && (a_nanos == 0 || b_nanos == 0))
 }
 
 #[cfg(test)]

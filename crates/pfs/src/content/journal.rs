@@ -5,9 +5,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use super::chunk::ChunkName;
+use crate::sys::FileExt;
 
 /// One thing that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,14 +2,10 @@
 //!
 //! A folder the target lacks moves over as a whole; what cannot take its place does not stop the rest.
 
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::fs::FileType;
-use rustix::io::Errno;
-
 use super::StagedTree;
 use crate::relpath::RelPath;
 use crate::root::{self, Durability, Existing, Kind, Meta, Root, RootError, Usage, stat_name};
+use crate::sys::{self, AsFd, Errno, FileType, OwnedFd};
 
 /// What became of a staged tree.
 #[derive(Debug, Default)]
@@ -171,9 +167,9 @@ impl Merge {
         if self.target.durability() == Durability::Relaxed {
             return Ok(());
         }
-        if self.touched.len() > ONE_BY_ONE {
+        if sys::SYNCS_FILE_SYSTEMS && self.touched.len() > ONE_BY_ONE {
             let fd = self.target.open_dir(&self.folder)?;
-            return rustix::fs::syncfs(fd.as_fd())
+            return sys::sync_file_system(fd.as_fd())
                 .map_err(|errno| RootError::errno("sync", &self.folder, errno));
         }
         for place in &self.touched {

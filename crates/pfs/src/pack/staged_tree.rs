@@ -2,8 +2,6 @@
 //!
 //! It has a name of its own, so an upload goes on after client or server were restarted.
 
-use rustix::fs::Mode;
-
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
 use crate::content::{HintStore, hash_file};
 use crate::entry::{Entry, Node};
@@ -14,6 +12,7 @@ use crate::relpath::RelPath;
 use crate::root::{self, Existing, FileAttributes, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::store::OpenSpace;
+use crate::sys::{self, Mode};
 
 /// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process is
 /// gone and somebody clears up.
@@ -29,7 +28,7 @@ impl StagedTree {
     pub fn create(root: &Root) -> Result<Self, RootError> {
         let id = StagedId::fresh();
         let (_held, ()) = root::in_staging(root, |folder| {
-            rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
+            sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
         })?;
         Self::open(root, &id)
     }

@@ -4,16 +4,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-
-use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 
 use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError, STAGING, timestamps};
+use crate::sys::{self, AtFlags, Errno, Mode, OFlags, OwnedFd};
 
 /// Writes entries below a folder of its own; a file that is not finished is removed again.
 #[derive(Debug)]
@@ -53,7 +50,7 @@ impl Unpacker {
             .pop_if(|(path, _)| next.is_none_or(|next| !next.is_within(path)))
         {
             let fd = self.tree.open_dir_no_links(&path)?;
-            rustix::fs::futimens(fd, &timestamps(mtime))
+            sys::futimens(fd, &timestamps(mtime))
                 .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
         }
         Ok(())
@@ -68,24 +65,22 @@ impl Unpacker {
         let failed = |errno| RootError::errno("write", &entry.path, errno);
         let folder = self.folder(&parent)?;
         match &entry.node {
-            Node::Dir => match rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
+            Node::Dir => match sys::mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
                 // An earlier stream into the same tree made it.
                 Ok(()) | Err(Errno::EXIST) => self.entered.push((entry.path.clone(), entry.mtime)),
                 Err(errno) => return Err(failed(errno)),
             },
             Node::Symlink { target } => {
-                again_if_there(folder, name, || {
-                    rustix::fs::symlinkat(target.as_bytes(), folder, name)
-                })
-                .map_err(failed)?;
+                again_if_there(folder, name, || sys::symlinkat(target.as_bytes(), folder, name))
+                    .map_err(failed)?;
                 let times = timestamps(entry.mtime);
-                rustix::fs::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                sys::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
             }
             Node::File { executable, .. } => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(if *executable { 0o755 } else { 0o644 });
-                let fd = again_if_there(folder, name, || rustix::fs::openat(folder, name, flags, mode))
+                let fd = again_if_there(folder, name, || sys::openat(folder, name, flags, mode))
                     .map_err(failed)?;
                 self.open = Some((entry.path.clone(), fd.into()));
             }
@@ -103,7 +98,7 @@ impl Unpacker {
 fn again_if_there<T>(folder: &OwnedFd, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match make() {
         Err(Errno::EXIST) => {
-            rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+            sys::unlinkat(folder, name, AtFlags::empty())?;
             make()
         }
         done => done,
@@ -127,7 +122,7 @@ impl PackSink for Unpacker {
 
     fn end(&mut self, entry: &Entry, _digest: Digest) -> Result<(), RootError> {
         let (path, file) = self.open.take().expect("the end follows the beginning of a file");
-        rustix::fs::futimens(&file, &timestamps(entry.mtime))
+        sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))
     }
 }

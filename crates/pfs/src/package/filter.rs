@@ -1,12 +1,10 @@
 //! `--include` and `--exclude`: which entries of a tree take part, in the order the patterns were given.
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use crate::entry::Entry;
 use crate::relpath::RelPath;
+use crate::sys;
 
 /// What a pattern does to what it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +56,8 @@ impl Filter {
     }
 
     fn takes(&self, path: &RelPath) -> bool {
-        let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-        let first = self.0.iter().find(|(_, matcher)| matcher.is_match(path));
+        let path = sys::path_to_match(path.as_bytes());
+        let first = self.0.iter().find(|(_, matcher)| matcher.is_match(&*path));
         first.is_none_or(|(sense, _)| *sense == Sense::Include)
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Only files inside the package count, so a package is the same wherever its folder lies.
 
-use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ignore::Match;
@@ -13,6 +11,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::ScanError;
 use crate::relpath::RelPath;
 use crate::root::{DirEntry, Root, RootError};
+use crate::sys;
 
 /// The rules of the folders from the package's own down to the current one.
 #[derive(Debug, Default)]
@@ -80,7 +79,7 @@ impl Rules {
 
 /// Patterns are matched on made-up absolute paths, so that the library never looks at the disk.
 fn rooted(path: &RelPath) -> PathBuf {
-    Path::new("/").join(OsStr::from_bytes(path.as_bytes()))
+    Path::new("/").join(sys::path_to_match(path.as_bytes()))
 }
 
 fn read_rules(root: &Root, folder: &RelPath, path: &RelPath) -> Result<Gitignore, ScanError> {

@@ -4,13 +4,11 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-
-use rustix::io::Errno;
 
 use super::{DirEntry, Existing, FileAttributes, Kind, Root, RootError};
 use crate::relpath::RelPath;
 use crate::source::Source;
+use crate::sys::{self, Errno, FileExt};
 
 /// What a copy brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,7 +112,7 @@ impl Root {
 
 /// Copies up to `size` bytes into an empty file; answers how many there were.
 pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> io::Result<u64> {
-    if rustix::fs::ioctl_ficlone(target, source).is_ok() {
+    if sys::share_content(target, source).is_ok() {
         return Ok(target.metadata()?.len());
     }
     copy_range(source, 0, target, 0, size)
@@ -132,7 +130,7 @@ pub(crate) fn copy_range(
     let mut left = len;
     while left > 0 {
         let step = usize::try_from(left.min(1 << 30)).expect("at most 1 GiB");
-        match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), step) {
+        match sys::copy_file_range(source, Some(&mut from), target, Some(&mut to), step) {
             Ok(0) => return Ok(len - left),
             Ok(copied) => left -= copied as u64,
             Err(Errno::INTR) => {}

@@ -2,9 +2,8 @@
 
 use std::io;
 
-use rustix::io::Errno;
-
 use crate::relpath::{RelPath, RelPathError};
+use crate::sys::Errno;
 
 /// A failed operation below a root. The path is always relative to that root.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +36,8 @@ pub enum RootError {
     Unsupported { path: RelPath, reason: String },
     #[error("the storage behind `{path}` does not answer")]
     Unreachable { path: RelPath, source: io::Error },
+    #[error("`{0}` is not a name that this system allows")]
+    NotNameable(RelPath),
     #[error("`{from}` cannot be moved into itself (`{to}`)")]
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]
@@ -78,6 +79,7 @@ impl RootError {
             Errno::NOSPC => Self::NoSpace(at),
             Errno::DQUOT => Self::FsQuota(at),
             Errno::NAMETOOLONG => Self::TooLong(at),
+            Errno::ILSEQ => Self::NotNameable(at),
             // A socket, or a pipe nobody reads: opened without blocking, it says so.
             Errno::NXIO => Self::NotAFile(at),
             other => Self::Io {

@@ -5,12 +5,9 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 use super::{DirEntry, Meta, Root, RootError};
 use crate::relpath::{RelPath, RelPathError};
+use crate::sys;
 
 /// A pattern whose fixed beginning is a checked path.
 #[derive(Debug, Clone)]
@@ -64,8 +61,12 @@ impl GlobPattern {
                 .parts()
                 .skip(self.base.depth())
                 .any(|part| part.starts_with(b"."));
-        let text = Path::new(OsStr::from_bytes(path.as_bytes()));
-        shown && self.matcher.as_ref().is_none_or(|matcher| matcher.is_match(text))
+        let text = sys::path_to_match(path.as_bytes());
+        shown
+            && self
+                .matcher
+                .as_ref()
+                .is_none_or(|matcher| matcher.is_match(&*text))
     }
 
     fn may_hold_matches(&self, folder: &RelPath) -> bool {

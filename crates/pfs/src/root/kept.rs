@@ -2,10 +2,9 @@
 
 use std::ffi::CStr;
 
-use rustix::io::Errno;
-
 use super::{Root, RootError, Usage};
 use crate::relpath::RelPath;
+use crate::sys;
 
 impl Root {
     /// What a folder holds as the file system counts it, which costs nothing; `None` where it does not.
@@ -30,13 +29,6 @@ impl Root {
             Err(RootError::NotAFolder(_)) => return Ok(None),
             other => other?,
         };
-        let mut value = [0; 32];
-        match rustix::fs::fgetxattr(&folder, name, &mut value) {
-            Ok(len) => Ok(std::str::from_utf8(&value[..len])
-                .ok()
-                .and_then(|text| text.trim().parse().ok())),
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM | Errno::RANGE) => Ok(None),
-            Err(errno) => Err(RootError::errno("measure", path, errno)),
-        }
+        sys::number_attribute(&folder, name).map_err(|errno| RootError::errno("measure", path, errno))
     }
 }

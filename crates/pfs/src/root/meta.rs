@@ -1,9 +1,9 @@
 //! What the file system says about one node.
 
-use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{LinkTarget, Mtime};
+use crate::sys::{self, FileType, Stat};
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,9 +48,10 @@ impl Stamp {
 
 impl From<&Stat> for Stamp {
     fn from(stat: &Stat) -> Self {
+        let (device, inode) = sys::identity(stat);
         Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
+            device,
+            inode,
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime: Mtime::new(stat.st_mtime, stat.st_mtime_nsec as u32),
             ctime: Mtime::new(stat.st_ctime, stat.st_ctime_nsec as u32),

@@ -13,22 +13,19 @@ mod staged;
 mod tree;
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-
-use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 
 pub use self::copy::Copied;
 pub use self::error::RootError;
 pub use self::glob::{GlobError, GlobPattern};
 pub use self::meta::{Kind, Meta, Stamp};
-use self::resolve::{Follow, Resolver};
+use self::resolve::{Follow, Resolver, Seen};
 pub use self::staged::{Existing, FileAttributes, StagedFile};
 pub use self::tree::{DirEntry, Usage, Walk};
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
+use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 
 pub(crate) use self::copy::copy_source;
 pub(crate) use self::staged::{
@@ -61,7 +58,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 impl Root {
     /// Opens `dir` itself; links in `dir` are followed, as it is the operator's word.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, RootError> {
-        let fd = rustix::fs::open(dir.as_ref(), FOLDER | OFlags::CLOEXEC, Mode::empty())
+        let fd = sys::open(dir.as_ref(), FOLDER | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| RootError::errno("open the folder", &RelPath::root(), errno))?;
         Ok(Self {
             resolver: Resolver::probe(fd.as_fd()),
@@ -99,23 +96,19 @@ impl Root {
 
     /// What `path` is, following links inside the root.
     pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
-        self.meta_of(path, self.open_at(path, OFlags::PATH, Follow::Inside, "look at")?)
+        self.look_at(path, Follow::Inside)
     }
 
     /// What `path` itself is: a link is told as a link.
     pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
-        self.meta_of(
-            path,
-            self.open_at(path, OFlags::PATH, Follow::Parents, "look at")?,
-        )
+        self.look_at(path, Follow::Parents)
     }
 
-    fn meta_of(&self, path: &RelPath, fd: OwnedFd) -> Result<Meta, RootError> {
+    fn look_at(&self, path: &RelPath, follow: Follow) -> Result<Meta, RootError> {
         let failed = |errno| RootError::errno("look at", path, errno);
-        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-        Meta::new(&stat, || {
-            let target = rustix::fs::readlinkat(&fd, c"", Vec::new()).map_err(failed)?;
-            link_target(path, target.as_bytes())
+        let seen = Seen::find(self.resolver, self.fd(), path, follow).map_err(failed)?;
+        Meta::new(&seen.stat().map_err(failed)?, || {
+            link_target(path, seen.target().map_err(failed)?.as_bytes())
         })
     }
 
@@ -140,7 +133,7 @@ impl Root {
 
     fn open_regular(&self, path: &RelPath, follow: Follow) -> Result<(File, Meta), RootError> {
         let fd = self.open_at(path, READ, follow, "open")?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| RootError::errno("look at", path, errno))?;
+        let stat = sys::fstat(&fd).map_err(|errno| RootError::errno("look at", path, errno))?;
         let meta = Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))?;
         match meta.kind {
             Kind::File => Ok((File::from(fd), meta)),
@@ -151,8 +144,8 @@ impl Root {
 
     /// Bytes free for an ordinary user on the file system, and its size.
     pub fn free_space(&self) -> Result<(u64, u64), RootError> {
-        let info = rustix::fs::fstatvfs(&*self.fd)
-            .map_err(|errno| RootError::errno("measure", &RelPath::root(), errno))?;
+        let info =
+            sys::fstatvfs(&*self.fd).map_err(|errno| RootError::errno("measure", &RelPath::root(), errno))?;
         Ok((
             info.f_bavail.saturating_mul(info.f_frsize),
             info.f_blocks.saturating_mul(info.f_frsize),
@@ -199,7 +192,7 @@ impl Root {
         if self.durability == Durability::Relaxed {
             return Ok(());
         }
-        rustix::fs::fsync(fd).map_err(|errno| RootError::errno("sync", path, errno))
+        sys::fsync(fd).map_err(|errno| RootError::errno("sync", path, errno))
     }
 }
 
@@ -208,22 +201,22 @@ pub(crate) fn link_target(path: &RelPath, bytes: &[u8]) -> Result<LinkTarget, Ro
 }
 
 /// Sets the time of last change, leaving the time of last access to the kernel.
-pub(crate) fn timestamps(mtime: Mtime) -> rustix::fs::Timestamps {
+pub(crate) fn timestamps(mtime: Mtime) -> sys::Timestamps {
     let (tv_sec, nanos) = mtime.parts();
-    rustix::fs::Timestamps {
-        last_access: rustix::fs::Timespec {
+    sys::Timestamps {
+        last_access: sys::Timespec {
             tv_sec: 0,
-            tv_nsec: rustix::fs::UTIME_OMIT,
+            tv_nsec: sys::UTIME_OMIT,
         },
-        last_modification: rustix::fs::Timespec {
+        last_modification: sys::Timespec {
             tv_sec,
             tv_nsec: nanos.into(),
         },
     }
 }
 
-pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<rustix::fs::Stat, Errno> {
-    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<sys::Stat, Errno> {
+    sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 #[cfg(test)]

@@ -4,15 +4,13 @@
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
-use rustix::io::Errno;
 
 use super::{Meta, Root, RootError, stat_name, timestamps};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
+use crate::sys::{
+    self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags,
+};
 
 /// Folder, directly below a root, that holds what is not published yet. Hidden from listings, gone when empty.
 pub(crate) const STAGING: &str = ".pfs-staging";
@@ -57,7 +55,7 @@ impl Root {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = fresh_name();
         let (folder, fd) = in_staging(self, |folder| {
-            rustix::fs::openat(folder, name.as_str(), flags, attributes.mode())
+            sys::openat(folder, name.as_str(), flags, attributes.mode())
         })?;
         hold(&fd);
         let_go(&folder);
@@ -101,14 +99,14 @@ impl StagedFile {
     pub fn publish(mut self, path: &RelPath, existing: Existing) -> Result<Meta, RootError> {
         let failed = |errno| RootError::errno("publish", path, errno);
         if let Some(mtime) = self.attributes.mtime {
-            rustix::fs::futimens(&self.file, &timestamps(mtime)).map_err(failed)?;
+            sys::futimens(&self.file, &timestamps(mtime)).map_err(failed)?;
         }
         self.root.sync_fd(&self.file, path)?;
         let (parent, name) = self.root.open_parent(path)?;
         publish_node((&self.folder, self.name.as_bytes()), (&parent, name), existing).map_err(failed)?;
         self.published = true;
         self.root.sync_fd(&parent, path)?;
-        let stat = rustix::fs::fstat(&self.file).map_err(failed)?;
+        let stat = sys::fstat(&self.file).map_err(failed)?;
         Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))
     }
 }
@@ -127,7 +125,7 @@ impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.published {
             // Nothing to tell anyone here; what stays behind expires with the unfinished uploads.
-            let _ = rustix::fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
+            let _ = sys::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
         }
         tidy_staging(&self.root);
     }
@@ -155,7 +153,7 @@ pub(crate) fn in_staging<T>(
     let path: RelPath = STAGING.parse().expect("a plain name");
     let failed = |errno| RootError::errno("stage in", &path, errno);
     loop {
-        match rustix::fs::mkdirat(root.fd(), STAGING, Mode::from_raw_mode(0o700)) {
+        match sys::mkdirat(root.fd(), STAGING, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -175,21 +173,21 @@ pub(crate) fn in_staging<T>(
 /// Marks a node as in use for as long as its descriptor is open; the mark goes with the process, however it ends.
 pub(crate) fn hold(fd: impl AsFd) {
     // A file system without locks has nobody who would clear away by them.
-    let _ = rustix::fs::flock(fd, FlockOperation::LockShared);
+    let _ = sys::flock(fd, FlockOperation::LockShared);
 }
 
 fn let_go(fd: impl AsFd) {
-    let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
+    let _ = sys::flock(fd, FlockOperation::Unlock);
 }
 
 /// Whether nobody holds a node, here or in another process.
 pub(crate) fn is_free(fd: impl AsFd) -> bool {
-    rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive).is_ok()
+    sys::flock(fd, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 /// Removes the staging folder if nothing is in it.
 pub(crate) fn tidy_staging(root: &Root) {
-    let _ = rustix::fs::unlinkat(root.fd(), STAGING, AtFlags::REMOVEDIR);
+    let _ = sys::unlinkat(root.fd(), STAGING, AtFlags::REMOVEDIR);
 }
 
 type Name<'a> = (&'a OwnedFd, &'a [u8]);
@@ -197,13 +195,11 @@ type Name<'a> = (&'a OwnedFd, &'a [u8]);
 /// Moves a node to its place in one step, keeping or replacing what is there.
 pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<(), Errno> {
     match existing {
-        Existing::Replace => rustix::fs::renameat(from.0, from.1, to.0, to.1),
-        Existing::Keep => {
-            match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => keep_without_flag(from, to),
-                done => done,
-            }
-        }
+        Existing::Replace => sys::renameat(from.0, from.1, to.0, to.1),
+        Existing::Keep => match sys::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => keep_without_flag(from, to),
+            done => done,
+        },
     }
 }
 
@@ -212,11 +208,11 @@ pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> 
 fn keep_without_flag(from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     let stat = stat_name(from.0, from.1)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-        rustix::fs::mkdirat(to.0, to.1, Mode::from_raw_mode(0o755))?;
-        return rustix::fs::renameat(from.0, from.1, to.0, to.1);
+        sys::mkdirat(to.0, to.1, Mode::from_raw_mode(0o755))?;
+        return sys::renameat(from.0, from.1, to.0, to.1);
     }
-    rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())?;
-    rustix::fs::unlinkat(from.0, from.1, AtFlags::empty())
+    sys::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())?;
+    sys::unlinkat(from.0, from.1, AtFlags::empty())
 }
 
 /// Publishes a whole folder. What it replaces is afterwards found under the old name of `from`; the
@@ -226,7 +222,7 @@ pub(crate) fn publish_folder(from: Name<'_>, to: Name<'_>, existing: Existing) -
         return publish_node(from, to, existing).map(|()| false);
     }
     loop {
-        match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::EXCHANGE) {
+        match sys::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::EXCHANGE) {
             Ok(()) => return Ok(true),
             Err(Errno::NOENT) => match publish_node(from, to, Existing::Keep) {
                 Err(Errno::EXIST) => continue,
@@ -242,14 +238,14 @@ pub(crate) fn publish_folder(from: Name<'_>, to: Name<'_>, existing: Existing) -
 /// name is missing, which a reader sees as "not found", never as a mixture.
 fn replace_in_two_steps(from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
     let aside = fresh_name();
-    let moved = match rustix::fs::renameat(to.0, to.1, from.0, aside.as_str()) {
+    let moved = match sys::renameat(to.0, to.1, from.0, aside.as_str()) {
         Ok(()) => true,
         Err(Errno::NOENT) => false,
         Err(errno) => return Err(errno),
     };
-    rustix::fs::renameat(from.0, from.1, to.0, to.1)?;
+    sys::renameat(from.0, from.1, to.0, to.1)?;
     if moved {
-        rustix::fs::renameat(from.0, aside.as_str(), from.0, from.1)?;
+        sys::renameat(from.0, aside.as_str(), from.0, from.1)?;
     }
     Ok(moved)
 }
@@ -267,9 +263,10 @@ pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> 
         if entry.meta.is_dir() || entry.meta.is_file() {
             nodes.push(entry);
         }
-        if nodes.len() > ONE_BY_ONE {
+        if sys::SYNCS_FILE_SYSTEMS && nodes.len() > ONE_BY_ONE {
             let fd = root.open_dir(folder)?;
-            return rustix::fs::syncfs(fd.as_fd()).map_err(|errno| RootError::errno("sync", folder, errno));
+            return sys::sync_file_system(fd.as_fd())
+                .map_err(|errno| RootError::errno("sync", folder, errno));
         }
     }
     for entry in &nodes {

@@ -1,13 +1,10 @@
 //! Folders below a root: list, walk, make, remove, rename, measure.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
-use rustix::io::Errno;
 
 use super::{Existing, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
 use crate::relpath::RelPath;
+use crate::sys::{self, AsFd, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 
 /// One line of a folder's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +66,7 @@ impl Root {
             Err(errno) => return Err(failed(errno)),
         };
         let meta = Meta::new(&stat, || {
-            let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
+            let target = sys::readlinkat(dir, name, Vec::new()).map_err(failed)?;
             link_target(path, target.as_bytes())
         });
         match meta {
@@ -133,14 +130,14 @@ impl Root {
     }
 
     fn make_and_open(&self, path: &RelPath, parent: OwnedFd, name: &[u8]) -> Result<OwnedFd, RootError> {
-        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+        match sys::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => self.sync_fd(&parent, path)?,
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(RootError::errno("make the folder", path, errno)),
         }
         // Just made by us or by a racing twin: a link here would be a trap, so it is not followed.
         let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&parent, name, flags, Mode::empty())
+        sys::openat(&parent, name, flags, Mode::empty())
             .map_err(|errno| RootError::errno("open the folder", path, errno))
     }
 
@@ -161,7 +158,7 @@ impl Root {
         let (parent, name) = self.open_parent(path)?;
         let grave = super::staging_folder(self)?;
         let buried = super::fresh_name();
-        match rustix::fs::renameat(&parent, name, &grave, buried.as_str()) {
+        match sys::renameat(&parent, name, &grave, buried.as_str()) {
             Ok(()) => {
                 self.sync_fd(&parent, path)?;
                 let removed = remove_tree(grave.as_fd(), buried.as_bytes(), path);
@@ -181,7 +178,7 @@ impl Root {
             FileType::Directory => AtFlags::REMOVEDIR,
             _ => AtFlags::empty(),
         };
-        rustix::fs::unlinkat(parent, name, flags).map_err(failed)
+        sys::unlinkat(parent, name, flags).map_err(failed)
     }
 
     /// Gives a node another place. A folder takes a place only when nothing or an empty folder is there.
@@ -216,7 +213,7 @@ impl Root {
     /// Makes a symbolic link whose text is `target`; where it leads is checked when it is followed.
     pub fn make_link(&self, path: &RelPath, target: &crate::entry::LinkTarget) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
-        rustix::fs::symlinkat(target.as_bytes(), &parent, name)
+        sys::symlinkat(target.as_bytes(), &parent, name)
             .map_err(|errno| RootError::errno("make the link", path, errno))?;
         self.sync_fd(&parent, path)
     }
@@ -290,32 +287,32 @@ const MAX_ROUNDS: usize = 1000;
 
 /// Removes `name` and all below it with one open folder per step and no recursion, so depth costs no stack
 /// and no descriptors. Folders are first moved up to `dir` (flattened), then emptied one after the other.
-fn remove_tree(dir: std::os::fd::BorrowedFd<'_>, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
+fn remove_tree(dir: sys::BorrowedFd<'_>, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
     let failed = |errno| RootError::errno("remove", shown, errno);
     let mut waiting = vec![name.to_vec()];
     let mut rounds = 0;
     while let Some(current) = waiting.pop() {
         let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(dir, current.as_slice(), flags, Mode::empty()) {
+        let fd = match sys::openat(dir, current.as_slice(), flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(failed(errno)),
         };
         for child in names(shown, &fd)? {
-            match rustix::fs::unlinkat(&fd, child.as_slice(), AtFlags::empty()) {
+            match sys::unlinkat(&fd, child.as_slice(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(Errno::ISDIR) => {
-                    if rustix::fs::unlinkat(&fd, child.as_slice(), AtFlags::REMOVEDIR).is_ok() {
+                    if sys::unlinkat(&fd, child.as_slice(), AtFlags::REMOVEDIR).is_ok() {
                         continue;
                     }
                     let lifted = super::fresh_name();
-                    rustix::fs::renameat(&fd, child.as_slice(), dir, lifted.as_str()).map_err(failed)?;
+                    sys::renameat(&fd, child.as_slice(), dir, lifted.as_str()).map_err(failed)?;
                     waiting.push(lifted.into_bytes());
                 }
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        match rustix::fs::unlinkat(dir, current.as_slice(), AtFlags::REMOVEDIR) {
+        match sys::unlinkat(dir, current.as_slice(), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
             // Somebody still writes into it: go round again, but not for ever.
             Err(Errno::NOTEMPTY) if rounds < MAX_ROUNDS => {

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +14,7 @@ use crate::pack::{Merged, StagedTree};
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
 use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage};
+use crate::sys::FileExt;
 
 /// Bytes that are handed to the store at a time.
 const PIECE: usize = 1 << 20;

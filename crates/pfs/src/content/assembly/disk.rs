@@ -5,11 +5,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{AssemblyError, AssemblyPlan, Inner};
@@ -17,6 +14,7 @@ use crate::content::journal::RECORD;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
 use crate::staging::{StagedId, staged_path};
+use crate::sys::{self, Errno, FlockOperation, Mode, OFlags, OwnedFd};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct State {
@@ -53,7 +51,7 @@ impl Disk {
         let folder = root.open_dir_no_links(&path)?;
         let data = reopen(&folder, &path, "data", OFlags::RDWR)?;
         let journal = reopen(&folder, &path, "journal", OFlags::RDWR | OFlags::APPEND)?;
-        match rustix::fs::flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+        match sys::flock(&journal, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(AssemblyError::Busy(id.clone())),
             Err(errno) => return Err(RootError::errno("lock", &path, errno).into()),
@@ -73,13 +71,13 @@ impl Disk {
 
 fn make(folder: &OwnedFd, shown: &RelPath, name: &str, mode: Mode) -> Result<File, RootError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(folder, name, flags, mode)
+    sys::openat(folder, name, flags, mode)
         .map(File::from)
         .map_err(|errno| RootError::errno("begin", shown, errno))
 }
 
 fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Result<File, RootError> {
-    rustix::fs::openat(
+    sys::openat(
         folder,
         name,
         flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
@@ -115,7 +113,7 @@ pub(super) fn write_state(folder: &OwnedFd, shown: &RelPath, state: &State) -> R
     let mut file = make(folder, shown, &aside, Mode::from_raw_mode(0o600))?;
     file.write_all(&text)
         .map_err(|error| RootError::io("begin", shown, error))?;
-    rustix::fs::renameat(folder, aside.as_str(), folder, "state").map_err(failed)
+    sys::renameat(folder, aside.as_str(), folder, "state").map_err(failed)
 }
 
 fn drop_torn_record(journal: &File) -> io::Result<()> {
@@ -126,13 +124,6 @@ fn drop_torn_record(journal: &File) -> io::Result<()> {
     } else {
         Ok(())
     }
-}
-
-pub(super) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
 }
 
 type OpenTable = HashMap<(u64, u64), Weak<Inner>>;

@@ -9,15 +9,12 @@ mod received;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
-use self::disk::{Disk, State, boot_id, write_state};
+use self::disk::{Disk, State, write_state};
 use self::received::{Received, touched};
 use super::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk, name_chunks};
 use super::delta::Op;
@@ -28,6 +25,7 @@ use crate::relpath::RelPath;
 use crate::root::{self, Existing, FileAttributes, Meta, Root, RootError, copy_source, timestamps};
 use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
+use crate::sys::{self, FileExt, Mode};
 
 /// What is to be assembled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,14 +103,14 @@ impl Assembly {
     pub fn create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         let id = StagedId::fresh();
         let (_held, ()) = root::in_staging(root, |folder| {
-            rustix::fs::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o700))
+            sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o700))
         })?;
         Disk::create(
             root,
             &id,
             &State {
                 plan,
-                boot: boot_id(),
+                boot: sys::boot_id(),
             },
         )?;
         Self::open(root, &id)
@@ -350,7 +348,7 @@ impl Inner {
             received: Mutex::new(Received::replay(layout, records)),
             phase: RwLock::new(Phase::Open),
         };
-        if state.boot != boot_id() {
+        if state.boot != sys::boot_id() {
             inner.distrust(state)?;
         }
         Ok(inner)
@@ -391,8 +389,7 @@ impl Inner {
     /// Notes what arrived; only after its bytes were written.
     fn note(&self, record: Record) -> Result<(), AssemblyError> {
         let mut received = self.received();
-        (&self.disk.journal)
-            .write_all(&record.encode())
+        sys::append(&self.disk.journal, &record.encode())
             .map_err(|error| RootError::io("note progress of", &self.plan.path, error))?;
         received.add(self.layout(), record);
         Ok(())
@@ -422,14 +419,14 @@ impl Inner {
         let Self { root, plan, disk, .. } = self;
         let failed = |errno| RootError::errno("publish", &plan.path, errno);
         if let Some(mtime) = plan.mtime {
-            rustix::fs::futimens(&disk.data, &timestamps(mtime)).map_err(failed)?;
+            sys::futimens(&disk.data, &timestamps(mtime)).map_err(failed)?;
         }
         root.sync_fd(&disk.data, &plan.path)?;
         let (parent, name) = root.open_parent(&plan.path)?;
         root::publish_node((&disk.folder, b"data"), (&parent, name), existing).map_err(failed)?;
         root.sync_fd(&parent, &plan.path)?;
         remove_staged(root, &self.id)?;
-        let stat = rustix::fs::fstat(&disk.data).map_err(failed)?;
+        let stat = sys::fstat(&disk.data).map_err(failed)?;
         Meta::new(&stat, || Err(RootError::NotAFile(plan.path.clone())))
     }
 
@@ -452,7 +449,7 @@ impl Inner {
             }
         }
         let state = State {
-            boot: boot_id(),
+            boot: sys::boot_id(),
             ..state
         };
         Ok(write_state(&self.disk.folder, &staged_path(&self.id), &state)?)

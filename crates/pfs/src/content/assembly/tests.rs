@@ -110,7 +110,7 @@ fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
     // As a power cut leaves it: another boot, and a page of chunk 1 that never reached the disk.
     let state = fs::read_to_string(staged.join("state"))
         .unwrap()
-        .replace(&boot_id(), "earlier");
+        .replace(&crate::sys::boot_id(), "earlier");
     fs::write(staged.join("state"), state).unwrap();
     let data = fs::OpenOptions::new()
         .write(true)

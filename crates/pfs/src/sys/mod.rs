@@ -1,0 +1,29 @@
+//! The calls of the operating system that everything else here is written in, and nothing more.
+//!
+//! On Unix they are the system's own; Linux has some that others lack (`linux`, `elsewhere`). On Windows `windows`
+//! speaks the same words on top of what that system offers. No other file of this crate names a system.
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+#[cfg(any(windows, test))]
+mod windows_names;
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use self::elsewhere::*;
+#[cfg(target_os = "linux")]
+pub(crate) use self::linux::*;
+#[cfg(unix)]
+pub(crate) use self::unix::*;
+#[cfg(windows)]
+pub(crate) use self::windows::*;
+
+#[cfg(unix)]
+pub use self::unix::{FileExt, KEEPS_EXECUTABLE_BITS};
+#[cfg(windows)]
+pub use self::windows::{FileExt, KEEPS_EXECUTABLE_BITS};

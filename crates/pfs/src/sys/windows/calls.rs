@@ -1,0 +1,306 @@
+//! The calls on files and folders.
+
+use std::ffi::{CStr, CString, OsString};
+use std::fs::{self, File, FileTimes, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::windows::ffi::OsStrExt;
+use std::os::windows::fs::{symlink_dir, symlink_file};
+use std::os::windows::io::{AsRawHandle, FromRawHandle};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use windows_sys::Win32::Foundation::{GENERIC_WRITE, INVALID_HANDLE_VALUE};
+use windows_sys::Win32::Storage::FileSystem as win;
+
+use super::held::Name;
+use super::names::{link_path, link_text};
+use super::stat::open_itself;
+use super::{
+    Access, AsFd, AtFlags, BorrowedFd, Errno, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Timestamps,
+};
+
+/// Opens a folder by a path of the user's; its full form has no limit of length and no other spelling.
+pub(crate) fn open(path: &Path, flags: OFlags, _: Mode) -> Result<OwnedFd, Errno> {
+    let full = fs::canonicalize(path)?;
+    match flags.has(OFlags::DIRECTORY) && !full.is_dir() {
+        true => Err(Errno::NOTDIR),
+        false => Ok(OwnedFd::Folder(full)),
+    }
+}
+
+pub(crate) fn openat(folder: impl AsFd, name: impl Name, flags: OFlags, _: Mode) -> Result<OwnedFd, Errno> {
+    let path = folder.as_fd().at(name)?;
+    if flags.has(OFlags::CREATE) {
+        return open_file(&path, flags);
+    }
+    let kind = fs::symlink_metadata(&path)?.file_type();
+    if flags.has(OFlags::DIRECTORY) {
+        return match kind.is_dir() {
+            true => Ok(OwnedFd::Folder(path)),
+            false => Err(Errno::NOTDIR),
+        };
+    }
+    if kind.is_symlink() {
+        return Err(Errno::LOOP);
+    }
+    match (kind.is_dir(), flags.writes()) {
+        (true, false) => Ok(OwnedFd::Folder(path)),
+        (true, true) => Err(Errno::ISDIR),
+        (false, _) => open_file(&path, flags),
+    }
+}
+
+fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut options = OpenOptions::new();
+    options
+        .read(!flags.has(OFlags::WRONLY))
+        .write(flags.writes())
+        .create_new(flags.has(OFlags::CREATE) && flags.has(OFlags::EXCL))
+        .create(flags.has(OFlags::CREATE) && !flags.has(OFlags::EXCL));
+    Ok(OwnedFd::File(options.open(path)?))
+}
+
+/// Writes at the end of a file; one that could do only that could not be cut any more, so it is sought here. Callers
+/// do so one at a time.
+pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::End(0))?;
+    file.write_all(bytes)
+}
+
+pub(crate) fn accessat(folder: impl AsFd, name: impl Name, _: Access, _: AtFlags) -> Result<(), Errno> {
+    fs::symlink_metadata(folder.as_fd().at(name)?)?;
+    Ok(())
+}
+
+pub(crate) fn mkdirat(folder: impl AsFd, name: impl Name, _: Mode) -> Result<(), Errno> {
+    Ok(fs::create_dir(folder.as_fd().at(name)?)?)
+}
+
+pub(crate) fn unlinkat(folder: impl AsFd, name: impl Name, flags: AtFlags) -> Result<(), Errno> {
+    let path = folder.as_fd().at(name)?;
+    let kind = fs::symlink_metadata(&path)?.file_type();
+    match (kind.is_dir(), flags == AtFlags::REMOVEDIR) {
+        (true, true) => Ok(fs::remove_dir(path)?),
+        (true, false) => Err(Errno::ISDIR),
+        (false, true) => Err(Errno::NOTDIR),
+        (false, false) => remove_leaf(&path),
+    }
+}
+
+/// A file or a link; one that stands for a folder is removed as if it were one.
+fn remove_leaf(path: &Path) -> Result<(), Errno> {
+    use std::os::windows::fs::FileTypeExt;
+    match fs::symlink_metadata(path)?.file_type().is_symlink_dir() {
+        true => Ok(fs::remove_dir(path)?),
+        false => Ok(fs::remove_file(path)?),
+    }
+}
+
+pub(crate) fn renameat(
+    from: impl AsFd,
+    name: impl Name,
+    to: impl AsFd,
+    new_name: impl Name,
+) -> Result<(), Errno> {
+    let (source, target) = (from.as_fd().at(name)?, to.as_fd().at(new_name)?);
+    let is_folder = |path: &Path| fs::symlink_metadata(path).map(|node| node.file_type().is_dir());
+    match (is_folder(&source)?, is_folder(&target)) {
+        (false, Ok(true)) => return Err(Errno::ISDIR),
+        (true, Ok(false)) => return Err(Errno::NOTDIR),
+        // A folder takes the place of an empty one only.
+        (true, Ok(true)) if source != target => fs::remove_dir(&target)?,
+        _ => {}
+    }
+    Ok(fs::rename(source, target)?)
+}
+
+pub(crate) fn renameat_with(
+    from: impl AsFd,
+    name: impl Name,
+    to: impl AsFd,
+    new_name: impl Name,
+    flags: RenameFlags,
+) -> Result<(), Errno> {
+    if flags == RenameFlags::Exchange {
+        return Err(Errno::NOSYS);
+    }
+    let wide = |path: &Path| -> Vec<u16> { path.as_os_str().encode_wide().chain([0]).collect() };
+    let (source, target) = (from.as_fd().at(name)?, to.as_fd().at(new_name)?);
+    // SAFETY: both are texts that end with a zero and live until the call returns.
+    let done = unsafe { win::MoveFileExW(wide(&source).as_ptr(), wide(&target).as_ptr(), 0) };
+    match done {
+        0 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn linkat(
+    from: impl AsFd,
+    name: impl Name,
+    to: impl AsFd,
+    new_name: impl Name,
+    _: AtFlags,
+) -> Result<(), Errno> {
+    Ok(fs::hard_link(from.as_fd().at(name)?, to.as_fd().at(new_name)?)?)
+}
+
+/// Makes a link; whether it stands for a file or a folder is decided by what it leads to now.
+pub(crate) fn symlinkat(target: &[u8], folder: impl AsFd, name: impl Name) -> Result<(), Errno> {
+    let (path, target) = (folder.as_fd().at(name)?, link_path(target)?);
+    let leads_to = path
+        .parent()
+        .map_or_else(|| target.clone(), |parent| parent.join(&target));
+    match leads_to.is_dir() {
+        true => Ok(symlink_dir(target, path)?),
+        false => Ok(symlink_file(target, path)?),
+    }
+}
+
+pub(crate) fn readlinkat(folder: impl AsFd, name: impl Name, _: Vec<u8>) -> Result<CString, Errno> {
+    let target = fs::read_link(folder.as_fd().at(name)?)?;
+    CString::new(link_text(&target)).map_err(|_| Errno::ILSEQ)
+}
+
+pub(crate) fn futimens(node: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
+    match node.as_fd() {
+        BorrowedFd::File(file) => Ok(file.set_times(modified(times))?),
+        BorrowedFd::Folder(path) => set_times(path, times),
+    }
+}
+
+pub(crate) fn utimensat(
+    folder: impl AsFd,
+    name: impl Name,
+    times: &Timestamps,
+    _: AtFlags,
+) -> Result<(), Errno> {
+    set_times(&folder.as_fd().at(name)?, times)
+}
+
+fn set_times(path: &Path, times: &Timestamps) -> Result<(), Errno> {
+    Ok(open_itself(path, win::FILE_WRITE_ATTRIBUTES)?.set_times(modified(times))?)
+}
+
+/// Times before 1601 do not exist here; they become the nearest that does.
+fn modified(times: &Timestamps) -> FileTimes {
+    let moment = times.last_modification;
+    let nanos = Duration::from_nanos(moment.tv_nsec.unsigned_abs());
+    let seconds = Duration::from_secs(moment.tv_sec.unsigned_abs());
+    let time = match moment.tv_sec < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+        false => SystemTime::UNIX_EPOCH.checked_add(seconds),
+    };
+    let time = time.and_then(|time| time.checked_add(nanos));
+    FileTimes::new().set_modified(time.unwrap_or(SystemTime::UNIX_EPOCH))
+}
+
+/// Folders are written through by the file system's own journal.
+pub(crate) fn fsync(node: impl AsFd) -> Result<(), Errno> {
+    let BorrowedFd::File(file) = node.as_fd() else {
+        return Ok(());
+    };
+    match file.sync_all() {
+        // Only who may write may have it written out.
+        Err(error) if Errno::of(&error) == Errno::ACCESS => Ok(reopen_to_write(file)?.sync_all()?),
+        done => Ok(done?),
+    }
+}
+
+fn reopen_to_write(file: &File) -> Result<File, Errno> {
+    let share = win::FILE_SHARE_READ | win::FILE_SHARE_WRITE | win::FILE_SHARE_DELETE;
+    // SAFETY: the handle is open as long as `file` is borrowed.
+    let handle = unsafe { win::ReOpenFile(file.as_raw_handle(), GENERIC_WRITE, share, 0) };
+    if handle == INVALID_HANDLE_VALUE {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: the call just gave it, and nobody else has it.
+    Ok(unsafe { File::from_raw_handle(handle) })
+}
+
+/// Takes a file. Who shares one could not write to it here, so it is taken alone, and who comes second goes without:
+/// it stays in use all the same. A folder cannot be taken: whoever asks for himself alone is told that it is in use, so that
+/// nothing is cleared away under somebody's hands.
+pub(crate) fn flock(node: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
+    let BorrowedFd::File(file) = node.as_fd() else {
+        return match operation {
+            FlockOperation::LockExclusive | FlockOperation::NonBlockingLockExclusive => {
+                Err(Errno::WOULDBLOCK)
+            }
+            _ => Ok(()),
+        };
+    };
+    let tried = |tried: Result<(), TryLockError>| match tried {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Errno::WOULDBLOCK),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    };
+    match operation {
+        FlockOperation::LockShared => match tried(file.try_lock()) {
+            Err(Errno::WOULDBLOCK) => Ok(()),
+            done => done,
+        },
+        FlockOperation::LockExclusive => Ok(file.lock()?),
+        FlockOperation::Unlock => Ok(file.unlock()?),
+        FlockOperation::NonBlockingLockShared => tried(file.try_lock_shared()),
+        FlockOperation::NonBlockingLockExclusive => tried(file.try_lock()),
+    }
+}
+
+/// How big the volume is, in units of `f_frsize` bytes.
+pub(crate) struct StatVfs {
+    pub f_bavail: u64,
+    pub f_blocks: u64,
+    pub f_frsize: u64,
+}
+
+pub(crate) fn fstatvfs(folder: impl AsFd) -> Result<StatVfs, Errno> {
+    let path = folder.as_fd().at(".")?;
+    let wide: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    let (mut free, mut size) = (0, 0);
+    // SAFETY: the text ends with a zero; the call fills the two numbers and leaves out the third.
+    let done = unsafe { win::GetDiskFreeSpaceExW(wide.as_ptr(), &mut free, &mut size, std::ptr::null_mut()) };
+    match done {
+        0 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(StatVfs {
+            f_bavail: free,
+            f_blocks: size,
+            f_frsize: 1,
+        }),
+    }
+}
+
+/// A folder that is being read.
+pub(crate) struct Dir(fs::ReadDir);
+
+/// One name in it.
+pub(crate) struct Named(CString);
+
+impl Dir {
+    pub fn read_from(folder: impl AsFd) -> Result<Self, Errno> {
+        Ok(Self(fs::read_dir(folder.as_fd().at(".")?)?))
+    }
+}
+
+impl Iterator for Dir {
+    type Item = Result<Named, Errno>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.0.next()?;
+        Some(
+            entry
+                .map_err(Errno::from)
+                .and_then(|entry| name(entry.file_name())),
+        )
+    }
+}
+
+fn name(name: OsString) -> Result<Named, Errno> {
+    let bytes = name.into_encoded_bytes();
+    CString::new(bytes).map(Named).map_err(|_| Errno::ILSEQ)
+}
+
+impl Named {
+    pub fn file_name(&self) -> &CStr {
+        &self.0
+    }
+}

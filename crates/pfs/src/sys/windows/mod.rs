@@ -1,0 +1,29 @@
+//! Windows: the words of Unix that this crate uses, said with what Windows offers.
+//!
+//! A folder is held by its full path, not by a handle: an open handle would keep others, and ourselves, from renaming
+//! what it lies in. Links are looked for at every name on the way, so a path does not leave its root by one that was
+//! there before; one that is swapped in at the same moment is not stopped, as the kernel does it on Linux. Only the
+//! client runs here, in folders of its own user.
+
+mod calls;
+mod errno;
+mod flags;
+mod held;
+mod names;
+mod stat;
+
+pub(crate) use self::calls::{
+    Dir, accessat, append, flock, fstatvfs, fsync, futimens, linkat, mkdirat, open, openat, readlinkat,
+    renameat, renameat_with, symlinkat, unlinkat, utimensat,
+};
+pub(crate) use self::errno::Errno;
+pub(crate) use self::flags::{
+    Access, AtFlags, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT,
+};
+pub use self::held::FileExt;
+pub(crate) use self::held::{AsFd, BorrowedFd, OwnedFd};
+pub(crate) use self::names::{local_path, path_to_match};
+pub(crate) use self::stat::{FileType, Stat, fstat, statat};
+
+/// Whether a file remembers that it is a program; here its name tells.
+pub const KEEPS_EXECUTABLE_BITS: bool = false;

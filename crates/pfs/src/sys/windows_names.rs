@@ -1,0 +1,76 @@
+//! Names that Windows can give a file, and those it would take for something else.
+//!
+//! On the cluster a name is any bytes. There `\` and `:` would lead elsewhere, `nul` names a device, and a dot at the
+//! end is dropped in silence: such names are refused, never changed. Text only, so that it is tested everywhere.
+
+const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
+
+/// Whether a file may be called so.
+pub(super) fn is_allowed(name: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && !"/\\:*?\"<>|".contains(c);
+    !name.is_empty() && name.chars().all(is_plain) && !name.ends_with(['.', ' ']) && !is_device(name)
+}
+
+/// `nul`, `NUL.txt` and `com1` are devices in every folder.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end();
+    let stem = stem.to_lowercase();
+    let is_numbered = |kind: &str| {
+        let mut rest = stem.strip_prefix(kind).unwrap_or_default().chars();
+        matches!(rest.next(), Some('1'..='9' | '¹' | '²' | '³')) && rest.next().is_none()
+    };
+    DEVICES.contains(&stem.as_str()) || is_numbered("com") || is_numbered("lpt")
+}
+
+/// The text of a link of Windows as others write it. One that does not begin where it lies gets a `/` in front, so
+/// that everyone sees that it leads out.
+pub(super) fn link_from_windows(target: &str) -> String {
+    let text = target.replace('\\', "/");
+    match text.starts_with('/') || !text.contains(':') {
+        true => text,
+        false => format!("/{text}"),
+    }
+}
+
+/// The text of a link as Windows writes it; `None` where it has no such text.
+pub(super) fn link_to_windows(target: &str) -> Option<String> {
+    let is_step = |part: &str| matches!(part, "" | "." | "..") || is_allowed(part);
+    let is_relative = !target.starts_with('/') && target.split('/').all(is_step);
+    is_relative.then(|| target.replace('/', "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_mean_something_else_there_are_refused() {
+        for name in [
+            "", ".", "..", "a.", "a ", "a\\b", "..\\b", "c:", "a:b", "a*", "a?", "a|b", "\"", "a\tb", "nul",
+            "NUL.txt", "Com1", "lpt9.x", "aux .c", "CONOUT$", "com²",
+        ] {
+            assert!(!is_allowed(name), "{name:?}");
+        }
+        for name in [
+            "a", ".hidden", "a.b", "console", "com", "com10", "nulls", "lpt0", "ünï", "a b",
+        ] {
+            assert!(is_allowed(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_leads_elsewhere_is_seen_to() {
+        assert_eq!(link_from_windows("..\\a\\b"), "../a/b");
+        assert_eq!(link_from_windows("C:\\Users"), "/C:/Users");
+        assert_eq!(link_from_windows("c:users"), "/c:users");
+        assert_eq!(link_from_windows("\\\\host\\share"), "//host/share");
+    }
+
+    #[test]
+    fn a_link_from_elsewhere_is_made_only_if_it_means_the_same_there() {
+        assert_eq!(link_to_windows("../a/./b").as_deref(), Some("..\\a\\.\\b"));
+        for target in ["/etc/passwd", "c:/x", "a\\..\\..\\b", "a/nul", "x/con.txt"] {
+            assert_eq!(link_to_windows(target), None, "{target}");
+        }
+    }
+}
