@@ -1,20 +1,18 @@
 //! From the cluster to this machine.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::client::files::Download;
-use paddlecloud_pfs::{Entry, Mtime, PfsPath, Root, staging};
+use paddlecloud_pfs::{Entry, Mtime, PfsPath, RelPath, Root, RootError, staging};
 
 use super::location::{Remote, shown};
 use super::remote::{self, RemoteSource};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request};
 use super::{Copy, Transfer, in_lines, local};
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 
 /// As long as the server keeps an upload that nobody touches.
 const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 86_400);
@@ -39,9 +37,13 @@ impl Transfer<'_> {
         let landed = self.land(found, |found| &found.source, request, &shown(dest));
         let mut work = Vec::new();
         for (source, landing) in landed {
-            let place = match &landing {
-                Landing::Exactly => dest.to_owned(),
-                Landing::Inside(name) => dest.join(OsStr::from_bytes(name)),
+            let place = match place_of(dest, &landing) {
+                Ok(place) => place,
+                Err(error) => {
+                    self.tally
+                        .lose(Lost::new(source.source.shown.clone(), chain(&error)));
+                    continue;
+                }
             };
             if let Some(download) = self.download_of(&source, place).await? {
                 work.push((source.source.shown, download));
@@ -163,6 +165,14 @@ pub(super) async fn clear_up(folders: BTreeSet<PathBuf>) {
         }
     });
     let _ = cleared.await;
+}
+
+/// Where something lands; an error where this system has no such name.
+fn place_of(dest: &Path, landing: &Landing) -> Result<PathBuf, RootError> {
+    match landing {
+        Landing::Exactly => Ok(dest.to_owned()),
+        Landing::Inside(name) => RelPath::from_bytes(name)?.in_folder(dest),
+    }
 }
 
 fn cannot_write(dest: &Path, error: &std::io::Error) -> CliError {

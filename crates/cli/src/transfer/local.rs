@@ -3,13 +3,12 @@
 //! A link that was named itself is followed; links inside a folder travel as links.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::root::{DirEntry, GlobPattern, Kind as NodeKind};
 use paddlecloud_pfs::{Entry, Node, Root, RootError};
 
-use super::location::{is_pattern, shown};
+use super::location::{is_pattern, shown, shown_in};
 use super::report::Lost;
 use super::rules::{Kind, Source, Target};
 use crate::error::chain;
@@ -58,12 +57,12 @@ pub fn target(path: &Path) -> Result<Target, std::io::Error> {
 
 /// Whether a path was typed as a folder.
 pub fn has_slash(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    bytes.ends_with(b"/") || matches!(last_name(bytes), b"." | b"..")
+    let bytes = path.as_os_str().as_encoded_bytes();
+    ends_with_slash(bytes) || matches!(last_name(bytes), b"." | b"..")
 }
 
 fn source(path: &Path, is_folder: bool) -> LocalSource {
-    let bytes = path.as_os_str().as_bytes();
+    let bytes = path.as_os_str().as_encoded_bytes();
     let name = last_name(bytes);
     LocalSource {
         path: path.to_owned(),
@@ -71,32 +70,42 @@ fn source(path: &Path, is_folder: bool) -> LocalSource {
             shown: shown(path),
             name: (!matches!(name, b"" | b"." | b"..")).then(|| name.to_vec()),
             kind: if is_folder { Kind::Folder } else { Kind::File },
-            slash: bytes.ends_with(b"/"),
+            slash: ends_with_slash(bytes),
         },
     }
 }
 
 /// Unlike `Path::file_name` this sees `.`, which stands for what a folder holds.
 fn last_name(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let end = path
+        .iter()
+        .rposition(|byte| !is_slash(*byte))
+        .map_or(0, |at| at + 1);
     let trimmed = &path[..end];
     let start = trimmed
         .iter()
-        .rposition(|byte| *byte == b'/')
+        .rposition(|byte| is_slash(*byte))
         .map_or(0, |at| at + 1);
     &trimmed[start..]
 }
 
+fn ends_with_slash(path: &[u8]) -> bool {
+    path.last().is_some_and(|byte| is_slash(*byte))
+}
+
+/// What stands between names: on Windows there are two such characters.
+fn is_slash(byte: u8) -> bool {
+    std::path::is_separator(char::from(byte))
+}
+
 fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
-    if !is_pattern(pattern.as_os_str().as_bytes()) {
+    if !is_pattern(pattern.as_os_str().as_encoded_bytes()) {
         return Ok(Vec::new());
     }
     let (folder, rest) = split(pattern);
-    let rest = rest
-        .to_str()
-        .ok_or("a pattern must be UTF-8")?
-        .trim_end_matches('/');
-    let parsed = GlobPattern::parse(rest).map_err(|error| chain(&error))?;
+    let rest: Option<Vec<&str>> = rest.iter().map(|part| part.to_str()).collect();
+    let rest = rest.ok_or("a pattern must be UTF-8")?.join("/");
+    let parsed = GlobPattern::parse(&rest).map_err(|error| chain(&error))?;
     let opened = if folder.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -109,18 +118,16 @@ fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
     };
     let found = root.glob(&parsed).map_err(|error| chain(&error))?;
     let is_folder = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
-    Ok(found
-        .iter()
-        .map(|entry| {
-            let path = folder.join(entry.path.as_path());
-            source(&path, is_folder(&path))
-        })
-        .collect())
+    let place = |entry: &DirEntry| {
+        let path = entry.path.in_folder(&folder).map_err(|error| chain(&error))?;
+        Ok(source(&path, is_folder(&path)))
+    };
+    found.iter().map(place).collect()
 }
 
 /// The folder before the first wildcard, and the rest.
 fn split(pattern: &Path) -> (PathBuf, PathBuf) {
-    let is_plain = |part: &&OsStr| !is_pattern(part.as_bytes());
+    let is_plain = |part: &&OsStr| !is_pattern(part.as_encoded_bytes());
     let fixed: Vec<&OsStr> = pattern.iter().take_while(is_plain).collect();
     let rest = pattern.iter().skip(fixed.len()).collect();
     (fixed.into_iter().collect(), rest)
@@ -150,7 +157,7 @@ impl Walked {
                 digest: None,
             },
             NodeKind::Symlink(target) => Node::Symlink { target },
-            NodeKind::Special => return self.special.push(shown(&folder.join(path.as_path()))),
+            NodeKind::Special => return self.special.push(shown_in(folder, &path)),
         };
         self.entries.push(Entry {
             path,

@@ -4,10 +4,9 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_pfs::{PfsPath, PfsPathError};
+use paddlecloud_pfs::{PfsPath, PfsPathError, RelPath};
 
 use crate::error::CliError;
 use crate::session::Session;
@@ -70,7 +69,7 @@ impl fmt::Display for Location {
 /// A local path as people read it: what is not UTF-8 and what would move the cursor is spelled out.
 pub fn shown(path: &Path) -> String {
     let mut text = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         for c in chunk.valid().chars() {
             if c.is_control() {
                 text.extend(c.escape_default());
@@ -83,22 +82,34 @@ pub fn shown(path: &Path) -> String {
     text
 }
 
+/// A path below a local folder, as people read it.
+pub fn shown_in(folder: &Path, path: &RelPath) -> String {
+    match path.in_folder(folder) {
+        Ok(path) => shown(&path),
+        Err(_) => format!("{}/{path}", shown(folder)),
+    }
+}
+
 fn is_remote(text: &OsStr) -> bool {
     let mut parts = text
-        .as_bytes()
+        .as_encoded_bytes()
         .split(|byte| *byte == b'/')
         .filter(|part| !matches!(*part, b"" | b"."));
-    text.as_bytes().starts_with(b"/") && parts.next() == Some(b"pfs")
+    text.as_encoded_bytes().starts_with(b"/") && parts.next() == Some(b"pfs")
 }
 
 impl Remote {
     /// A path that must lie on the cluster.
     pub fn parse(text: &OsStr) -> Result<Remote, CliError> {
-        let path = PfsPath::from_bytes(text.as_bytes()).map_err(|error| refused_path(&error))?;
+        Remote::from_bytes(text.as_encoded_bytes())
+    }
+
+    fn from_bytes(raw: &[u8]) -> Result<Remote, CliError> {
+        let path = PfsPath::from_bytes(raw).map_err(|error| refused_path(&error))?;
         Ok(Remote {
             path,
-            raw: text.as_bytes().to_vec(),
-            is_contents: text.as_bytes().ends_with(b"/.") || text.as_bytes().ends_with(b"/./"),
+            raw: raw.to_vec(),
+            is_contents: raw.ends_with(b"/.") || raw.ends_with(b"/./"),
         })
     }
 
@@ -122,7 +133,7 @@ impl Remote {
                 if is_datacenter { name.as_bytes() } else { part }
             })
             .collect();
-        Remote::parse(OsStr::from_bytes(&parts.join(&b'/')))
+        Remote::from_bytes(&parts.join(&b'/'))
     }
 
     /// Whether it stands for what matches it.
@@ -238,8 +249,10 @@ mod tests {
         assert!(!is_contents("/pfs/dc/home/me/a/b."));
     }
 
+    #[cfg(unix)]
     #[test]
     fn local_names_never_move_the_cursor() {
+        use std::os::unix::ffi::OsStrExt;
         let path = Path::new(OsStr::from_bytes(b"a\x1b[2J\xff"));
         assert_eq!(shown(path), r"a\u{1b}[2J\xff");
     }

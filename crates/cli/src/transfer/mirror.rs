@@ -11,7 +11,7 @@ use paddlecloud_pfs::sync::{Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
 use super::filter::Selection;
-use super::location::{Location, settle, shown};
+use super::location::{Location, settle, shown, shown_in};
 use super::report::Lost;
 use super::rules::Target;
 use super::up::Completeness;
@@ -182,7 +182,7 @@ impl Transfer<'_> {
         if self.options.dry_run {
             self.tally.removed += paths.len() as u64;
             return paths.iter().try_for_each(|path| {
-                let path = shown(&folder.join(path.as_path()));
+                let path = shown_in(folder, path);
                 self.world.out.line(format!("delete {path}"))
             });
         }
@@ -193,7 +193,7 @@ impl Transfer<'_> {
             match root.remove_all(path) {
                 Ok(()) => self.tally.removed += 1,
                 Err(error) => {
-                    let path = shown(&folder.join(path.as_path()));
+                    let path = shown_in(folder, path);
                     self.tally.lose(Lost::new(path, chain(&error)));
                 }
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::root::Kind;
-use paddlecloud_pfs::{PfsPath, RelPath, Root, RootError};
+use paddlecloud_pfs::{KEEPS_EXECUTABLE_BITS, PfsPath, RelPath, Root, RootError};
 
 use super::engine::blocking;
 use super::{FileClient, ListOptions, TransferError};
@@ -128,7 +128,8 @@ fn compare(left: &Nodes, right: &Nodes) -> TreeDifference {
 
 fn alike(a: &FileMeta, b: &FileMeta) -> bool {
     let content = a.kind != FileKind::File || (a.digest.is_some() && a.digest == b.digest);
-    (a.kind, a.size, a.executable, &a.target) == (b.kind, b.size, b.executable, &b.target) && content
+    let executable = a.executable == b.executable || !KEEPS_EXECUTABLE_BITS;
+    (a.kind, a.size, &a.target) == (b.kind, b.size, &b.target) && executable && content
 }
 
 #[cfg(test)]

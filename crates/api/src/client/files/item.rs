@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::package::{Manifest, ManifestError};
-use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, PfsPathError, RelPath, Root};
+use paddlecloud_pfs::{Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, PfsPathError, RelPath, Root};
 
 use crate::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
 
@@ -99,7 +99,7 @@ impl Item {
             Node::File { size, executable, .. } => {
                 there.kind == FileKind::File
                     && there.size == *size
-                    && there.executable == *executable
+                    && (there.executable == *executable || !KEEPS_EXECUTABLE_BITS)
                     && same_content
             }
         };

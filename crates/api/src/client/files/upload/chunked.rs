@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -11,7 +10,7 @@ use hyper::Method;
 use paddlecloud_pfs::content::{CHUNK, ChunkName, Layout, name_chunk};
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{Digest, PfsPath};
+use paddlecloud_pfs::{Digest, FileExt, PfsPath};
 
 use super::source;
 use crate::client::ClientError;

@@ -1,10 +1,10 @@
 //! What a new file shares with the one it replaces is copied on the server's side, wherever it moved to.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use paddlecloud_pfs::FileExt;
 use paddlecloud_pfs::content::{CHUNK, ChunkName, ChunkTable, Op, Signature};
 use paddlecloud_pfs::staging::StagedId;
 

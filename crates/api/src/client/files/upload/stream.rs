@@ -2,7 +2,6 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use paddlecloud_pfs::PfsPath;
@@ -52,7 +51,7 @@ struct Spool(PathBuf);
 impl Spool {
     fn fill(mut stream: impl Read) -> io::Result<Spool> {
         let folder = std::env::temp_dir().join(format!("paddlectl-{}", new_idempotency_key()));
-        DirBuilder::new().mode(0o700).create(&folder)?;
+        private_folder().create(&folder)?;
         let spool = Spool(folder);
         io::copy(&mut stream, &mut File::create_new(spool.file())?)?;
         Ok(spool)
@@ -61,6 +60,15 @@ impl Spool {
     fn file(&self) -> PathBuf {
         self.0.join("stream")
     }
+}
+
+/// On Windows the temporary folder is the user's own, and what is made in it too.
+fn private_folder() -> DirBuilder {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has more to say"))]
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
 }
 
 impl Drop for Spool {
