@@ -5,6 +5,7 @@
 mod args;
 mod commands;
 mod compat;
+mod console;
 mod error;
 mod help;
 mod job_table;
@@ -30,6 +31,7 @@ pub use self::world::World;
 
 /// Runs the client as `program_name` with the arguments after it.
 pub fn main(program_name: &str, args: Vec<OsString>) -> ExitCode {
+    console::prepare();
     ExitCode::from(run(program_name, args, &mut World::of_this_process()))
 }
 

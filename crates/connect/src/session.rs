@@ -78,17 +78,40 @@ async fn embedded<N: FnMut(&str)>(
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn embedded<N: FnMut(&str)>(_: &Environment, _: Host<'_, N>) -> Result<Client, ConnectError> {
-    Err(no_embedded())
+async fn embedded<N: FnMut(&str)>(environment: &Environment, _: Host<'_, N>) -> Result<Client, ConnectError> {
+    Err(no_embedded(environment))
 }
 
 /// What is said where the embedded server cannot run.
-#[cfg(not(target_os = "linux"))]
-pub fn no_embedded() -> ConnectError {
-    ConnectError::NoServer {
+#[cfg(any(not(target_os = "linux"), test))]
+pub fn no_embedded(environment: &Environment) -> ConnectError {
+    let file = environment.paddle_home().map(|home| home.join("config"));
+    let file = file.map_or("~/.paddle/config".to_owned(), |file| file.display().to_string());
+    ConnectError::Refused {
         message: "no server is configured, and the embedded one needs Linux".to_owned(),
-        hints: vec![
-            "describe a server in `~/.paddle/config`: name, username, password and endpoint".to_owned(),
-        ],
+        hints: vec![format!(
+            "describe a server in `{file}`: name, username, password and endpoint"
+        )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_embedded_server_cannot_run_the_way_to_another_is_told() {
+        let home = [("PADDLECLOUD_HOME".to_owned(), "/p".to_owned())];
+        let error = no_embedded(&Environment::from(std::collections::BTreeMap::from(home)));
+        assert_eq!(
+            error.to_string(),
+            "no server is configured, and the embedded one needs Linux"
+        );
+        let file = std::path::absolute("/p").unwrap().join("config");
+        let hint = format!(
+            "describe a server in `{}`: name, username, password and endpoint",
+            file.display()
+        );
+        assert_eq!(error.hints("paddlectl"), [hint]);
     }
 }

@@ -15,12 +15,20 @@ fn main() -> ExitCode {
         .unwrap_or_default();
     let args: Vec<OsString> = args.collect();
     match name.as_str() {
+        #[cfg(target_os = "linux")]
         "paddle" => paddlecloud_runtime::main(args),
+        #[cfg(target_os = "linux")]
         "paddle-data" => paddlecloud_runtime::data_main(args),
         #[cfg(target_os = "linux")]
         "paddlecloud-server" => paddlecloud_server::main(args),
         #[cfg(target_os = "linux")]
         "paddlecloud-supervise" => supervise(&args),
+        #[cfg(not(target_os = "linux"))]
+        "paddle" | "paddle-data" | "paddlecloud-server" | "paddlecloud-supervise" => {
+            eprintln!("error: `{name}` needs Linux");
+            eprintln!("hint: here this program is the client only: call it `paddlectl`");
+            ExitCode::FAILURE
+        }
         "paddlecloud" => paddlecloud_cli::main("paddlecloud", args),
         _ => paddlecloud_cli::main("paddlectl", args),
     }

@@ -4,6 +4,7 @@ use std::io::{BufRead, IsTerminal};
 
 use super::{Context, done};
 use crate::config::{self, Choice};
+use crate::console::Silence;
 use crate::error::CliError;
 use crate::session;
 
@@ -55,7 +56,10 @@ fn read_password(prompt: &str, context: &mut Context<'_>) -> Result<Option<Strin
     let stdin = std::io::stdin();
     let _silence = if stdin.is_terminal() {
         context.world.err.line(prompt.trim_end());
-        Some(Silence::begin()?)
+        Some(
+            Silence::begin()
+                .map_err(|error| CliError::refused(format!("cannot hide the password: {error}")))?,
+        )
     } else {
         None
     };
@@ -66,56 +70,4 @@ fn read_password(prompt: &str, context: &mut Context<'_>) -> Result<Option<Strin
         .map_err(|error| CliError::refused(format!("cannot read the password: {error}")))?;
     let password = line.trim_end_matches(['\r', '\n']);
     Ok((!password.is_empty()).then(|| password.to_owned()))
-}
-
-/// While it lives, the terminal does not show what is typed.
-struct Silence {
-    #[cfg(unix)]
-    before: libc::termios,
-}
-
-#[cfg(unix)]
-impl Silence {
-    fn begin() -> Result<Silence, CliError> {
-        let wrong = || {
-            CliError::refused(format!(
-                "cannot hide the password: {}",
-                std::io::Error::last_os_error()
-            ))
-        };
-        // SAFETY: `termios` is plain data, filled by tcgetattr before it is used.
-        unsafe {
-            let mut before = std::mem::zeroed();
-            if libc::tcgetattr(libc::STDIN_FILENO, &mut before) != 0 {
-                return Err(wrong());
-            }
-            let mut silent = before;
-            silent.c_lflag &= !libc::ECHO;
-            silent.c_lflag |= libc::ECHONL;
-            if libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &silent) != 0 {
-                return Err(wrong());
-            }
-            Ok(Silence { before })
-        }
-    }
-}
-
-#[cfg(unix)]
-impl Drop for Silence {
-    fn drop(&mut self) {
-        // SAFETY: gives the terminal back what tcgetattr read.
-        unsafe {
-            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &self.before);
-        }
-    }
-}
-
-#[cfg(not(unix))]
-impl Silence {
-    fn begin() -> Result<Silence, CliError> {
-        Err(
-            CliError::refused("the password cannot be hidden on this terminal")
-                .with_hint("send it through stdin: `type password.txt | paddlectl login`"),
-        )
-    }
 }

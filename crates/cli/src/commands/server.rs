@@ -29,8 +29,8 @@ enum Action {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub async fn run(_: &Args, _: &mut Context<'_>) -> Result<u8, CliError> {
-    Err(crate::session::no_embedded().into())
+pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    Err(crate::session::no_embedded(&context.world.env).into())
 }
 
 #[cfg(target_os = "linux")]
