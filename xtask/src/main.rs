@@ -1,10 +1,11 @@
-//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`, `wheel`.
+//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`, `wheel`, `portable`.
 //!
 //! Picks the task and prints its failure; it holds no task itself.
 
 mod bench;
 mod ci;
 mod demo;
+mod portable;
 mod services;
 mod spec;
 mod step;
@@ -30,6 +31,7 @@ Tasks:
   spec [--check]          write openapi.json from the routes, or compare it with them
   wheel                   the Python wheel as it is released: built, checked, tried
   bench <WHAT>            jobs, pfs, scheduler …; see `cargo xtask bench --help`
+  portable                compile the client for Windows and macOS, where the tools are there
 ";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn run(args: &[String]) -> Result<()> {
         "spec" => spec::run(&workspace, rest),
         "bench" => bench::run(&workspace, rest),
         "wheel" => wheel::run(&workspace, rest),
+        "portable" => portable::run(&workspace, rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())

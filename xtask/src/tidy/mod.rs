@@ -8,6 +8,7 @@ mod layering;
 mod layout;
 mod links;
 mod manifest;
+mod portable;
 mod rust_code;
 mod source;
 mod words;
@@ -83,6 +84,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
         findings.extend(source::check(file));
         findings.extend(layering::check(file));
         findings.extend(manifest::check(file));
+        findings.extend(portable::check(file));
         findings.extend(words::check(file));
         findings.extend(links::check(file, |target| workspace.path(target).exists()));
     }

@@ -1,0 +1,148 @@
+//! `cargo xtask portable`: compiles the client for Windows and macOS on this machine, where the tools are there.
+//!
+//! Checks, and for Windows links; what it cannot check it skips and says what is missing. Runs nothing of it.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::no_arguments;
+use crate::step::{self, Steps};
+use crate::workspace::{Workspace, is_installed};
+
+/// A system the client is built for.
+struct System {
+    name: &'static str,
+    target: &'static str,
+    /// Whether the tools here can also link.
+    links: bool,
+}
+
+const SYSTEMS: [System; 2] = [
+    System {
+        name: "Windows",
+        target: "x86_64-pc-windows-gnu",
+        links: true,
+    },
+    System {
+        name: "macOS",
+        target: "aarch64-apple-darwin",
+        links: false,
+    },
+];
+
+pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+    no_arguments("portable", args)?;
+    let mut steps = Steps::default();
+    for system in &SYSTEMS {
+        let verb = if system.links { "build" } else { "check" };
+        let title = format!("{verb} the client for {}", system.name);
+        match Tools::find(workspace, system) {
+            Ok(tools) => steps.run(&title, "read the compiler's words above", || {
+                step::run(&mut tools.cargo(workspace, system, verb))
+            }),
+            Err(missing) => steps.skip(&title, &format!("{missing:#}")),
+        }
+    }
+    steps.finish()
+}
+
+/// What compiles for another system.
+struct Tools {
+    /// Whether the standard library is built from its sources.
+    builds_std: bool,
+    variables: Vec<(String, PathBuf)>,
+}
+
+impl Tools {
+    fn find(workspace: &Workspace, system: &System) -> Result<Tools> {
+        Ok(Tools {
+            builds_std: needs_std_built(workspace, system.target)?,
+            variables: match system.name {
+                "macOS" => zig(workspace, system.target)?,
+                _ => mingw()?,
+            },
+        })
+    }
+
+    fn cargo(&self, workspace: &Workspace, system: &System, verb: &str) -> Command {
+        let mut cargo = workspace.cargo(&[verb, "--locked", "--package", "paddlecloud"]);
+        cargo.args(["--target", system.target]);
+        // Apart from the usual builds: another compiler may be at work here.
+        cargo.arg("--target-dir").arg(workspace.target().join("portable"));
+        if self.builds_std {
+            cargo
+                .arg("-Zbuild-std=std,panic_unwind")
+                .env("RUSTC_BOOTSTRAP", "1");
+        }
+        cargo.envs(self.variables.iter().map(|(name, path)| (name, path)));
+        cargo
+    }
+}
+
+/// Whether the target's standard library must be built first; an error when it can neither be found nor built.
+fn needs_std_built(workspace: &Workspace, target: &str) -> Result<bool> {
+    let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let printed = |what: &str| -> Result<PathBuf> {
+        let args = ["--target", target, "--print", what];
+        let path = step::capture(&mut workspace.program(&rustc, &args))?;
+        Ok(PathBuf::from(String::from_utf8(path)?.trim()))
+    };
+    if printed("target-libdir")?.is_dir() {
+        return Ok(false);
+    }
+    let sources = printed("sysroot")?.join("lib/rustlib/src/rust/library/Cargo.lock");
+    anyhow::ensure!(
+        sources.is_file(),
+        "the standard library for {target} is missing: `rustup target add {target}`, or `rustup component add rust-src`; \
+         Debian has `rust-web-src`, to be used with its own `rustc-web` and `cargo-web`"
+    );
+    Ok(true)
+}
+
+/// The C parts of our dependencies for Windows.
+fn mingw() -> Result<Vec<(String, PathBuf)>> {
+    anyhow::ensure!(
+        is_installed("x86_64-w64-mingw32-gcc"),
+        "a C compiler is missing: install `gcc-mingw-w64-x86-64`"
+    );
+    Ok(Vec::new())
+}
+
+/// The C parts for macOS, by the compiler in the Python package `ziglang`.
+fn zig(workspace: &Workspace, target: &str) -> Result<Vec<(String, PathBuf)>> {
+    let found = step::capture(&mut workspace.program("python3", &["-m", "ziglang", "version"]));
+    found.context("a C compiler is missing: `pip install ziglang`")?;
+    let folder = workspace.target().join("portable");
+    fs::create_dir_all(&folder)?;
+    let cc = script(&folder.join("macos-cc"), MACOS_CC)?;
+    let ar = script(&folder.join("macos-ar"), MACOS_AR)?;
+    let name = target.replace('-', "_");
+    Ok(vec![(format!("CC_{name}"), cc), (format!("AR_{name}"), ar)])
+}
+
+/// Cargo names the target in Apple's words, which this compiler spells otherwise.
+const MACOS_CC: &str = "#!/bin/sh
+for arg do
+    shift
+    case $arg in
+    --target=* | -mmacosx-version-min=*) ;;
+    *) set -- \"$@\" \"$arg\" ;;
+    esac
+done
+exec python3 -m ziglang cc -target aarch64-macos \"$@\"
+";
+
+const MACOS_AR: &str = "#!/bin/sh
+exec python3 -m ziglang ar \"$@\"
+";
+
+fn script(path: &Path, text: &str) -> Result<PathBuf> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(path.to_owned())
+}
