@@ -16,6 +16,10 @@ const VARIABLE: &str = "PADDLECLOUD_PROGRAM";
 pub struct Program {
     path: PathBuf,
     /// Whether it is this very program: only then its version is known, and an older server gives way to it.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "only Linux has a server to replace")
+    )]
     is_this_one: bool,
 }
 
