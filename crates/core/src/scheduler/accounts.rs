@@ -1,9 +1,13 @@
 //! Who may take how much, and which of a user's jobs waits for their quota.
+//!
+//! Knows of each line of jobs only the first one; the queue tells it which that is.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 use super::queue::{GroupId, Key};
 use super::quota::{Quota, Tally};
+use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
 /// Stands for a user in here; names are long.
@@ -13,12 +17,18 @@ pub(super) struct UserId(usize);
 /// What is known about one user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Account {
-    pub quota: Quota,
-    pub used: Tally,
-    /// Where in the queue this user has jobs: the first of each line and what it asks for.
-    pub lines: BTreeMap<GroupId, (Key, Tally)>,
+    quota: Quota,
+    used: Tally,
     /// The first job that waits for the quota. No later job of the user passes it.
-    pub hold: Option<Key>,
+    hold: Option<Key>,
+    /// Where in the queue this user has jobs: the first of each line.
+    lines: BTreeMap<Key, (GroupId, Tally)>,
+    /// Those that the quota could ever allow, in order, with the most that any of them asks for.
+    possible: SummaryTree<Key, Tally>,
+    /// Lines that are not offered because they had to wait for the quota when somebody looked.
+    pub parked: BTreeMap<Key, GroupId>,
+    /// The first parked job that need not wait any more, as the queue knows it.
+    pub sleeper: Option<Key>,
 }
 
 /// All users ever seen.
@@ -28,28 +38,90 @@ pub(super) struct Accounts {
     accounts: Vec<Account>,
 }
 
+impl Summary for Tally {
+    fn with(&self, other: &Tally) -> Tally {
+        Tally {
+            cpu: self.cpu.max(other.cpu),
+            memory: self.memory.max(other.memory),
+            gpu: self.gpu.max(other.gpu),
+            trainers: self.trainers.max(other.trainers),
+        }
+    }
+}
+
 impl Account {
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    pub fn used(&self) -> Tally {
+        self.used
+    }
+
+    pub fn hold(&self) -> Option<Key> {
+        self.hold
+    }
+
+    /// The groups in which the user has jobs.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> {
+        self.lines.values().map(|(group, _)| *group)
+    }
+
     /// False when even an idle user could not start it.
     pub fn could_ever(&self, asked: Tally) -> bool {
-        self.quota.allows(Tally::default(), asked)
+        self.quota.is_unlimited() || self.quota.allows(Tally::default(), asked)
     }
 
-    /// Whether the quota lets a job try to start, given who holds it back.
-    pub fn lets(&self, key: Key, asked: Tally) -> bool {
-        self.hold.is_none_or(|hold| key < hold) && (self.quota.is_unlimited() || self.could_ever(asked))
+    /// Whether a job need not wait for the quota.
+    pub fn lets(&self, key: Key) -> bool {
+        self.hold.is_none_or(|hold| key < hold)
     }
 
-    /// The first job that waits for the quota.
-    pub fn find_hold(&self) -> Option<Key> {
-        if self.quota.is_unlimited() {
-            return None;
+    /// The first parked job from here on, if it need not wait any more.
+    pub fn next_sleeper(&self, from: Bound<Key>) -> Option<(Key, GroupId)> {
+        let (key, group) = self.parked.range((from, Bound::Unbounded)).next()?;
+        self.lets(*key).then_some((*key, *group))
+    }
+
+    /// Another job became the first of a line.
+    pub fn change_line(&mut self, before: Option<Key>, after: Option<Key>, group: GroupId, asked: Tally) {
+        if let Some(before) = before {
+            self.lines.remove(&before);
+            self.possible.remove(&before.code());
         }
-        let waits = |asked: Tally| !self.quota.allows(self.used, asked) && self.could_ever(asked);
-        let lines = self.lines.values();
-        lines
-            .filter(|(_, asked)| waits(*asked))
-            .map(|(key, _)| *key)
-            .min()
+        if let Some(after) = after {
+            self.lines.insert(after, (group, asked));
+            self.add_possible(after, asked);
+        }
+        self.hold = self.find_hold();
+    }
+
+    fn add_possible(&mut self, key: Key, asked: Tally) {
+        if !self.quota.is_unlimited() && self.could_ever(asked) {
+            self.possible.insert(key.code(), key, asked);
+        }
+    }
+
+    pub fn set_used(&mut self, used: Tally) {
+        self.used = used;
+        self.hold = self.find_hold();
+    }
+
+    pub fn set_quota(&mut self, quota: Quota) {
+        self.quota = quota;
+        self.possible = SummaryTree::default();
+        let lines = std::mem::take(&mut self.lines);
+        for (key, (_, asked)) in &lines {
+            self.add_possible(*key, *asked);
+        }
+        self.lines = lines;
+        self.hold = self.find_hold();
+    }
+
+    /// The limits are looked at one by one, so the most that several jobs ask for breaks one if any of them does.
+    fn find_hold(&self) -> Option<Key> {
+        let waits = |asked: &Tally| !self.quota.allows(self.used, *asked);
+        self.possible.first(waits).copied()
     }
 }
 

@@ -2,19 +2,17 @@
 //!
 //! Every proposal was tried with the same rules and the same search for a place as a real decision.
 
-use std::borrow::Cow;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::Scheduler;
-use super::decide::is_before;
+use super::demand::Beside;
 use super::placing::{largest_below, place};
 use super::queue::{Fit, GroupId, Key, Waiting};
 use super::quota::Tally;
 use super::request::Request;
 use super::reservation::{Reservation, Spare};
 use super::room::Shape;
-use super::running::End;
+use super::search::{QuotaKept, leaves_quota};
 use super::too_big::with_trainers;
 use crate::quantity::{Bytes, Cpu};
 
@@ -119,7 +117,7 @@ fn less_memory(trial: &Trial, request: &Request) -> Option<Proposal> {
 
 /// A runtime that ends before the job ahead could start.
 fn shorter(trial: &Trial, request: &Request) -> Option<Proposal> {
-    let start = trial.kept?.start?;
+    let start = trial.ahead.as_ref()?.kept.start?;
     let nanos = start.duration_since(trial.now).as_nanos() - 1;
     let minutes = i64::try_from(nanos / MINUTE).ok()?;
     let limit = SignedDuration::from_mins(minutes);
@@ -159,30 +157,25 @@ struct Trial<'a> {
     scheduler: &'a Scheduler,
     key: Key,
     waiting: &'a Waiting,
-    ahead: Option<(Key, GroupId)>,
-    kept: Option<Reservation>,
-    spare: Cow<'a, Spare>,
+    ahead: Option<Ahead>,
     now: Timestamp,
+}
+
+/// The stuck job ahead and what is kept for it.
+struct Ahead {
+    quota_kept: QuotaKept,
+    kept: Reservation,
+    spare: Spare,
 }
 
 impl<'a> Trial<'a> {
     fn new(scheduler: &'a Scheduler, key: Key, now: Timestamp) -> Trial<'a> {
-        let ahead = scheduler.queue.first_stuck().filter(|(ahead, _)| *ahead < key);
-        let known = scheduler
-            .reservation
-            .filter(|kept| ahead.is_some_and(|(ahead, _)| ahead == kept.key));
-        let mut spare = Cow::Borrowed(&scheduler.spare);
-        let kept = match (ahead, known) {
-            (Some(ahead), None) => Some(scheduler.reservation_for(ahead, spare.to_mut(), now)),
-            (_, known) => known,
-        };
+        let stuck = scheduler.stuck().filter(|(stuck, _)| *stuck < key);
         Trial {
             scheduler,
             key,
             waiting: scheduler.queue.get(key),
-            ahead,
-            kept,
-            spare,
+            ahead: stuck.map(|stuck| Ahead::new(scheduler, stuck, now)),
             now,
         }
     }
@@ -190,30 +183,43 @@ impl<'a> Trial<'a> {
     /// Whether the changed request would start in the next round of decisions.
     fn starts(&self, changed: &Request) -> bool {
         let shape = Shape::of(changed);
-        let asked = Tally::of(&shape);
-        let has_place = || match (self.ahead, self.kept) {
-            (Some((_, ahead)), Some(kept)) => {
-                self.scheduler.leaves_quota(ahead, Some(self.waiting.user), asked)
-                    && self.fits_behind(&kept, changed, &shape)
-            }
-            _ => place(self.scheduler.cluster.free(), &shape).is_some(),
-        };
         self.scheduler.alone.is_none()
-            && self.quota_lets(asked)
+            && self.quota_lets(Tally::of(&shape))
             && self.scheduler.fit(&shape) == Fit::Beside
-            && has_place()
+            && self.has_place(changed, &shape)
     }
 
     fn quota_lets(&self, asked: Tally) -> bool {
         let account = self.scheduler.accounts.get(self.waiting.user);
-        let is_held = account.hold.is_some_and(|hold| hold < self.key);
-        !is_held && account.quota.allows(account.used, asked)
+        let is_held = account.hold().is_some_and(|hold| hold < self.key);
+        !is_held && account.quota().allows(account.used(), asked)
     }
 
-    fn fits_behind(&self, kept: &Reservation, changed: &Request, shape: &Shape) -> bool {
-        if is_before(End::of(self.now, changed.max_runtime), kept.start) {
-            return place(self.scheduler.cluster.free(), shape).is_some();
+    fn has_place(&self, changed: &Request, shape: &Shape) -> bool {
+        let free = self.scheduler.cluster.free();
+        let Some(ahead) = &self.ahead else {
+            return place(free, shape).is_some();
+        };
+        let beside = Beside {
+            kept: &ahead.kept,
+            free,
+            spare: ahead.spare.tree(),
+            now: self.now,
+        };
+        let tree = beside.tree(changed.max_runtime.unwrap_or(SignedDuration::MAX));
+        let (accounts, user) = (&self.scheduler.accounts, self.waiting.user);
+        leaves_quota(accounts, ahead.quota_kept, user, Tally::of(shape))
+            && tree.is_some_and(|tree| place(tree, shape).is_some())
+    }
+}
+
+impl Ahead {
+    fn new(scheduler: &Scheduler, stuck: (Key, GroupId), now: Timestamp) -> Ahead {
+        let mut spare = scheduler.spare.clone();
+        Ahead {
+            quota_kept: scheduler.quota_kept(stuck),
+            kept: scheduler.reserve(stuck, &mut spare, now),
+            spare,
         }
-        !kept.everything && place(self.spare.tree(), shape).is_some()
     }
 }

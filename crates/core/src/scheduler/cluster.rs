@@ -18,6 +18,8 @@ pub(super) struct Cluster {
     places: Vec<usize>,
     free: RoomTree,
     idle: RoomTree,
+    /// What would be free if only the jobs without an end ran.
+    lasting: RoomTree,
 }
 
 #[derive(Debug, Clone)]
@@ -27,6 +29,8 @@ struct Machine {
     index: u32,
     capacity: Room,
     used: Load,
+    /// What of it jobs without an end use.
+    endless: Load,
     /// How many jobs hold each card: one at most, unless adopted jobs disagree.
     holders: Vec<u32>,
 }
@@ -37,6 +41,8 @@ pub(super) struct Holding {
     /// By node, sorted.
     pub loads: Vec<(usize, Load)>,
     cards: Vec<(usize, u32)>,
+    /// The job has no end.
+    is_endless: bool,
 }
 
 impl Machine {
@@ -51,6 +57,7 @@ impl Machine {
             index: u32::try_from(index).expect("fewer nodes than 2^32"),
             capacity,
             used: Load::default(),
+            endless: Load::default(),
             holders: vec![0; node.gpus as usize],
         }
     }
@@ -84,6 +91,7 @@ impl Cluster {
             machines,
             places,
             free: idle.clone(),
+            lasting: idle.clone(),
             idle,
         }
     }
@@ -96,6 +104,11 @@ impl Cluster {
     /// What would be free if nothing ran.
     pub fn idle(&self) -> &RoomTree {
         &self.idle
+    }
+
+    /// What would be free if every job with an end were gone.
+    pub fn lasting(&self) -> &RoomTree {
+        &self.lasting
     }
 
     /// What would be free on a node without a part of what runs there.
@@ -140,6 +153,7 @@ impl Cluster {
         let mut holding = Holding {
             loads: super::placing::loads(&shape.parts, shares),
             cards: Vec::new(),
+            is_endless: request.max_runtime.is_none(),
         };
         for share in shares {
             let part = shape.parts[share.part];
@@ -149,7 +163,7 @@ impl Cluster {
                 seats.push(self.one_seat(share.node, &part.need, &mut holding));
             }
         }
-        self.take(&holding.loads);
+        self.take(&holding);
         let workers = by_role.into_iter().flatten().collect();
         (Placement { workers }, holding)
     }
@@ -176,7 +190,10 @@ impl Cluster {
             .roles
             .iter()
             .flat_map(|(count, each)| std::iter::repeat_n(Room::from(each), *count as usize));
-        let mut holding = Holding::default();
+        let mut holding = Holding {
+            is_endless: request.max_runtime.is_none(),
+            ..Holding::default()
+        };
         let mut loads: HashMap<usize, Load> = HashMap::new();
         for (seat, need) in placement.workers.iter().zip(needs) {
             let Some(node) = self.places.get(seat.node as usize).copied() else {
@@ -192,13 +209,16 @@ impl Cluster {
         }
         holding.loads = loads.into_iter().collect();
         holding.loads.sort_by_key(|(node, _)| *node);
-        self.take(&holding.loads);
+        self.take(&holding);
         holding
     }
 
-    fn take(&mut self, loads: &[(usize, Load)]) {
-        for (node, load) in loads {
+    fn take(&mut self, holding: &Holding) {
+        for (node, load) in &holding.loads {
             self.machines[*node].used.add(load);
+            if holding.is_endless {
+                self.machines[*node].endless.add(load);
+            }
             self.refresh(*node);
         }
     }
@@ -210,6 +230,9 @@ impl Cluster {
         }
         for (node, load) in &holding.loads {
             self.machines[*node].used.remove(load);
+            if holding.is_endless {
+                self.machines[*node].endless.remove(load);
+            }
             self.refresh(*node);
         }
     }
@@ -217,6 +240,7 @@ impl Cluster {
     fn refresh(&mut self, node: usize) {
         let machine = &self.machines[node];
         self.free.set(node, machine.capacity.beside(&machine.used));
+        self.lasting.set(node, machine.capacity.beside(&machine.endless));
     }
 
     /// Changes to other nodes; those of the same name keep what runs there, what ran elsewhere is dropped.
@@ -240,27 +264,25 @@ impl Cluster {
     }
 
     fn take_over(&mut self, holding: &Holding, moves: &[Option<usize>]) -> Holding {
-        let mut loads: Vec<(usize, Load)> = holding
-            .loads
-            .iter()
-            .filter_map(|(node, load)| Some((moves[*node]?, *load)))
-            .collect();
-        loads.sort_by_key(|(node, _)| *node);
-        self.take(&loads);
-        let mut cards: Vec<(usize, u32)> = holding
-            .cards
-            .iter()
-            .filter_map(|(node, card)| Some((moves[*node]?, *card)))
-            .collect();
-        cards.retain(
-            |(node, card)| match self.machines[*node].holders.get_mut(*card as usize) {
-                Some(holders) => {
-                    *holders += 1;
-                    true
-                }
-                None => false,
-            },
-        );
-        Holding { loads, cards }
+        let loads = holding.loads.iter();
+        let mut moved = Holding {
+            loads: loads
+                .filter_map(|(node, load)| Some((moves[*node]?, *load)))
+                .collect(),
+            cards: Vec::new(),
+            is_endless: holding.is_endless,
+        };
+        moved.loads.sort_by_key(|(node, _)| *node);
+        self.take(&moved);
+        for (node, card) in &holding.cards {
+            let Some(node) = moves[*node] else {
+                continue;
+            };
+            if let Some(holders) = self.machines[node].holders.get_mut(*card as usize) {
+                *holders += 1;
+                moved.cards.push((node, *card));
+            }
+        }
+        moved
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
     let account = scheduler.accounts.get(ahead.user);
-    let is_held = account.hold.is_some_and(|hold| hold <= key);
+    let is_held = account.hold().is_some_and(|hold| hold <= key);
     group.fit != Fit::Never && account.could_ever(group.asked) && !is_held
 }
 
@@ -76,7 +76,7 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
         Play {
             scheduler,
             user,
-            used: scheduler.accounts.get(user).used,
+            used: scheduler.accounts.get(user).used(),
             now,
             tree: scheduler.cluster.free().clone(),
             gone: HashMap::new(),
@@ -121,7 +121,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     ) -> Option<Option<Vec<(usize, Load)>>> {
         self.spend(1)?;
         let account: &Account = self.scheduler.accounts.get(user);
-        if user == self.user && !account.quota.allows(self.used, group.asked) {
+        if user == self.user && !account.quota().allows(self.used, group.asked) {
             return Some(None);
         }
         if !may_fit(&self.tree, shape) {

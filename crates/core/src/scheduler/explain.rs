@@ -78,17 +78,17 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
 fn obstacle(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Obstacle {
     let group = scheduler.queue.group(waiting.group);
     let account = scheduler.accounts.get(waiting.user);
-    let limit = |used| account.quota.in_the_way(used, group.asked);
+    let limit = |used| account.quota().in_the_way(used, group.asked);
     if group.fit == Fit::Never {
         return Obstacle::Never(too_big::never_fits(scheduler, &group.shape));
     }
     if let Some(limit) = limit(Default::default()) {
         return Obstacle::BeyondQuota(limit);
     }
-    if let Some(own) = account.hold.filter(|hold| *hold < key) {
+    if let Some(own) = account.hold().filter(|hold| *hold < key) {
         return Obstacle::OwnJob(own);
     }
-    if let Some(limit) = limit(account.used) {
+    if let Some(limit) = limit(account.used()) {
         return Obstacle::Quota(limit);
     }
     if let Some(alone) = &scheduler.alone {
@@ -100,7 +100,7 @@ fn obstacle(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Obstacle {
     if group.fit == Fit::Beside && placing::place(scheduler.cluster.free(), &group.shape).is_none() {
         return Obstacle::NoRoom;
     }
-    let stuck = scheduler.queue.first_stuck().map(|(stuck, _)| stuck);
+    let stuck = scheduler.stuck().map(|(stuck, _)| stuck);
     match stuck.filter(|stuck| *stuck < key) {
         Some(stuck) => Obstacle::Kept(stuck),
         None => Obstacle::Nothing,

@@ -11,8 +11,10 @@ mod accounts;
 mod change;
 mod cluster;
 mod decide;
+mod demand;
 mod estimate;
 mod explain;
+mod future;
 mod placing;
 mod queue;
 mod quota;
@@ -20,6 +22,8 @@ mod request;
 mod reservation;
 mod room;
 mod running;
+mod search;
+mod summary_tree;
 #[cfg(test)]
 mod tests;
 mod too_big;
@@ -34,18 +38,18 @@ pub use request::{Admission, Inventory, Node, Placement, Policy, Request, Seat};
 pub use too_big::TooBig;
 
 use crate::names::{JobId, UserName};
-use accounts::Accounts;
+use accounts::{Accounts, UserId};
 use cluster::Cluster;
-use queue::{Fit, Key, Queue};
+use queue::{Fit, GroupId, Key, Queue};
 use quota::Tally;
-use reservation::{Reservation, Spare};
+use reservation::Spare;
 use room::Shape;
-use running::{End, Run, Running};
+use running::{End, Run, Running, Turn};
 
 /// The queue, the nodes and what runs on them.
 ///
-/// Every call but [`Scheduler::explain`] and [`Scheduler::set_inventory`] costs no more with a longer queue
-/// (beyond a logarithm): see the notes on groups in `queue.rs`.
+/// Every call but [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::set_inventory`] costs no more
+/// with a longer queue (beyond a logarithm): see `docs/design/0009-scheduler.md`.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     policy: Policy,
@@ -55,13 +59,9 @@ pub struct Scheduler {
     accounts: Accounts,
     /// The running job that has all nodes to itself.
     alone: Option<JobId>,
-    /// The first stuck job when it was last looked at.
-    kept_for: Option<Key>,
-    /// What is kept for it, once somebody behind it asked.
-    reservation: Option<Reservation>,
+    /// The first job that did not fit in the last round: what it needs is kept for it.
+    stuck: Option<Key>,
     spare: Spare,
-    /// Something became free since the last round.
-    grown: bool,
 }
 
 impl Scheduler {
@@ -75,9 +75,7 @@ impl Scheduler {
             running: Running::default(),
             accounts: Accounts::default(),
             alone: None,
-            kept_for: None,
-            reservation: None,
-            grown: false,
+            stuck: None,
         }
     }
 
@@ -118,15 +116,15 @@ impl Scheduler {
             self.alone = Some(request.id.clone());
         }
         let holding = self.cluster.adopt(&request, &placement);
-        self.follow(&holding);
+        let loads = holding.loads.clone();
         let run = Run {
             user: self.accounts.id(&request.user),
             id: request.id,
             asked: Tally::of(&shape),
             holding,
         };
-        self.count(run, End::of(started, request.max_runtime));
-        self.forget_reservation();
+        let turn = self.count(run, End::of(started, request.max_runtime));
+        self.spare.started(&self.cluster, turn, &loads);
     }
 
     /// Gives back what a job held, once its last process is gone. Other jobs are left alone.
@@ -146,65 +144,64 @@ impl Scheduler {
 
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
         let user = self.accounts.id(&user);
-        self.accounts.get_mut(user).quota = quota;
-        self.queue.quota_changed(user, &mut self.accounts);
-        self.forget_reservation();
+        self.queue.set_quota(user, quota, &mut self.accounts);
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
         self.accounts
             .find(user)
-            .map(|account| account.quota)
+            .map(|account| *account.quota())
             .unwrap_or_default()
     }
 
     /// What the user has running.
     pub fn usage(&self, user: &UserName) -> Usage {
-        let used = self.accounts.find(user).map(|account| account.used);
+        let used = self.accounts.find(user).map(|account| account.used());
         used.unwrap_or_default().usage()
     }
 
     /// Changes to other nodes. Running jobs stay on the nodes of the same name.
     pub fn set_inventory(&mut self, inventory: Inventory) {
         self.cluster.replace(inventory, self.running.holdings_mut());
-        self.reservation = None;
         self.spare = Spare::new(&self.cluster);
         let (cluster, policy) = (&self.cluster, self.policy);
         self.queue.refit(|shape| fit(cluster, policy, shape));
-        self.grown = true;
     }
 
     fn fit(&self, shape: &Shape) -> Fit {
         fit(&self.cluster, self.policy, shape)
     }
 
-    fn follow(&mut self, holding: &cluster::Holding) {
-        let nodes = holding.loads.iter().map(|(node, _)| *node);
-        self.spare.follow(&self.cluster, nodes);
+    /// The job that room is kept for, if it still waits.
+    fn stuck(&self) -> Option<(Key, GroupId)> {
+        let stuck = self.stuck.filter(|stuck| self.queue.contains(*stuck))?;
+        Some((stuck, self.queue.get(stuck).group))
     }
 
     /// Counts a job as running.
-    fn count(&mut self, run: Run, end: End) {
-        let user = run.user;
-        let account = self.accounts.get_mut(user);
-        account.used = account.used.plus(run.asked);
-        self.running.insert(run, end);
-        self.queue.usage_changed(user, &mut self.accounts);
+    fn count(&mut self, run: Run, end: End) -> Turn {
+        let (user, asked) = (run.user, run.asked);
+        let turn = self.running.insert(run, end);
+        self.use_quota(user, |used| used.plus(asked));
+        turn
     }
 
     fn end(&mut self, id: &JobId) {
-        let Some(run) = self.running.remove(id) else {
+        let Some((turn, run)) = self.running.remove(id) else {
             return;
         };
         self.cluster.give(&run.holding);
-        self.follow(&run.holding);
-        let account = self.accounts.get_mut(run.user);
-        account.used = account.used.minus(run.asked);
-        self.queue.usage_changed(run.user, &mut self.accounts);
+        self.spare.ended(&self.cluster, turn, &run.holding.loads);
+        self.use_quota(run.user, |used| used.minus(run.asked));
         if self.alone.as_ref() == Some(id) {
             self.alone = None;
         }
-        self.grown = true;
+    }
+
+    fn use_quota(&mut self, user: UserId, change: impl FnOnce(Tally) -> Tally) {
+        let account = self.accounts.get_mut(user);
+        account.set_used(change(account.used()));
+        self.queue.quota_moved(user, &mut self.accounts);
     }
 }
 

@@ -1,19 +1,25 @@
 //! The waiting jobs, arranged so that a decision touches only those that could change it.
 //!
-//! Jobs of one shape and one runtime form a group: they fit or fail together, so a group is tried once and not
-//! again before something changed that could help it. In a group every user has a line, and only the first job
-//! of each line stands for it. Where a job would go is not decided here.
+//! Jobs of one shape and one runtime form a group: they fit or fail together. In a group every user has a line, and
+//! only the first job of each line stands for it. Groups lie in an index by what they ask for, see `demand.rs`.
+//!
+//! A line that has to wait for its user's quota is parked when somebody comes across it, and offered again when its
+//! turn comes: what happens to a quota costs the same however many jobs wait for it. Where a job would go is not
+//! decided here.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
 use super::accounts::{Accounts, UserId};
-use super::quota::Tally;
+use super::demand::{Demand, code};
+use super::quota::{Quota, Tally};
 use super::request::Request;
 use super::room::Shape;
+use super::summary_tree::{Code, SummaryTree};
 use crate::names::JobId;
 
 /// The order of the queue: higher priority first, then first in, first out.
@@ -25,9 +31,24 @@ pub(super) struct Key {
     serial: u64,
 }
 
+impl Key {
+    /// The same order for a [`SummaryTree`].
+    pub fn code(&self) -> Code {
+        let priority = i64::from(i32::MAX) - i64::from(self.priority.0);
+        let priority = u64::try_from(priority).expect("no number is above the largest");
+        [priority, self.order, self.serial]
+    }
+}
+
 /// Stands for a group as long as it has jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct GroupId(usize);
+
+impl GroupId {
+    pub fn number(self) -> u64 {
+        self.0 as u64
+    }
+}
 
 /// How a shape relates to all nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +59,6 @@ pub(super) enum Fit {
     Alone,
     /// Cannot run on these nodes.
     Never,
-}
-
-/// What is known about a group's chance to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Not tried since something changed.
-    Ready,
-    /// Would fit, but what is free is kept for a job ahead.
-    Blocked,
-    /// Does not fit into what is free.
-    Stuck,
 }
 
 /// One waiting job.
@@ -66,29 +76,35 @@ pub(super) struct Group {
     pub asked: Tally,
     pub max_runtime: Option<SignedDuration>,
     pub fit: Fit,
-    standing: Standing,
     lines: HashMap<UserId, Line>,
-    /// The first job of every line that may start as far as quotas go.
-    firsts: BTreeMap<Key, UserId>,
+    /// The first job of every line that is offered.
+    pub offered: BTreeMap<Key, UserId>,
     /// Under which job the group is listed.
     listed: Option<Key>,
 }
 
+/// The jobs of one user in one group.
 #[derive(Debug, Clone, Default)]
 struct Line {
     jobs: BTreeSet<Key>,
-    offered: Option<Key>,
-    /// Passed over until the current round of decisions ends.
-    aside: bool,
+    standing: Standing,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Standing {
+    /// Stands in the index; may have to wait for the quota nevertheless.
+    #[default]
+    Offered,
+    /// Waited for the quota when somebody looked.
+    Parked,
+    /// Asks for more than the whole quota.
+    Beyond,
 }
 
 type Kind = (Arc<Shape>, Option<SignedDuration>);
 
 /// Why looking up a group cannot fail.
 const ALIVE: &str = "a group lives as long as jobs name it";
-
-/// Groups by the first job of each.
-type List = BTreeSet<(Key, GroupId)>;
 
 /// All waiting jobs.
 #[derive(Debug, Clone, Default)]
@@ -99,18 +115,22 @@ pub(super) struct Queue {
     /// Places in `groups` that can be used again.
     vacant: Vec<GroupId>,
     kinds: HashMap<Kind, GroupId>,
-    ready: List,
-    blocked: List,
-    stuck: List,
-    /// Stuck groups by the cpu they need, so that a little free room wakes only the small ones.
-    stuck_by_cpu: BTreeSet<(u128, GroupId)>,
-    aside: Vec<(GroupId, UserId)>,
+    /// The groups with a job on offer, by what they ask for.
+    pub index: SummaryTree<GroupId, Demand>,
+    /// Those of them that can only run alone.
+    alone: BTreeSet<(Key, GroupId)>,
+    /// Of every user the first parked job that need not wait any more.
+    pub sleepers: BTreeSet<(Key, UserId)>,
     serial: u64,
 }
 
 impl Queue {
     pub fn get(&self, key: Key) -> &Waiting {
         &self.waiting[&key]
+    }
+
+    pub fn contains(&self, key: Key) -> bool {
+        self.waiting.contains_key(&key)
     }
 
     pub fn key(&self, id: &JobId) -> Option<Key> {
@@ -124,16 +144,6 @@ impl Queue {
     /// The jobs before this one, in order.
     pub fn before(&self, key: Key) -> impl DoubleEndedIterator<Item = (Key, &Waiting)> {
         self.waiting.range(..key).map(|(key, waiting)| (*key, waiting))
-    }
-
-    /// The first job worth trying.
-    pub fn first_ready(&self) -> Option<(Key, GroupId)> {
-        self.ready.first().copied()
-    }
-
-    /// The first job that does not fit: what it needs is kept for it.
-    pub fn first_stuck(&self) -> Option<(Key, GroupId)> {
-        self.stuck.first().copied()
     }
 
     /// Adds a job; `fit` is asked only for a shape that is not queued yet.
@@ -151,12 +161,12 @@ impl Queue {
             serial: self.serial,
         };
         let group = self.group_of(&request, fit);
-        let line = self.line_mut(group, user);
-        line.jobs.insert(key);
+        let before = self.open_line(group, user, accounts).jobs.first().copied();
+        self.line_mut(group, user).jobs.insert(key);
         self.keys.insert(request.id.clone(), key);
         let waiting = Waiting { request, user, group };
         self.waiting.insert(key, waiting);
-        self.line_changed(group, user, accounts);
+        self.line_changed(group, user, before, accounts);
     }
 
     fn group_of(&mut self, request: &Request, fit: impl FnOnce(&Shape) -> Fit) -> GroupId {
@@ -169,9 +179,8 @@ impl Queue {
             asked: Tally::of(&kind.0),
             max_runtime: kind.1,
             fit: fit(&kind.0),
-            standing: Standing::Ready,
             lines: HashMap::new(),
-            firsts: BTreeMap::new(),
+            offered: BTreeMap::new(),
             listed: None,
         };
         let id = self.vacant.pop().unwrap_or_else(|| {
@@ -183,8 +192,18 @@ impl Queue {
         id
     }
 
+    fn open_line(&mut self, id: GroupId, user: UserId, accounts: &Accounts) -> &Line {
+        let group = self.group_mut(id);
+        let standing = standing_of(group, user, accounts);
+        group.lines.entry(user).or_insert_with(|| Line {
+            jobs: BTreeSet::new(),
+            standing,
+        })
+    }
+
     fn line_mut(&mut self, group: GroupId, user: UserId) -> &mut Line {
-        self.group_mut(group).lines.entry(user).or_default()
+        let line = self.group_mut(group).lines.get_mut(&user);
+        line.expect("a line lives as long as it has jobs")
     }
 
     fn group_mut(&mut self, id: GroupId) -> &mut Group {
@@ -196,8 +215,10 @@ impl Queue {
         let waiting = self.waiting.remove(&key).expect("only queued jobs are removed");
         self.keys.remove(&waiting.request.id);
         let (group, user) = (waiting.group, waiting.user);
-        self.line_mut(group, user).jobs.remove(&key);
-        self.line_changed(group, user, accounts);
+        let line = self.line_mut(group, user);
+        let before = line.jobs.first().copied();
+        line.jobs.remove(&key);
+        self.line_changed(group, user, before, accounts);
         self.drop_if_empty(group, user);
         waiting
     }
@@ -214,184 +235,147 @@ impl Queue {
         }
     }
 
-    /// Tells the account which job is now the first of a line.
-    fn line_changed(&mut self, id: GroupId, user: UserId, accounts: &mut Accounts) {
-        let group = self.group(id);
-        let first = group.lines[&user].jobs.first().copied();
-        let account = accounts.get_mut(user);
-        if first == account.lines.get(&id).map(|(key, _)| *key) {
-            return;
-        }
-        match first {
-            Some(first) => account.lines.insert(id, (first, group.asked)),
-            None => account.lines.remove(&id),
-        };
-        self.usage_changed(user, accounts);
-        self.offer_first(id, user, accounts);
-    }
-
-    /// Looks again at which job waits for its user's quota. Costs as much as the user has lines.
-    pub fn usage_changed(&mut self, user: UserId, accounts: &mut Accounts) {
-        let account = accounts.get_mut(user);
-        let hold = account.find_hold();
-        if std::mem::replace(&mut account.hold, hold) != hold {
-            self.offer_all(user, accounts);
-        }
-    }
-
-    /// Looks again at everything the user has, after another quota was set.
-    pub fn quota_changed(&mut self, user: UserId, accounts: &mut Accounts) {
-        let account = accounts.get_mut(user);
-        account.hold = account.find_hold();
-        self.offer_all(user, accounts);
-    }
-
-    fn offer_all(&mut self, user: UserId, accounts: &Accounts) {
-        for group in accounts.get(user).lines.keys() {
-            self.offer_first(*group, user, accounts);
-        }
-    }
-
-    fn offer_first(&mut self, id: GroupId, user: UserId, accounts: &Accounts) {
-        let account = accounts.get(user);
-        let group = self.group(id);
-        let line = &group.lines[&user];
-        let lets = |key: &Key| !line.aside && account.lets(*key, group.asked);
-        let first = line.jobs.first().copied().filter(lets);
-        self.offer(id, user, first);
-    }
-
-    fn offer(&mut self, id: GroupId, user: UserId, key: Option<Key>) {
-        let line = self.line_mut(id, user);
-        let offered = std::mem::replace(&mut line.offered, key);
-        if offered == key {
-            return;
-        }
+    /// Tells everybody which job is now the first of a line.
+    fn line_changed(&mut self, id: GroupId, user: UserId, before: Option<Key>, accounts: &mut Accounts) {
         let group = self.group_mut(id);
-        offered.map(|old| group.firsts.remove(&old));
-        group.firsts.extend(key.map(|key| (key, user)));
-        let first = group.first();
-        // A new first job gets a try of its own, unless there is no room for any of them. What happens to a group
-        // while nobody stands for it goes unseen.
-        let standing = match group.standing {
-            Standing::Stuck if first.is_some() => Standing::Stuck,
-            _ => Standing::Ready,
-        };
-        if (first, standing) != (group.listed, group.standing) {
-            self.relist(id, first, standing);
-        }
-    }
-
-    /// Notes the outcome of a try.
-    pub fn set_standing(&mut self, id: GroupId, standing: Standing) {
-        let listed = self.group(id).listed;
-        self.relist(id, listed, standing);
-    }
-
-    fn relist(&mut self, id: GroupId, key: Option<Key>, standing: Standing) {
-        let group = self.group_mut(id);
-        let before = (group.listed, group.standing);
-        (group.listed, group.standing) = (key, standing);
-        let cpu = match group.fit {
-            Fit::Beside => group.shape.total.cpu,
-            Fit::Alone | Fit::Never => 0,
-        };
-        if let (Some(old), standing) = before {
-            self.list(standing).remove(&(old, id));
-            self.stuck_by_cpu.remove(&(cpu, id));
-        }
-        if let Some(key) = key {
-            self.list(standing).insert((key, id));
-            if standing == Standing::Stuck {
-                self.stuck_by_cpu.insert((cpu, id));
-            }
-        }
-    }
-
-    fn list(&mut self, standing: Standing) -> &mut List {
-        match standing {
-            Standing::Ready => &mut self.ready,
-            Standing::Blocked => &mut self.blocked,
-            Standing::Stuck => &mut self.stuck,
-        }
-    }
-
-    /// Passes over the line whose job stands for the group until [`Queue::end_round`].
-    pub fn put_aside(&mut self, id: GroupId) {
-        let Some(user) = self.group(id).first_user() else {
+        let (first, standing, asked) = (
+            group.lines[&user].first(),
+            group.lines[&user].standing,
+            group.asked,
+        );
+        if first == before {
             return;
-        };
-        self.line_mut(id, user).aside = true;
-        self.aside.push((id, user));
-        self.offer(id, user, None);
+        }
+        let account = accounts.get_mut(user);
+        account.change_line(before, first, id, asked);
+        if standing == Standing::Parked {
+            before.map(|before| account.parked.remove(&before));
+            account.parked.extend(first.map(|first| (first, id)));
+        }
+        if standing == Standing::Offered {
+            before.map(|before| group.offered.remove(&before));
+            group.offered.extend(first.map(|first| (first, user)));
+            self.relist(id);
+        }
+        self.quota_moved(user, accounts);
     }
 
-    /// Takes back who was put aside: they wait for the same thing as blocked jobs.
-    pub fn end_round(&mut self, accounts: &Accounts) {
-        for (id, user) in std::mem::take(&mut self.aside) {
-            self.line_mut(id, user).aside = false;
-            self.offer_first(id, user, accounts);
-            if self.group(id).standing == Standing::Ready {
-                self.set_standing(id, Standing::Blocked);
+    /// Lists a group under the first job on offer.
+    fn relist(&mut self, id: GroupId) {
+        let group = self.group_mut(id);
+        let first = group.offered.first_key_value().map(|(key, _)| *key);
+        let before = std::mem::replace(&mut group.listed, first);
+        if before != first {
+            self.list(id, before, first);
+        }
+    }
+
+    fn list(&mut self, id: GroupId, before: Option<Key>, first: Option<Key>) {
+        let group = self.groups[id.0].as_ref().expect(ALIVE);
+        match (group.fit, first) {
+            (Fit::Beside, Some(first)) => {
+                let demand = Demand::of(group, (first, id));
+                self.index.insert(code(group, id), id, demand);
             }
+            (Fit::Beside, None) => self.index.remove(&code(group, id)),
+            (Fit::Alone, first) => {
+                before.map(|before| self.alone.remove(&(before, id)));
+                self.alone.extend(first.map(|first| (first, id)));
+            }
+            (Fit::Never, _) => {}
         }
     }
 
-    /// Blocked jobs may try again: what is kept for the job ahead is worked out anew.
-    pub fn unblock(&mut self) {
-        while let Some((_, id)) = self.blocked.first().copied() {
-            self.set_standing(id, Standing::Ready);
+    /// To be told after a change of what a user has running.
+    pub fn quota_moved(&mut self, user: UserId, accounts: &mut Accounts) {
+        let account = accounts.get_mut(user);
+        let sleeper = account.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
+        let before = std::mem::replace(&mut account.sleeper, sleeper);
+        if before != sleeper {
+            before.map(|before| self.sleepers.remove(&(before, user)));
+            self.sleepers.extend(sleeper.map(|sleeper| (sleeper, user)));
         }
     }
 
-    /// Stuck groups that need no more cpu than this may try again, if they also pass the look.
-    pub fn unstick(&mut self, free_cpu: u128, look: impl Fn(&Group) -> bool) {
-        let small = self.stuck_by_cpu.iter().take_while(|(cpu, _)| *cpu <= free_cpu);
-        let awake: Vec<GroupId> = small
-            .map(|(_, id)| *id)
-            .filter(|id| look(self.group(*id)))
-            .collect();
-        for id in awake {
-            self.set_standing(id, Standing::Ready);
+    /// Sets a quota and looks again at everything the user has.
+    pub fn set_quota(&mut self, user: UserId, quota: Quota, accounts: &mut Accounts) {
+        accounts.get_mut(user).set_quota(quota);
+        accounts.get_mut(user).parked.clear();
+        for id in accounts.get(user).groups().collect::<Vec<_>>() {
+            let group = self.group_mut(id);
+            let standing = standing_of(group, user, accounts);
+            let line = group.lines.get_mut(&user).expect("accounts know existing lines");
+            line.standing = standing;
+            let first = line.first().expect("only lines with jobs are known");
+            match standing {
+                Standing::Offered => group.offered.insert(first, user),
+                Standing::Parked | Standing::Beyond => group.offered.remove(&first),
+            };
+            self.relist(id);
+        }
+        self.quota_moved(user, accounts);
+    }
+
+    /// The first job that need not wait for a quota and can run at all.
+    pub fn first(&mut self, accounts: &mut Accounts) -> Option<(Key, GroupId)> {
+        loop {
+            let beside = self.index.summary().map(|demand| demand.first);
+            let listed = beside.into_iter().chain(self.alone.first().copied()).min();
+            let asleep = self.sleepers.first().copied();
+            if let Some((key, _)) = asleep.filter(|(key, _)| listed.is_none_or(|(first, _)| *key < first)) {
+                self.wake(key, accounts);
+                continue;
+            }
+            let (key, group) = listed?;
+            if accounts.get(self.get(key).user).lets(key) {
+                return Some((key, group));
+            }
+            self.park(key, accounts);
         }
     }
 
-    /// Looks anew at all blocked groups, and at the stuck ones that need no more cpu than this.
-    pub fn wake(&mut self, except: GroupId, free_cpu: u128, look: impl Fn(&Group) -> Standing) {
-        let blocked = self.blocked.iter().map(|(_, id)| *id);
-        let small = self.stuck_by_cpu.iter().take_while(|(cpu, _)| *cpu <= free_cpu);
-        let changed: Vec<(GroupId, Standing)> = blocked
-            .chain(small.map(|(_, id)| *id))
-            .filter(|id| *id != except)
-            .map(|id| (id, look(self.group(id))))
-            .filter(|(id, standing)| self.group(*id).standing != *standing)
-            .collect();
-        for (id, standing) in changed {
-            self.set_standing(id, standing);
-        }
+    /// Takes back the offer of a line, by its first job, that waits for the quota.
+    pub fn park(&mut self, first: Key, accounts: &mut Accounts) {
+        let Waiting { user, group: id, .. } = *self.get(first);
+        self.line_mut(id, user).standing = Standing::Parked;
+        self.group_mut(id).offered.remove(&first);
+        accounts.get_mut(user).parked.insert(first, id);
+        self.relist(id);
+        self.quota_moved(user, accounts);
     }
 
-    /// Everything may try again, on other nodes.
+    /// Offers a parked line again, by its first job.
+    pub fn wake(&mut self, first: Key, accounts: &mut Accounts) {
+        let Waiting { user, group: id, .. } = *self.get(first);
+        self.line_mut(id, user).standing = Standing::Offered;
+        self.group_mut(id).offered.insert(first, user);
+        accounts.get_mut(user).parked.remove(&first);
+        self.relist(id);
+        self.quota_moved(user, accounts);
+    }
+
+    /// Sorts all groups anew, for other nodes.
     pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
         for id in self.kinds.values().copied().collect::<Vec<_>>() {
-            self.relist(id, None, Standing::Ready);
+            let listed = self.group_mut(id).listed.take();
+            self.list(id, listed, None);
             let group = self.group_mut(id);
             group.fit = fit(&group.shape);
-            let first = group.first();
-            self.relist(id, first, Standing::Ready);
+            self.relist(id);
         }
     }
 }
 
-impl Group {
-    /// The job that stands for the group, unless it cannot run at all.
-    fn first(&self) -> Option<Key> {
-        let first = self.firsts.first_key_value().map(|(key, _)| *key);
-        first.filter(|_| self.fit != Fit::Never)
+/// How a line begins.
+fn standing_of(group: &Group, user: UserId, accounts: &Accounts) -> Standing {
+    match accounts.get(user).could_ever(group.asked) {
+        true => Standing::Offered,
+        false => Standing::Beyond,
     }
+}
 
-    /// Whose job stands for the group.
-    pub fn first_user(&self) -> Option<UserId> {
-        self.firsts.first_key_value().map(|(_, user)| *user)
+impl Line {
+    fn first(&self) -> Option<Key> {
+        self.jobs.first().copied()
     }
 }

@@ -5,40 +5,53 @@
 //! knows the start; then jobs are taken to go in the order in which they came, so that those who pass later never
 //! count among those that will make room.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::cluster::Cluster;
-use super::placing::{Share, loads, place};
+use super::future::Future;
+use super::placing::{loads, place};
 use super::queue::Key;
 use super::room::{Load, Room, Shape};
-use super::running::{Run, Running};
+use super::running::{Running, Turn};
 use super::tree::RoomTree;
 
 /// A promise to the first job that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reservation {
-    pub key: Key,
     /// When it starts at the latest; `None` when that hangs on a job without an end.
     pub start: Option<Timestamp>,
     /// It needs all nodes: nothing fits beside it.
     pub everything: bool,
 }
 
-/// The room that may be taken for ever without touching a reservation.
+impl Reservation {
+    /// The reservation of a job that runs alone.
+    pub fn of_everything(running: &Running, now: Timestamp) -> Reservation {
+        let last = running.known().next_back().map_or(now, |(end, _)| end.max(now));
+        Reservation {
+            start: (!running.has_unknown()).then_some(last),
+            everything: true,
+        }
+    }
+}
+
+/// The room that may be taken for ever without touching the reservation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spare {
     tree: RoomTree,
-    /// Reserved nodes, with what is left on them when the reservation begins.
-    ceilings: HashMap<usize, Room>,
+    /// Reserved nodes, sorted, with what is left on them when the reservation begins.
+    ceilings: Vec<(usize, Room)>,
+    future: Future,
 }
 
 impl Spare {
     pub fn new(cluster: &Cluster) -> Spare {
         Spare {
             tree: cluster.free().clone(),
-            ceilings: HashMap::new(),
+            ceilings: Vec::new(),
+            future: Future::new(cluster),
         }
     }
 
@@ -46,149 +59,87 @@ impl Spare {
         &self.tree
     }
 
-    /// Follows a change of what is free on these nodes.
-    pub fn follow(&mut self, cluster: &Cluster, nodes: impl Iterator<Item = usize>) {
-        for node in nodes {
-            let free = cluster.free().get(node);
-            let room = self
-                .ceilings
-                .get(&node)
-                .map_or(free, |ceiling| ceiling.lowest(&free));
-            self.tree.set(node, room);
-        }
-    }
-
-    /// A job took this and will still be there when the reservation begins.
-    pub fn lower(&mut self, loads: &[(usize, Load)]) {
-        for (node, load) in loads {
-            if let Some(ceiling) = self.ceilings.get_mut(node) {
-                *ceiling = ceiling.beside(load);
-            }
-        }
-    }
-
-    /// Forgets the reservation.
-    pub fn clear(&mut self, cluster: &Cluster) {
-        let nodes: Vec<usize> = self.ceilings.drain().map(|(node, _)| node).collect();
-        self.follow(cluster, nodes.into_iter());
-    }
-
     /// Keeps room for a job that does not fit now and says when it starts.
     pub fn reserve(
         &mut self,
         cluster: &Cluster,
         running: &Running,
-        key: Key,
-        shape: &Shape,
+        (key, shape): (Key, &Arc<Shape>),
         now: Timestamp,
     ) -> Reservation {
-        self.clear(cluster);
-        let known = running.known().map(|(end, run)| (Some(end), run));
-        let any = running.by_start().map(|run| (None, run));
-        let found = self
-            .keep(cluster, shape, known)
-            .or_else(|| self.keep(cluster, shape, any));
-        match found {
-            Some(end) => Reservation {
-                key,
-                start: end.map(|end| end.max(now)),
-                everything: false,
-            },
-            None => Reservation::of_everything(key, running, now),
-        }
-    }
-
-    /// Keeps the nodes where the job fits once enough of these, in this order, are gone.
-    fn keep<'a>(
-        &mut self,
-        cluster: &Cluster,
-        shape: &Shape,
-        mut ends: impl Iterator<Item = (Option<Timestamp>, &'a Run)>,
-    ) -> Option<Option<Timestamp>> {
-        let mut future = Future::new(&mut self.tree, cluster, shape);
-        let found = ends.find_map(|(end, run)| {
-            future.without(&run.holding.loads);
-            future.place().map(|shares| (end, shares))
-        });
-        let touched = future.gone;
-        if let Some((_, shares)) = &found {
-            for (node, load) in loads(&shape.parts, shares) {
-                self.ceilings.insert(node, self.tree.get(node).beside(&load));
-            }
-        }
-        let reserved: Vec<usize> = self.ceilings.keys().copied().collect();
-        self.follow(cluster, touched.into_keys().chain(reserved));
-        found.map(|(end, _)| end)
-    }
-}
-
-impl Reservation {
-    /// The reservation of a job that runs alone.
-    pub fn of_everything(key: Key, running: &Running, now: Timestamp) -> Reservation {
-        let last = running.known().next_back().map_or(now, |(end, _)| end.max(now));
+        self.future.aim(cluster, key, shape);
+        let Some(end) = self.future.settle(cluster, running) else {
+            return Reservation::of_everything(running, now);
+        };
+        self.keep_nodes(cluster, shape);
         Reservation {
-            key,
-            start: (!running.has_unknown()).then_some(last),
-            everything: true,
+            start: end.map(|end| end.max(now)),
+            everything: false,
         }
     }
-}
 
-/// The nodes as they will be when some running jobs are gone.
-struct Future<'a> {
-    tree: &'a mut RoomTree,
-    cluster: &'a Cluster,
-    shape: &'a Shape,
-    gone: HashMap<usize, Load>,
-    /// How many workers of each part would fit if the others did not need the same room.
-    fitting: Vec<u64>,
-}
-
-impl<'a> Future<'a> {
-    fn new(tree: &'a mut RoomTree, cluster: &'a Cluster, shape: &'a Shape) -> Future<'a> {
-        let fitting = shape
-            .parts
-            .iter()
-            .map(|part| count_fitting(tree, &part.need, part.count))
+    /// Chooses the nodes anew, unless only nodes behind the last one of the choice changed.
+    fn keep_nodes(&mut self, cluster: &Cluster, shape: &Shape) {
+        let changed = self.future.take_changed();
+        if self.ceilings.last().is_some_and(|(last, _)| changed > *last) {
+            return;
+        }
+        let future = self.future.tree();
+        let shares = place(future, shape).unwrap_or_default();
+        let ceilings = loads(&shape.parts, &shares)
+            .into_iter()
+            .map(|(node, load)| (node, future.get(node).beside(&load)))
             .collect();
-        Future {
-            tree,
-            cluster,
-            shape,
-            gone: HashMap::new(),
-            fitting,
+        let before = std::mem::replace(&mut self.ceilings, ceilings);
+        for (node, _) in before {
+            self.refresh(cluster, node);
+        }
+        for at in 0..self.ceilings.len() {
+            self.refresh(cluster, self.ceilings[at].0);
         }
     }
 
-    fn without(&mut self, loads: &[(usize, Load)]) {
+    /// Follows a start that the cluster knows already.
+    pub fn started(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        self.future.started(cluster, turn, loads);
+        for (node, _) in loads {
+            self.refresh(cluster, *node);
+        }
+    }
+
+    /// Follows the start of a job that found room beside the reservation: that stays what it is.
+    pub fn passed(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        let changed = self.future.take_changed();
+        self.started(cluster, turn, loads);
+        self.future.put_changed(changed);
+        if !self.future.is_gone(turn) {
+            self.lower(cluster, loads);
+        }
+    }
+
+    /// These will still be taken when the reservation begins.
+    fn lower(&mut self, cluster: &Cluster, loads: &[(usize, Load)]) {
         for (node, load) in loads {
-            let gone = self.gone.entry(*node).or_default();
-            gone.add(load);
-            let room = self.cluster.room_without(*node, gone);
-            let before = self.tree.get(*node);
-            for (fitting, part) in self.fitting.iter_mut().zip(&self.shape.parts) {
-                let more = room.times(&part.need, u32::MAX) - before.times(&part.need, u32::MAX);
-                *fitting += u64::from(more);
+            if let Ok(at) = self.ceilings.binary_search_by_key(node, |(node, _)| *node) {
+                let ceiling = &mut self.ceilings[at].1;
+                *ceiling = ceiling.beside(load);
+                self.refresh(cluster, *node);
             }
-            self.tree.set(*node, room);
         }
     }
 
-    fn place(&self) -> Option<Vec<Share>> {
-        let enough = |(fitting, part): (&u64, &super::room::Part)| *fitting >= u64::from(part.count);
-        let may = self.fitting.iter().zip(&self.shape.parts).all(enough);
-        may.then(|| place(self.tree, self.shape)).flatten()
+    /// Follows an end that the cluster knows already.
+    pub fn ended(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        self.future.ended(cluster, turn, loads);
+        for (node, _) in loads {
+            self.refresh(cluster, *node);
+        }
     }
-}
 
-/// Counts up to the number asked for.
-fn count_fitting(tree: &RoomTree, need: &Room, most: u32) -> u64 {
-    let (mut count, mut from) = (0, 0);
-    while count < u64::from(most)
-        && let Some(node) = tree.next_fit(from, need)
-    {
-        count += u64::from(tree.get(node).times(need, most));
-        from = node + 1;
+    fn refresh(&mut self, cluster: &Cluster, node: usize) {
+        let free = cluster.free().get(node);
+        let reserved = self.ceilings.binary_search_by_key(&node, |(node, _)| *node);
+        let room = reserved.map_or(free, |at| self.ceilings[at].1.lowest(&free));
+        self.tree.set(node, room);
     }
-    count
 }

@@ -1,6 +1,7 @@
 //! What runs, in the order in which it ends and in the order in which it started.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,8 +31,31 @@ pub(super) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
     start.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
+/// When a job is over, and how many started before it: its place in both orders.
+pub(super) type Turn = (End, u64);
+
 /// Sorts before every job without an end and after every job with one.
-const FIRST_UNKNOWN: (End, u64) = (End::Unknown, 0);
+const FIRST_UNKNOWN: Turn = (End::Unknown, 0);
+
+/// In which order running jobs are taken to go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Only those with an end, the next to end first.
+    #[default]
+    ByEnd,
+    /// All, the oldest first.
+    ByStart,
+}
+
+impl Order {
+    /// Whether a job goes no later than another.
+    pub fn is_upto(self, turn: Turn, last: Turn) -> bool {
+        match self {
+            Order::ByEnd => turn <= last,
+            Order::ByStart => turn.1 <= last.1,
+        }
+    }
+}
 
 /// One running job.
 #[derive(Debug, Clone)]
@@ -45,26 +69,31 @@ pub(super) struct Run {
 /// All running jobs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running {
-    runs: BTreeMap<(End, u64), Run>,
-    ids: HashMap<JobId, (End, u64)>,
+    runs: BTreeMap<Turn, Run>,
+    ids: HashMap<JobId, Turn>,
     /// The same in the order of their starts.
     starts: BTreeMap<u64, End>,
     started: u64,
 }
 
 impl Running {
-    pub fn insert(&mut self, run: Run, end: End) {
+    pub fn insert(&mut self, run: Run, end: End) -> Turn {
         self.started += 1;
-        let key = (end, self.started);
-        self.ids.insert(run.id.clone(), key);
+        let turn = (end, self.started);
+        self.ids.insert(run.id.clone(), turn);
         self.starts.insert(self.started, end);
-        self.runs.insert(key, run);
+        self.runs.insert(turn, run);
+        turn
     }
 
-    pub fn remove(&mut self, id: &JobId) -> Option<Run> {
-        let key = self.ids.remove(id)?;
-        self.starts.remove(&key.1);
-        self.runs.remove(&key)
+    pub fn remove(&mut self, id: &JobId) -> Option<(Turn, Run)> {
+        let turn = self.ids.remove(id)?;
+        self.starts.remove(&turn.1);
+        Some((turn, self.runs.remove(&turn)?))
+    }
+
+    pub fn get(&self, turn: Turn) -> &Run {
+        &self.runs[&turn]
     }
 
     pub fn contains(&self, id: &JobId) -> bool {
@@ -90,11 +119,37 @@ impl Running {
         self.runs.range(FIRST_UNKNOWN..).next().is_some()
     }
 
-    /// All, the oldest first.
-    pub fn by_start(&self) -> impl Iterator<Item = &Run> {
-        self.starts
-            .iter()
-            .map(|(number, end)| &self.runs[&(*end, *number)])
+    /// The next to go after this one.
+    pub fn next(&self, order: Order, after: Option<Turn>) -> Option<(Turn, &Run)> {
+        let turn = match order {
+            Order::ByEnd => {
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                let known = (from, Bound::Excluded(FIRST_UNKNOWN));
+                return self.runs.range(known).next().map(|(turn, run)| (*turn, run));
+            }
+            Order::ByStart => {
+                let from = after.map_or(Bound::Unbounded, |(_, number)| Bound::Excluded(number));
+                let (number, end) = self.starts.range((from, Bound::Unbounded)).next()?;
+                (*end, *number)
+            }
+        };
+        Some((turn, &self.runs[&turn]))
+    }
+
+    /// The last to go of those up to this bound.
+    pub fn last(&self, order: Order, upto: Bound<Turn>) -> Option<(Turn, &Run)> {
+        match order {
+            Order::ByEnd => {
+                let last = self.runs.range((Bound::Unbounded, upto)).next_back();
+                last.map(|(turn, run)| (*turn, run))
+            }
+            Order::ByStart => {
+                let upto = upto.map(|(_, number)| number);
+                let (number, end) = self.starts.range((Bound::Unbounded, upto)).next_back()?;
+                let turn = (*end, *number);
+                Some((turn, &self.runs[&turn]))
+            }
+        }
     }
 
     pub fn holdings_mut(&mut self) -> impl Iterator<Item = &mut Holding> {

@@ -41,6 +41,9 @@ impl RoomTree {
 
     pub fn set(&mut self, node: usize, room: Room) {
         let mut at = self.width + node;
+        if self.rooms[at] == room {
+            return;
+        }
         self.total.remove(&Load::of(&self.rooms[at], 1));
         self.total.add(&Load::of(&room, 1));
         self.rooms[at] = room;
@@ -62,6 +65,23 @@ impl RoomTree {
     /// The most of each kind that any node offers; no single node need offer all of it.
     pub fn most(&self) -> &Room {
         &self.rooms[1]
+    }
+
+    /// Whether so many workers of this need find room.
+    pub fn has(&self, need: &Room, count: u32) -> bool {
+        self.count(need, count) >= u64::from(count)
+    }
+
+    /// How many workers of this need find room; stops counting once it is enough.
+    pub fn count(&self, need: &Room, enough: u32) -> u64 {
+        let (mut count, mut from) = (0, 0);
+        while count < u64::from(enough)
+            && let Some(node) = self.next_fit(from, need)
+        {
+            count += u64::from(self.get(node).times(need, u32::MAX));
+            from = node + 1;
+        }
+        count
     }
 
     /// The first node at or after `from` with at least this room.
@@ -123,6 +143,10 @@ mod tests {
             let need = room(need.0, need.1);
             let expected = (from..plain.len()).find(|node| plain[*node].holds(&need));
             proptest::prop_assert_eq!(tree.next_fit(from, &need), expected);
+            for count in 0..5 {
+                let fitting: u32 = plain.iter().map(|room| room.times(&need, count)).sum();
+                proptest::prop_assert_eq!(tree.has(&need, count), fitting >= count);
+            }
             let total = plain.iter().map(|room| u128::from(room.cpu)).sum::<u128>();
             proptest::prop_assert_eq!(tree.total().cpu, total);
         }

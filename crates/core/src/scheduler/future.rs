@@ -1,0 +1,259 @@
+//! The nodes as they will be when a job that does not fit now can start.
+//!
+//! Running jobs are taken to go in a certain order; the future begins when the job fits for the first time. It is
+//! kept while that job waits, and moved a little with every start and end, because working it out anew would cost
+//! a walk over all that runs.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::cluster::Cluster;
+use super::placing::place;
+use super::queue::Key;
+use super::room::{Load, Shape};
+use super::running::{End, Order, Run, Running, Turn};
+use super::tree::RoomTree;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Future {
+    goal: Option<Goal>,
+    /// What is free now, plus what those give back that will be gone.
+    tree: RoomTree,
+    order: Order,
+    /// Who is gone: everybody up to here.
+    upto: Option<Turn>,
+    gone: HashMap<usize, Load>,
+    /// How many workers of each part would fit if the others did not need the same room. Exact where there is one
+    /// part only; of several, those that suffice at once are not counted further.
+    fitting: Vec<u64>,
+    /// The first node that changed since somebody asked.
+    changed_from: usize,
+    /// Something started or ended since the last look.
+    is_stale: bool,
+    /// A job without an end ended since the last look.
+    has_hope: bool,
+}
+
+/// The job that waits for this future.
+#[derive(Debug, Clone)]
+struct Goal {
+    key: Key,
+    shape: Arc<Shape>,
+}
+
+impl Future {
+    pub fn new(cluster: &Cluster) -> Future {
+        Future {
+            tree: cluster.free().clone(),
+            ..Future::default()
+        }
+    }
+
+    pub fn tree(&self) -> &RoomTree {
+        &self.tree
+    }
+
+    /// The first node with another room than at the last call.
+    pub fn take_changed(&mut self) -> usize {
+        std::mem::replace(&mut self.changed_from, usize::MAX)
+    }
+
+    /// Sets what [`Future::take_changed`] took.
+    pub fn put_changed(&mut self, changed: usize) {
+        self.changed_from = changed;
+    }
+
+    /// Looks forward to the start of this job.
+    pub fn aim(&mut self, cluster: &Cluster, key: Key, shape: &Arc<Shape>) {
+        if self.goal.as_ref().is_some_and(|goal| goal.key == key) {
+            return;
+        }
+        self.goal = Some(Goal {
+            key,
+            shape: Arc::clone(shape),
+        });
+        self.rewind(cluster, best_order(cluster, shape));
+        self.changed_from = 0;
+        self.is_stale = true;
+    }
+
+    /// Whether this one will be gone.
+    pub fn is_gone(&self, turn: Turn) -> bool {
+        self.upto.is_some_and(|upto| self.order.is_upto(turn, upto))
+    }
+
+    /// Follows a start that the cluster knows already.
+    pub fn started(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        if self.is_gone(turn) {
+            self.forget(loads);
+        }
+        self.refresh(cluster, loads);
+        self.is_stale = true;
+    }
+
+    /// Follows an end that the cluster knows already.
+    pub fn ended(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        if self.is_gone(turn) {
+            self.recall(loads);
+        }
+        self.refresh(cluster, loads);
+        self.is_stale = true;
+        self.has_hope |= turn.0 == End::Unknown;
+    }
+
+    /// Moves on, or back, to the first moment at which the job fits, and says when that is: `Some(None)` when it
+    /// hangs on a job without an end, `None` when there is no such moment.
+    pub fn settle(&mut self, cluster: &Cluster, running: &Running) -> Option<Option<Timestamp>> {
+        let shape = Arc::clone(&self.goal.as_ref()?.shape);
+        match shape.parts.len() {
+            1 => self.shift(cluster, running, &shape)?,
+            _ if self.is_stale => self.walk(cluster, running, &shape)?,
+            _ => {}
+        }
+        self.is_stale = false;
+        let ((end, _), _) = running.last(self.order, Bound::Included(self.upto?))?;
+        match (self.order, end) {
+            (Order::ByEnd, End::By(end)) => Some(Some(end)),
+            _ => Some(None),
+        }
+    }
+
+    /// For jobs of equal workers: more room never harms them, so the moment can be found from where we are.
+    fn shift(&mut self, cluster: &Cluster, running: &Running, shape: &Shape) -> Option<()> {
+        let needed = u64::from(shape.parts[0].count);
+        let has_hope = std::mem::take(&mut self.has_hope);
+        if has_hope && self.order == Order::ByStart && best_order(cluster, shape) == Order::ByEnd {
+            self.rewind(cluster, Order::ByEnd);
+        }
+        while self.fitting[0] < needed {
+            match (self.advance(cluster, running), self.order) {
+                (Some(()), _) => {}
+                (None, Order::ByEnd) => self.rewind(cluster, Order::ByStart),
+                (None, Order::ByStart) => return None,
+            }
+        }
+        while let Some((last, run)) = running.last(self.order, Bound::Included(self.upto?)) {
+            if self.fitting[0] - self.loss(cluster, shape, run) < needed {
+                break;
+            }
+            self.retreat(cluster, running, last, run);
+        }
+        Some(())
+    }
+
+    /// For jobs of several parts: first fit may fail with more room where it passed with less, so every moment is
+    /// tried.
+    fn walk(&mut self, cluster: &Cluster, running: &Running, shape: &Shape) -> Option<()> {
+        let orders = [Order::ByEnd, Order::ByStart];
+        let best = best_order(cluster, shape);
+        for order in orders.into_iter().skip_while(|order| *order != best) {
+            self.rewind(cluster, order);
+            while self.advance(cluster, running).is_some() {
+                if self.may_fit(shape) && place(&self.tree, shape).is_some() {
+                    return Some(());
+                }
+            }
+        }
+        None
+    }
+
+    fn may_fit(&self, shape: &Shape) -> bool {
+        let mut parts = self.fitting.iter().zip(&shape.parts);
+        parts.all(|(fitting, part)| *fitting >= u64::from(part.count))
+    }
+
+    /// Back to the present.
+    fn rewind(&mut self, cluster: &Cluster, order: Order) {
+        self.order = order;
+        self.upto = None;
+        let gone: Vec<(usize, Load)> = self.gone.drain().collect();
+        self.refresh(cluster, &gone);
+        if let Some(goal) = &self.goal {
+            let parts = goal.shape.parts.iter();
+            self.fitting = parts
+                .map(|part| self.tree.count(&part.need, part.count))
+                .collect();
+        }
+    }
+
+    /// One more is gone.
+    fn advance(&mut self, cluster: &Cluster, running: &Running) -> Option<()> {
+        let (turn, run) = running.next(self.order, self.upto)?;
+        self.upto = Some(turn);
+        self.forget(&run.holding.loads);
+        self.refresh(cluster, &run.holding.loads);
+        Some(())
+    }
+
+    /// The last one is still there.
+    fn retreat(&mut self, cluster: &Cluster, running: &Running, last: Turn, run: &Run) {
+        let before = running.last(self.order, Bound::Excluded(last));
+        self.upto = before.map(|(turn, _)| turn);
+        self.recall(&run.holding.loads);
+        self.refresh(cluster, &run.holding.loads);
+    }
+
+    /// How many workers of the first part would fit no more if this one were still there.
+    fn loss(&self, cluster: &Cluster, shape: &Shape, run: &Run) -> u64 {
+        let need = &shape.parts[0].need;
+        let lost = run.holding.loads.iter().map(|(node, load)| {
+            let mut gone = self.gone[node];
+            gone.remove(load);
+            let with = cluster.room_without(*node, &gone).times(need, u32::MAX);
+            u64::from(self.tree.get(*node).times(need, u32::MAX) - with)
+        });
+        lost.sum()
+    }
+
+    fn forget(&mut self, loads: &[(usize, Load)]) {
+        for (node, load) in loads {
+            self.gone.entry(*node).or_default().add(load);
+        }
+    }
+
+    fn recall(&mut self, loads: &[(usize, Load)]) {
+        for (node, load) in loads {
+            let gone = self
+                .gone
+                .get_mut(node)
+                .expect("only those come back that were gone");
+            gone.remove(load);
+            if *gone == Load::default() {
+                self.gone.remove(node);
+            }
+        }
+    }
+
+    fn refresh(&mut self, cluster: &Cluster, loads: &[(usize, Load)]) {
+        let nothing = Load::default();
+        for (node, _) in loads {
+            let before = self.tree.get(*node);
+            let room = cluster.room_without(*node, self.gone.get(node).unwrap_or(&nothing));
+            if before == room {
+                continue;
+            }
+            self.changed_from = self.changed_from.min(*node);
+            self.tree.set(*node, room);
+            let parts = self.goal.iter().flat_map(|goal| &goal.shape.parts);
+            for (fitting, part) in self.fitting.iter_mut().zip(parts) {
+                let (now, then) = (
+                    room.times(&part.need, u32::MAX),
+                    before.times(&part.need, u32::MAX),
+                );
+                *fitting = (*fitting + u64::from(now)).saturating_sub(u64::from(then));
+            }
+        }
+    }
+}
+
+/// By ends, if the job could start once everything with an end is gone.
+fn best_order(cluster: &Cluster, shape: &Shape) -> Order {
+    let fits = |part: &super::room::Part| cluster.lasting().has(&part.need, part.count);
+    match shape.parts.iter().all(fits) {
+        true => Order::ByEnd,
+        false => Order::ByStart,
+    }
+}
