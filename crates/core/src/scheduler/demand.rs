@@ -41,14 +41,18 @@ impl Demand {
         }
     }
 
-    /// False when certainly none of the groups can start behind this reservation.
-    pub fn may_start(&self, beside: &Beside) -> bool {
-        let Some(tree) = beside.tree(self.runtime) else {
-            return false;
-        };
-        tree.total().holds(&Load::of(&self.total, 1))
-            && tree.most().holds(&self.widest)
-            && tree.has(&self.worker, self.count)
+    /// The first node at or after `from` with room for any of the workers, or `None` when certainly none of the groups
+    /// can start behind this reservation.
+    pub fn first_node(&self, from: usize, beside: &Beside) -> Option<usize> {
+        let tree = beside.tree(self.runtime)?;
+        let may_fit = tree.total().holds(&Load::of(&self.total, 1)) && tree.most().holds(&self.widest);
+        may_fit.then(|| tree.first_of(from, &self.worker, self.count))?
+    }
+
+    /// True when both say the same about whether there is room.
+    pub fn asks_the_same(&self, other: &Demand) -> bool {
+        (self.runtime, self.worker, self.count) == (other.runtime, other.worker, other.count)
+            && (self.widest, self.total) == (other.widest, other.total)
     }
 }
 

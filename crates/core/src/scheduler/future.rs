@@ -29,12 +29,25 @@ pub(super) struct Future {
     /// How many workers of each part would fit if the others did not need the same room. Exact where there is one
     /// part only; of several, those that suffice at once are not counted further.
     fitting: Vec<u64>,
-    /// The first node that changed since somebody asked.
-    changed_from: usize,
+    /// The nodes that changed since somebody asked; all of them after another goal.
+    changed: Changed,
     /// Something started or ended since the last look.
     is_stale: bool,
     /// A job without an end ended since the last look.
     has_hope: bool,
+}
+
+/// Which nodes have another room than before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Changed {
+    Any,
+    These(Vec<usize>),
+}
+
+impl Default for Changed {
+    fn default() -> Self {
+        Changed::Any
+    }
 }
 
 /// The job that waits for this future.
@@ -56,14 +69,9 @@ impl Future {
         &self.tree
     }
 
-    /// The first node with another room than at the last call.
-    pub fn take_changed(&mut self) -> usize {
-        std::mem::replace(&mut self.changed_from, usize::MAX)
-    }
-
-    /// Sets what [`Future::take_changed`] took.
-    pub fn put_changed(&mut self, changed: usize) {
-        self.changed_from = changed;
+    /// The nodes with another room than at the last call.
+    pub fn take_changed(&mut self) -> Changed {
+        std::mem::replace(&mut self.changed, Changed::These(Vec::new()))
     }
 
     /// Looks forward to the start of this job.
@@ -76,7 +84,7 @@ impl Future {
             shape: Arc::clone(shape),
         });
         self.rewind(cluster, best_order(cluster, shape));
-        self.changed_from = 0;
+        self.changed = Changed::Any;
         self.is_stale = true;
     }
 
@@ -235,7 +243,9 @@ impl Future {
             if before == room {
                 continue;
             }
-            self.changed_from = self.changed_from.min(*node);
+            if let Changed::These(nodes) = &mut self.changed {
+                nodes.push(*node);
+            }
             self.tree.set(*node, room);
             let parts = self.goal.iter().flat_map(|goal| &goal.shape.parts);
             for (fitting, part) in self.fitting.iter_mut().zip(parts) {

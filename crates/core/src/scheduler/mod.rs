@@ -20,6 +20,7 @@ mod queue;
 mod quota;
 mod request;
 mod reservation;
+mod reserved_nodes;
 mod room;
 mod running;
 mod search;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::cluster::Cluster;
-use super::future::Future;
-use super::placing::{loads, place};
+use super::future::{Changed, Future};
 use super::queue::Key;
-use super::room::{Load, Room, Shape};
+use super::reserved_nodes::ReservedNodes;
+use super::room::{Load, Shape};
 use super::running::{Running, Turn};
 use super::tree::RoomTree;
 
@@ -41,8 +41,7 @@ impl Reservation {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spare {
     tree: RoomTree,
-    /// Reserved nodes, sorted, with what is left on them when the reservation begins.
-    ceilings: Vec<(usize, Room)>,
+    nodes: ReservedNodes,
     future: Future,
 }
 
@@ -50,7 +49,7 @@ impl Spare {
     pub fn new(cluster: &Cluster) -> Spare {
         Spare {
             tree: cluster.free().clone(),
-            ceilings: Vec::new(),
+            nodes: ReservedNodes::default(),
             future: Future::new(cluster),
         }
     }
@@ -78,24 +77,16 @@ impl Spare {
         }
     }
 
-    /// Chooses the nodes anew, unless only nodes behind the last one of the choice changed.
+    /// Reserves the nodes that the job would get.
     fn keep_nodes(&mut self, cluster: &Cluster, shape: &Shape) {
-        let changed = self.future.take_changed();
-        if self.ceilings.last().is_some_and(|(last, _)| changed > *last) {
-            return;
-        }
-        let future = self.future.tree();
-        let shares = place(future, shape).unwrap_or_default();
-        let ceilings = loads(&shape.parts, &shares)
-            .into_iter()
-            .map(|(node, load)| (node, future.get(node).beside(&load)))
-            .collect();
-        let before = std::mem::replace(&mut self.ceilings, ceilings);
-        for (node, _) in before {
+        let touched = match (self.future.take_changed(), &shape.parts[..]) {
+            (Changed::These(changed), [part]) if !self.nodes.is_empty() => {
+                self.nodes.amend(self.future.tree(), part, changed)
+            }
+            _ => self.nodes.choose(self.future.tree(), shape),
+        };
+        for node in touched {
             self.refresh(cluster, node);
-        }
-        for at in 0..self.ceilings.len() {
-            self.refresh(cluster, self.ceilings[at].0);
         }
     }
 
@@ -109,23 +100,10 @@ impl Spare {
 
     /// Follows the start of a job that found room beside the reservation: that stays what it is.
     pub fn passed(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
-        let changed = self.future.take_changed();
-        self.started(cluster, turn, loads);
-        self.future.put_changed(changed);
         if !self.future.is_gone(turn) {
-            self.lower(cluster, loads);
+            self.nodes.lower(loads);
         }
-    }
-
-    /// These will still be taken when the reservation begins.
-    fn lower(&mut self, cluster: &Cluster, loads: &[(usize, Load)]) {
-        for (node, load) in loads {
-            if let Ok(at) = self.ceilings.binary_search_by_key(node, |(node, _)| *node) {
-                let ceiling = &mut self.ceilings[at].1;
-                *ceiling = ceiling.beside(load);
-                self.refresh(cluster, *node);
-            }
-        }
+        self.started(cluster, turn, loads);
     }
 
     /// Follows an end that the cluster knows already.
@@ -138,8 +116,8 @@ impl Spare {
 
     fn refresh(&mut self, cluster: &Cluster, node: usize) {
         let free = cluster.free().get(node);
-        let reserved = self.ceilings.binary_search_by_key(&node, |(node, _)| *node);
-        let room = reserved.map_or(free, |at| self.ceilings[at].1.lowest(&free));
+        let ceiling = self.nodes.ceiling(node);
+        let room = ceiling.map_or(free, |ceiling| ceiling.lowest(&free));
         self.tree.set(node, room);
     }
 }

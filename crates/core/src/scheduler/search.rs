@@ -11,7 +11,7 @@ use std::ops::Bound;
 use jiff::SignedDuration;
 
 use super::accounts::{Accounts, UserId};
-use super::demand::Beside;
+use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
 use super::queue::{GroupId, Key, Queue};
 use super::quota::Tally;
@@ -38,7 +38,8 @@ pub(super) struct Found {
 /// Something to look at when its turn comes.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
-    Part(Place),
+    /// A part of the index; nodes before this one have no room for anything in it.
+    Part(Place, usize),
     Group(GroupId),
     Sleeper(UserId),
 }
@@ -69,7 +70,7 @@ pub(super) fn first_behind(
         sleepers: queue.sleepers.iter().peekable(),
         found: Found::default(),
     };
-    search.add_parts(queue.index.top());
+    search.add_top();
     while let Some((key, item)) = search.next() {
         if let Some(shares) = search.look(key, item) {
             search.found.start = Some((key, shares));
@@ -92,9 +93,9 @@ impl<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> Search<'a, Sleepers> {
     /// Says where the job with this key may start, or adds what is to be looked at instead.
     fn look(&mut self, key: Key, item: Item) -> Option<Vec<Share>> {
         match item {
-            Item::Part(place) => match self.queue.index.at(place).1 {
-                Branch::Fork(parts) => self.add_parts(parts),
-                Branch::Leaf(group) => self.add_group(*group),
+            Item::Part(place, from) => match self.queue.index.at(place) {
+                (demand, Branch::Fork(parts)) => self.add_parts(parts, demand, from),
+                (_, Branch::Leaf(group)) => self.add_group(*group),
             },
             Item::Group(group) => return self.place(group),
             Item::Sleeper(user) => return self.look_at_sleeper(key, user),
@@ -102,13 +103,29 @@ impl<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> Search<'a, Sleepers> {
         None
     }
 
-    fn add_parts(&mut self, parts: impl IntoIterator<Item = Place>) {
+    fn add_top(&mut self) {
+        if let Some(top) = self.queue.index.top() {
+            let (demand, _) = self.queue.index.at(top);
+            let node = demand.first_node(0, &self.beside);
+            self.add_part(top, demand, node);
+        }
+    }
+
+    /// What asks for the same as the whole did, passes like the whole.
+    fn add_parts(&mut self, parts: [Place; 2], whole: &Demand, from: usize) {
         for part in parts {
             let (demand, _) = self.queue.index.at(part);
-            if demand.may_start(&self.beside) {
-                self.open.push(Reverse((demand.first.0, Item::Part(part))));
-            }
+            let node = match demand.asks_the_same(whole) {
+                true => Some(from),
+                false => demand.first_node(from, &self.beside),
+            };
+            self.add_part(part, demand, node);
         }
+    }
+
+    fn add_part(&mut self, part: Place, demand: &Demand, node: Option<usize>) {
+        let item = node.map(|node| Reverse((demand.first.0, Item::Part(part, node))));
+        self.open.extend(item);
     }
 
     /// A group's turn comes with its first job that no quota holds back.

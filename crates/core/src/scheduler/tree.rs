@@ -12,8 +12,72 @@ pub(super) struct RoomTree {
     /// Number of leaves: a power of two.
     width: usize,
     /// Heap order: the root at 1, the leaves from `width` on.
-    rooms: Vec<Room>,
+    offers: Vec<Offer>,
     total: Load,
+}
+
+/// The most that any of some nodes offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Offer {
+    /// Of each kind for itself: one node may have the cpu and another the memory.
+    room: Room,
+    /// Of both together, see [`together`].
+    together: [u64; RATIOS.len()],
+}
+
+/// Bytes that go with a thousandth of a core, as powers of two: from half a Gi for a core to 32.
+const RATIOS: [u32; 4] = [19, 21, 23, 25];
+
+/// How much of cpu and memory at this ratio a room has. With cpu taken by some jobs and memory by others, few nodes
+/// have both: this finds them.
+fn together(room: &Room, ratio: u32) -> u64 {
+    room.cpu.saturating_mul(1 << ratio).min(room.memory)
+}
+
+impl Offer {
+    fn of(room: &Room) -> Offer {
+        Offer {
+            room: *room,
+            together: RATIOS.map(|ratio| together(room, ratio)),
+        }
+    }
+
+    fn highest(&self, other: &Offer) -> Offer {
+        Offer {
+            room: self.room.highest(&other.room),
+            together: std::array::from_fn(|at| self.together[at].max(other.together[at])),
+        }
+    }
+}
+
+/// A need and what to look for along with it.
+struct Wanted<'a> {
+    need: &'a Room,
+    /// Which of the ratios comes nearest.
+    nearest: usize,
+    together: u64,
+}
+
+impl Wanted<'_> {
+    fn new(need: &Room) -> Wanted<'_> {
+        let ratio = need
+            .memory
+            .checked_div(need.cpu)
+            .unwrap_or(u64::MAX)
+            .max(1)
+            .ilog2();
+        let nearest = RATIOS.iter().take_while(|step| **step + 1 <= ratio).count();
+        let nearest = nearest.min(RATIOS.len() - 1);
+        Wanted {
+            need,
+            nearest,
+            together: together(need, RATIOS[nearest]),
+        }
+    }
+
+    fn may_be_in(&self, offer: &Offer) -> bool {
+        offer.together[self.nearest] >= self.together && offer.room.holds(self.need)
+    }
 }
 
 impl RoomTree {
@@ -22,38 +86,38 @@ impl RoomTree {
         let mut tree = RoomTree {
             nodes: rooms.len(),
             width,
-            rooms: vec![Room::default(); 2 * width],
+            offers: vec![Offer::default(); 2 * width],
             total: Load::default(),
         };
-        tree.rooms[width..width + rooms.len()].copy_from_slice(rooms);
-        for at in (1..width).rev() {
-            tree.rooms[at] = tree.rooms[2 * at].highest(&tree.rooms[2 * at + 1]);
-        }
-        for room in rooms {
+        for (node, room) in rooms.iter().enumerate() {
+            tree.offers[width + node] = Offer::of(room);
             tree.total.add(&Load::of(room, 1));
+        }
+        for at in (1..width).rev() {
+            tree.offers[at] = tree.offers[2 * at].highest(&tree.offers[2 * at + 1]);
         }
         tree
     }
 
     pub fn get(&self, node: usize) -> Room {
-        self.rooms[self.width + node]
+        self.offers[self.width + node].room
     }
 
     pub fn set(&mut self, node: usize, room: Room) {
         let mut at = self.width + node;
-        if self.rooms[at] == room {
+        if self.offers[at].room == room {
             return;
         }
-        self.total.remove(&Load::of(&self.rooms[at], 1));
+        self.total.remove(&Load::of(&self.offers[at].room, 1));
         self.total.add(&Load::of(&room, 1));
-        self.rooms[at] = room;
+        self.offers[at] = Offer::of(&room);
         while at > 1 {
             at /= 2;
-            let most = self.rooms[2 * at].highest(&self.rooms[2 * at + 1]);
-            if self.rooms[at] == most {
+            let most = self.offers[2 * at].highest(&self.offers[2 * at + 1]);
+            if self.offers[at] == most {
                 return;
             }
-            self.rooms[at] = most;
+            self.offers[at] = most;
         }
     }
 
@@ -64,7 +128,7 @@ impl RoomTree {
 
     /// The most of each kind that any node offers; no single node need offer all of it.
     pub fn most(&self) -> &Room {
-        &self.rooms[1]
+        &self.offers[1].room
     }
 
     /// Whether so many workers of this need find room.
@@ -74,7 +138,19 @@ impl RoomTree {
 
     /// How many workers of this need find room; stops counting once it is enough.
     pub fn count(&self, need: &Room, enough: u32) -> u64 {
-        let (mut count, mut from) = (0, 0);
+        self.count_from(0, need, enough)
+    }
+
+    /// The first node at or after `from` with room, if from there on so many workers find some.
+    pub fn first_of(&self, from: usize, need: &Room, count: u32) -> Option<usize> {
+        let first = self.next_fit(from, need)?;
+        let there = self.get(first).times(need, count);
+        let is_enough = there == count || self.count_from(first, need, count) >= u64::from(count);
+        is_enough.then_some(first)
+    }
+
+    fn count_from(&self, mut from: usize, need: &Room, enough: u32) -> u64 {
+        let mut count = 0;
         while count < u64::from(enough)
             && let Some(node) = self.next_fit(from, need)
         {
@@ -89,9 +165,10 @@ impl RoomTree {
         if from >= self.nodes {
             return None;
         }
+        let wanted = Wanted::new(need);
         let mut at = self.width + from;
         loop {
-            if self.rooms[at].holds(need) {
+            if wanted.may_be_in(&self.offers[at]) {
                 if at >= self.width {
                     return Some(at - self.width).filter(|node| *node < self.nodes);
                 }
