@@ -1,6 +1,6 @@
 //! How many decisions the scheduler makes per second, and how that depends on the length of the queue.
 //!
-//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard]`
+//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard [JOBS]]`
 //!
 //! Times are of the processor, not of the wall, where the system tells them: other work on the machine does not count.
 //!
@@ -22,13 +22,17 @@ const MEASURED: Duration = Duration::from_secs(3);
 fn main() {
     println!("{NODES} nodes of 64 cores and 256Gi, a quarter of them with 8 GPUs; one thread");
     let wanted = std::env::args().nth(1).unwrap_or_default();
+    let length: Option<usize> = std::env::args().nth(2).and_then(|length| length.parse().ok());
     for workload in [Workload::Uniform, Workload::Mixed, Workload::Hard] {
         if !workload.describe().starts_with(&wanted) {
             continue;
         }
         println!("\n{}", workload.describe());
         println!("  queued   decisions/s   µs/decision   worst ms   submits/s   explain ms (last)");
-        for queued in QUEUES {
+        for queued in QUEUES
+            .into_iter()
+            .filter(|queued| length.is_none_or(|only| only == *queued))
+        {
             Bench::new(workload, queued).run();
         }
     }

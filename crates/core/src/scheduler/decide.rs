@@ -15,7 +15,7 @@ use super::quota::Tally;
 use super::request::Admission;
 use super::reservation::{Reservation, Spare};
 use super::running::{End, Run, Turn};
-use super::search::{Found, QuotaKept, first_behind};
+use super::search::{QuotaKept, Scene, first_start};
 use super::words;
 
 impl Scheduler {
@@ -55,7 +55,11 @@ impl Scheduler {
         }
     }
 
+    /// Starts those behind a stuck job that do not delay it.
     fn start_behind(&mut self, stuck: (Key, GroupId), now: Timestamp, admitted: &mut Vec<Admission>) {
+        if !self.may_any_start() {
+            return;
+        }
         let mut spare = std::mem::take(&mut self.spare);
         let kept = self.reserve(stuck, &mut spare, now);
         while let Some((key, shares)) = self.find_behind(stuck, &kept, &spare, now) {
@@ -64,6 +68,41 @@ impl Scheduler {
             admitted.push(admission);
         }
         self.spare = spare;
+    }
+
+    /// False when what is free is not enough for the least that is asked for.
+    fn may_any_start(&self) -> bool {
+        let least = self.queue.index.summary();
+        let may_fit = least.is_some_and(|least| least.first_in(0, self.cluster.free()).is_some());
+        may_fit || !self.queue.sleepers.is_empty()
+    }
+
+    fn find_behind(
+        &mut self,
+        stuck: (Key, GroupId),
+        kept: &Reservation,
+        spare: &Spare,
+        now: Timestamp,
+    ) -> Option<(Key, Vec<Share>)> {
+        let found = first_start(&Scene {
+            queue: &self.queue,
+            accounts: &self.accounts,
+            stuck: stuck.0,
+            beside: Beside {
+                kept,
+                free: self.cluster.free(),
+                spare: spare.tree(),
+                now,
+            },
+            quota_kept: self.quota_kept(stuck),
+        });
+        for first in found.waiting {
+            self.queue.park(first, &mut self.accounts);
+        }
+        for first in found.awake {
+            self.queue.wake(first, &mut self.accounts);
+        }
+        found.start
     }
 
     /// Works out what is kept for a stuck job.
@@ -78,35 +117,6 @@ impl Scheduler {
             Fit::Alone => Reservation::of_everything(&self.running, now),
             Fit::Beside | Fit::Never => spare.reserve(&self.cluster, &self.running, (key, &group.shape), now),
         }
-    }
-
-    /// The first job behind a stuck one that may start.
-    fn find_behind(
-        &mut self,
-        stuck: (Key, GroupId),
-        kept: &Reservation,
-        spare: &Spare,
-        now: Timestamp,
-    ) -> Option<(Key, Vec<Share>)> {
-        let beside = Beside {
-            kept,
-            free: self.cluster.free(),
-            spare: spare.tree(),
-            now,
-        };
-        let found = first_behind(&self.queue, &self.accounts, beside, self.quota_kept(stuck));
-        let Found {
-            start,
-            waiting,
-            awake,
-        } = found;
-        for first in waiting {
-            self.queue.park(first, &mut self.accounts);
-        }
-        for first in awake {
-            self.queue.wake(first, &mut self.accounts);
-        }
-        start
     }
 
     /// The quota that a stuck job will need.

@@ -44,7 +44,11 @@ impl Demand {
     /// The first node at or after `from` with room for any of the workers, or `None` when certainly none of the groups
     /// can start behind this reservation.
     pub fn first_node(&self, from: usize, beside: &Beside) -> Option<usize> {
-        let tree = beside.tree(self.runtime)?;
+        self.first_in(from, beside.tree(self.runtime)?)
+    }
+
+    /// The same without a reservation.
+    pub fn first_in(&self, from: usize, tree: &RoomTree) -> Option<usize> {
         let may_fit = tree.total().holds(&Load::of(&self.total, 1)) && tree.most().holds(&self.widest);
         may_fit.then(|| tree.first_of(from, &self.worker, self.count))?
     }

@@ -122,8 +122,9 @@ impl Future {
             _ => {}
         }
         self.is_stale = false;
-        let ((end, _), _) = running.last(self.order, Bound::Included(self.upto?))?;
-        match (self.order, end) {
+        let (last, _) = running.last(self.order, Bound::Included(self.upto?))?;
+        self.upto = Some(last);
+        match (self.order, last.0) {
             (Order::ByEnd, End::By(end)) => Some(Some(end)),
             _ => Some(None),
         }

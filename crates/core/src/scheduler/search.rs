@@ -1,10 +1,10 @@
 //! Finds the first job in the queue that may start behind a reservation, without trying every job.
 //!
 //! Looks into that part of the index first whose first job is the earliest, and nowhere where not even the least
-//! that is asked for would fit. Looks only: what it learned about lines on the way, it reports.
+//! that is asked for would fit. It changes nothing: what it learned about lines on the way, it reports.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, btree_set};
 use std::iter::Peekable;
 use std::ops::Bound;
 
@@ -16,6 +16,16 @@ use super::placing::{Share, place};
 use super::queue::{GroupId, Key, Queue};
 use super::quota::Tally;
 use super::summary_tree::{Branch, Place};
+
+/// What a search looks at.
+pub(super) struct Scene<'a> {
+    pub queue: &'a Queue,
+    pub accounts: &'a Accounts,
+    /// The job ahead, which is not looked at again.
+    pub stuck: Key,
+    pub beside: Beside<'a>,
+    pub quota_kept: QuotaKept,
+}
 
 /// Whose quota must not be taken, and how much of it is kept.
 #[derive(Clone, Copy)]
@@ -35,8 +45,16 @@ pub(super) struct Found {
     pub awake: Vec<Key>,
 }
 
+/// A search under way.
+struct Search<'a> {
+    scene: &'a Scene<'a>,
+    open: BinaryHeap<Reverse<(Key, Item)>>,
+    sleepers: Peekable<btree_set::Iter<'a, (Key, UserId)>>,
+    found: Found,
+}
+
 /// Something to look at when its turn comes.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     /// A part of the index; nodes before this one have no room for anything in it.
     Part(Place, usize),
@@ -44,30 +62,11 @@ enum Item {
     Sleeper(UserId),
 }
 
-/// The jobs behind a reservation.
-pub(super) struct Search<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> {
-    queue: &'a Queue,
-    accounts: &'a Accounts,
-    beside: Beside<'a>,
-    quota_kept: QuotaKept,
-    open: BinaryHeap<Reverse<(Key, Item)>>,
-    sleepers: Peekable<Sleepers>,
-    found: Found,
-}
-
-pub(super) fn first_behind(
-    queue: &Queue,
-    accounts: &Accounts,
-    beside: Beside,
-    quota_kept: QuotaKept,
-) -> Found {
+pub(super) fn first_start(scene: &Scene) -> Found {
     let mut search = Search {
-        queue,
-        accounts,
-        beside,
-        quota_kept,
+        scene,
         open: BinaryHeap::new(),
-        sleepers: queue.sleepers.iter().peekable(),
+        sleepers: scene.queue.sleepers.iter().peekable(),
         found: Found::default(),
     };
     search.add_top();
@@ -80,7 +79,7 @@ pub(super) fn first_behind(
     search.found
 }
 
-impl<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> Search<'a, Sleepers> {
+impl Search<'_> {
     fn next(&mut self) -> Option<(Key, Item)> {
         let open = self.open.peek().map(|Reverse((key, _))| *key);
         let is_earlier = |sleeper: &&(Key, UserId)| open.is_none_or(|open| sleeper.0 < open);
@@ -93,69 +92,89 @@ impl<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> Search<'a, Sleepers> {
     /// Says where the job with this key may start, or adds what is to be looked at instead.
     fn look(&mut self, key: Key, item: Item) -> Option<Vec<Share>> {
         match item {
-            Item::Part(place, from) => match self.queue.index.at(place) {
-                (demand, Branch::Fork(parts)) => self.add_parts(parts, demand, from),
-                (_, Branch::Leaf(group)) => self.add_group(*group),
-            },
-            Item::Group(group) => return self.place(group),
+            Item::Part(part, from) => self.descend(part, from),
+            Item::Group(group) => return self.scene.place(group),
             Item::Sleeper(user) => return self.look_at_sleeper(key, user),
         }
         None
     }
 
     fn add_top(&mut self) {
-        if let Some(top) = self.queue.index.top() {
-            let (demand, _) = self.queue.index.at(top);
-            let node = demand.first_node(0, &self.beside);
-            self.add_part(top, demand, node);
-        }
+        let Some(top) = self.scene.queue.index.top() else {
+            return;
+        };
+        let (demand, _) = self.scene.queue.index.at(top);
+        let from = demand.first_node(0, &self.scene.beside);
+        self.open
+            .extend(from.map(|from| Reverse((demand.first.0, Item::Part(top, from)))));
     }
 
-    /// What asks for the same as the whole did, passes like the whole.
-    fn add_parts(&mut self, parts: [Place; 2], whole: &Demand, from: usize) {
-        for part in parts {
-            let (demand, _) = self.queue.index.at(part);
-            let node = match demand.asks_the_same(whole) {
-                true => Some(from),
-                false => demand.first_node(from, &self.beside),
+    /// Goes down to the group of the first job, as far as there is room. What lies aside is looked at when its
+    /// turn comes.
+    fn descend(&mut self, mut part: Place, mut from: usize) {
+        loop {
+            let (whole, parts) = match self.scene.queue.index.at(part) {
+                (whole, Branch::Fork(parts)) => (whole, parts),
+                (_, Branch::Leaf(group)) => return self.add_group(*group),
             };
-            self.add_part(part, demand, node);
+            let mut next = None;
+            for part in parts {
+                let (demand, _) = self.scene.queue.index.at(part);
+                let Some(node) = self.first_node(demand, whole, from) else {
+                    continue;
+                };
+                match demand.first == whole.first {
+                    true => next = Some((part, node)),
+                    false => self.open.push(Reverse((demand.first.0, Item::Part(part, node)))),
+                }
+            }
+            match next {
+                Some(next) => (part, from) = next,
+                None => return,
+            }
         }
     }
 
-    fn add_part(&mut self, part: Place, demand: &Demand, node: Option<usize>) {
-        let item = node.map(|node| Reverse((demand.first.0, Item::Part(part, node))));
-        self.open.extend(item);
+    /// What asks for the same as the whole does, has room where the whole has.
+    fn first_node(&self, demand: &Demand, whole: &Demand, from: usize) -> Option<usize> {
+        match demand.asks_the_same(whole) {
+            true => Some(from),
+            false => demand.first_node(from, &self.scene.beside),
+        }
     }
 
     /// A group's turn comes with its first job that no quota holds back.
     fn add_group(&mut self, id: GroupId) {
-        let group = self.queue.group(id);
-        for (key, user) in &group.offered {
-            if !self.accounts.get(*user).lets(*key) {
+        let scene = self.scene;
+        let group = scene.queue.group(id);
+        let behind = (Bound::Excluded(scene.stuck), Bound::Unbounded);
+        for (key, user) in group.offered.range(behind) {
+            if !scene.accounts.get(*user).lets(*key) {
                 self.found.waiting.push(*key);
-            } else if self.leaves_quota(*user, group.asked) {
+            } else if scene.leaves_quota(*user, group.asked) {
                 self.open.push(Reverse((*key, Item::Group(id))));
                 return;
             }
         }
     }
 
+    /// The next parked line of the same user is looked at when its own turn comes.
     fn look_at_sleeper(&mut self, key: Key, user: UserId) -> Option<Vec<Share>> {
-        let account = self.accounts.get(user);
+        let account = self.scene.accounts.get(user);
         let (_, group) = account.next_sleeper(Bound::Included(key))?;
-        if self.leaves_quota(user, self.queue.group(group).asked)
-            && let Some(shares) = self.place(group)
-        {
-            return Some(shares);
+        let may_start = self.scene.leaves_quota(user, self.scene.queue.group(group).asked);
+        let shares = may_start.then(|| self.scene.place(group)).flatten();
+        if shares.is_none() {
+            self.found.awake.push(key);
+            let later = account.next_sleeper(Bound::Excluded(key));
+            self.open
+                .extend(later.map(|(key, _)| Reverse((key, Item::Sleeper(user)))));
         }
-        self.found.awake.push(key);
-        let later = account.next_sleeper(Bound::Excluded(key));
-        self.open
-            .extend(later.map(|(key, _)| Reverse((key, Item::Sleeper(user)))));
-        None
+        shares
     }
+}
 
+impl Scene<'_> {
     fn place(&self, group: GroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         let tree = self
@@ -164,13 +183,12 @@ impl<'a, Sleepers: Iterator<Item = &'a (Key, UserId)>> Search<'a, Sleepers> {
         place(tree, &group.shape)
     }
 
-    /// A job of the same user must not take the quota that the job ahead will need.
     fn leaves_quota(&self, user: UserId, asked: Tally) -> bool {
         leaves_quota(self.accounts, self.quota_kept, user, asked)
     }
 }
 
-/// Whether a job leaves the job ahead, if that is of the same user, the quota that it will need.
+/// A job must not take the quota that the job ahead, if it is of the same user, will need.
 pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: Tally) -> bool {
     let account = accounts.get(user);
     user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked)

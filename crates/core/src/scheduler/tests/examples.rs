@@ -137,6 +137,18 @@ fn a_job_that_ends_when_the_stuck_one_starts_counts_as_still_there() {
 }
 
 #[test]
+fn a_start_that_comes_nearer_counts_for_those_who_pass() {
+    let mut scheduler = strict(nodes(&[8]));
+    let running = [job(1, 2).for_seconds(100), job(2, 4).for_seconds(10)];
+    scheduler.run(running, 0);
+    assert_eq!(scheduler.run([job(3, 7)], 0), []);
+    scheduler.release(&id(1), at(1));
+    // Job 3 now starts when job 2 ends. One core is left beside it, and job 4 still has that then.
+    let later = [job(4, 1).for_seconds(50), job(5, 1).for_seconds(50)];
+    assert_eq!(scheduler.run(later, 1), [id(4)]);
+}
+
+#[test]
 fn a_stream_of_small_jobs_does_not_starve_a_big_one() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run((1..=4).map(|number| job(number, 1)), 0);
