@@ -1,6 +1,6 @@
 //! How many decisions the scheduler makes per second, and how that depends on the length of the queue.
 //!
-//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard [JOBS]]`
+//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard|quotas [JOBS]]`
 //!
 //! Times are of the processor, not of the wall, where the system tells them: other work on the machine does not count.
 //!
@@ -23,7 +23,12 @@ fn main() {
     println!("{NODES} nodes of 64 cores and 256Gi, a quarter of them with 8 GPUs; one thread");
     let wanted = std::env::args().nth(1).unwrap_or_default();
     let length: Option<usize> = std::env::args().nth(2).and_then(|length| length.parse().ok());
-    for workload in [Workload::Uniform, Workload::Mixed, Workload::Hard] {
+    for workload in [
+        Workload::Uniform,
+        Workload::Mixed,
+        Workload::Hard,
+        Workload::Quotas,
+    ] {
         if !workload.describe().starts_with(&wanted) {
             continue;
         }
@@ -44,6 +49,7 @@ enum Workload {
     Uniform,
     Mixed,
     Hard,
+    Quotas,
 }
 
 impl Workload {
@@ -55,6 +61,9 @@ impl Workload {
             }
             Workload::Hard => {
                 "hard: as mixed, sizes at random (thousands of shapes), and 1 job in 100 wants 500 whole nodes"
+            }
+            Workload::Quotas => {
+                "quotas: as hard, and every user may use 2,000 cores, of 3,200 that would be an even share"
             }
         }
     }
@@ -81,13 +90,22 @@ impl Workload {
         }
     }
 
+    /// How many cores a user may use.
+    fn quota(self, user: u64) -> Option<u64> {
+        match self {
+            Workload::Mixed | Workload::Hard if user.is_multiple_of(2) => Some(8_000),
+            Workload::Quotas => Some(2_000),
+            _ => None,
+        }
+    }
+
     fn roles(self, random: &mut Random) -> Vec<(u32, Resources)> {
         let shape = random.below(24);
         let servers = (2, worker(1, 2, 0));
         match self {
             Workload::Uniform => vec![(4, worker(4, 8, 0))],
-            Workload::Hard if random.below(100) == 0 => vec![(500, worker(64, 128, 0))],
-            Workload::Hard => {
+            Workload::Hard | Workload::Quotas if random.below(100) == 0 => vec![(500, worker(64, 128, 0))],
+            Workload::Hard | Workload::Quotas => {
                 let cores = 1 + random.below(32);
                 vec![
                     servers,
@@ -145,17 +163,13 @@ impl Bench {
             },
             Policy::default(),
         );
-        if !matches!(workload, Workload::Uniform) {
-            for user in (0..200).step_by(2) {
-                let cpu = Some(Cpu::cores(8_000));
-                scheduler.set_quota(
-                    user_name(user),
-                    Quota {
-                        cpu,
-                        ..Quota::default()
-                    },
-                );
-            }
+        for user in 0..200 {
+            let cpu = workload.quota(user).map(Cpu::cores);
+            let quota = Quota {
+                cpu,
+                ..Quota::default()
+            };
+            scheduler.set_quota(user_name(user), quota);
         }
         Bench {
             workload,

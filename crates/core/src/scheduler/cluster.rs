@@ -119,6 +119,14 @@ impl Cluster {
         machine.capacity.beside(&used)
     }
 
+    /// What would be free on a node if something more ran there.
+    pub fn room_with(&self, node: usize, more: &Load) -> Room {
+        let machine = &self.machines[node];
+        let mut used = machine.used;
+        used.add(more);
+        machine.capacity.beside(&used)
+    }
+
     /// Spreads a job over idle nodes that are too small for it, the least loaded first. Only cards must suffice.
     pub fn squeeze(&self, shape: &Shape) -> Option<Vec<Share>> {
         let mut used = vec![Load::default(); self.machines.len()];

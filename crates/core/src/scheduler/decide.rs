@@ -35,7 +35,7 @@ impl Scheduler {
     fn start_in_order(&mut self, now: Timestamp, admitted: &mut Vec<Admission>) -> Option<Key> {
         while self.alone.is_none() {
             let (key, group) = self.queue.first(&mut self.accounts)?;
-            let Some(shares) = self.place_first(group) else {
+            let Some(shares) = self.place_first(key, group) else {
                 return Some(key);
             };
             let (admission, turn) = self.admit(key, &shares, now);
@@ -46,9 +46,10 @@ impl Scheduler {
         None
     }
 
-    fn place_first(&self, group: GroupId) -> Option<Vec<Share>> {
+    fn place_first(&self, key: Key, group: GroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         match group.fit {
+            _ if self.spare.is_too_big_now(key) => None,
             Fit::Beside => place(self.cluster.free(), &group.shape),
             Fit::Alone if self.running.is_empty() => self.cluster.squeeze(&group.shape),
             Fit::Alone | Fit::Never => None,

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::cluster::Cluster;
 use super::placing::place;
 use super::queue::Key;
-use super::room::{Load, Shape};
+use super::room::{Load, Room, Shape};
 use super::running::{End, Order, Run, Running, Turn};
 use super::tree::RoomTree;
 
@@ -29,6 +29,8 @@ pub(super) struct Future {
     /// How many workers of each part would fit if the others did not need the same room. Exact where there is one
     /// part only; of several, those that suffice at once are not counted further.
     fitting: Vec<u64>,
+    /// The same for the first part and what is free now.
+    fitting_now: u64,
     /// The nodes that changed since somebody asked; all of them after another goal.
     changed: Changed,
     /// Something started or ended since the last look.
@@ -38,16 +40,11 @@ pub(super) struct Future {
 }
 
 /// Which nodes have another room than before.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Changed {
+    #[default]
     Any,
     These(Vec<usize>),
-}
-
-impl Default for Changed {
-    fn default() -> Self {
-        Changed::Any
-    }
 }
 
 /// The job that waits for this future.
@@ -84,6 +81,7 @@ impl Future {
             shape: Arc::clone(shape),
         });
         self.rewind(cluster, best_order(cluster, shape));
+        self.fitting_now = self.fitting.first().copied().unwrap_or_default();
         self.changed = Changed::Any;
         self.is_stale = true;
     }
@@ -93,8 +91,29 @@ impl Future {
         self.upto.is_some_and(|upto| self.order.is_upto(turn, upto))
     }
 
+    /// True when this job of equal workers certainly does not fit now; looking for a place would only tell how far
+    /// from it the job is.
+    pub fn is_too_big_now(&self, key: Key) -> bool {
+        let goal = self.goal.as_ref().filter(|goal| goal.key == key);
+        let part = goal.and_then(|goal| goal.shape.only_part());
+        part.is_some_and(|part| self.fitting_now < u64::from(part.count))
+    }
+
+    /// Counts anew what fits on some nodes now; `before` tells their room until now.
+    fn recount(&mut self, cluster: &Cluster, loads: &[(usize, Load)], before: impl Fn(usize, &Load) -> Room) {
+        let Some(part) = self.goal.as_ref().and_then(|goal| goal.shape.only_part()) else {
+            return;
+        };
+        for (node, load) in loads {
+            let now = cluster.free().get(*node).times(&part.need, u32::MAX);
+            let before = before(*node, load).times(&part.need, u32::MAX);
+            self.fitting_now = self.fitting_now + u64::from(now) - u64::from(before);
+        }
+    }
+
     /// Follows a start that the cluster knows already.
     pub fn started(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        self.recount(cluster, loads, |node, load| cluster.room_without(node, load));
         if self.is_gone(turn) {
             self.forget(loads);
         }
@@ -104,6 +123,7 @@ impl Future {
 
     /// Follows an end that the cluster knows already.
     pub fn ended(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
+        self.recount(cluster, loads, |node, load| cluster.room_with(node, load));
         if self.is_gone(turn) {
             self.recall(loads);
         }

@@ -58,6 +58,11 @@ impl Spare {
         &self.tree
     }
 
+    /// True when this job certainly does not fit now.
+    pub fn is_too_big_now(&self, key: Key) -> bool {
+        self.future.is_too_big_now(key)
+    }
+
     /// Keeps room for a job that does not fit now and says when it starts.
     pub fn reserve(
         &mut self,
@@ -79,8 +84,8 @@ impl Spare {
 
     /// Reserves the nodes that the job would get.
     fn keep_nodes(&mut self, cluster: &Cluster, shape: &Shape) {
-        let touched = match (self.future.take_changed(), &shape.parts[..]) {
-            (Changed::These(changed), [part]) if !self.nodes.is_empty() => {
+        let touched = match (self.future.take_changed(), shape.only_part()) {
+            (Changed::These(changed), Some(part)) if !self.nodes.is_empty() => {
                 self.nodes.amend(self.future.tree(), part, changed)
             }
             _ => self.nodes.choose(self.future.tree(), shape),

@@ -144,6 +144,15 @@ impl Shape {
             trainers: request.trainers(),
         }
     }
+
+    /// The part of a job whose workers are all equal.
+    pub fn only_part(&self) -> Option<&Part> {
+        match &self.parts[..] {
+            [part] => Some(part),
+            _ => None,
+        }
+    }
+
     /// How many workers the job has.
     pub fn workers(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.count)).sum()

@@ -288,7 +288,7 @@ fn changed(request: &Request, change: &str) -> Request {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn decisions_are_those_of_the_reference(inventory in inventory(), steps in steps(1)) {

@@ -156,43 +156,48 @@ impl Reference {
             && !self.within_quota(&request.user, &[self.used(&request.user), asked])
     }
 
-    /// One round over the whole queue. Returns who started where.
+    /// One round: the first job that may start does, until none may. Returns who started where.
     pub fn decide(&mut self, now: Timestamp) -> Vec<(JobId, Vec<usize>)> {
         let mut admitted = Vec::new();
         let mut kept: Option<Kept> = None;
         self.promise = None;
         self.waiting
             .sort_by_key(|request| (Reverse(request.priority), request.order));
+        while let Some((request, nodes)) = self.first_start(&mut kept, now) {
+            admitted.push((request.id.clone(), nodes.clone()));
+            self.waiting.retain(|waiting| waiting.id != request.id);
+            let started = now;
+            self.running.push(Run {
+                request,
+                nodes,
+                started,
+            });
+        }
+        admitted
+    }
+
+    /// The first job of the queue that may start. The first that does not fit gets a reservation for the round.
+    fn first_start(&mut self, kept: &mut Option<Kept>, now: Timestamp) -> Option<(Request, Vec<usize>)> {
+        if self.running.iter().any(|run| self.runs_alone(&run.request)) {
+            return None;
+        }
         for request in self.waiting.clone() {
-            if self.running.iter().any(|run| self.runs_alone(&run.request)) {
-                break;
-            }
-            if !self.fits_idle(&request) && !self.oversubscribe_alone {
+            let is_kept = kept.as_ref().is_some_and(|kept| kept.request.id == request.id);
+            let can_ever = self.fits_idle(&request) || self.oversubscribe_alone;
+            if is_kept || !can_ever || !self.quota_lets(&request) {
                 continue;
             }
-            if !self.quota_lets(&request) {
-                continue;
-            }
-            let nodes = match &mut kept {
+            let nodes = match kept {
                 None => self.start_first(&request),
                 Some(kept) => self.start_behind(kept, &request, now),
             };
             match nodes {
-                Some(nodes) => {
-                    admitted.push((request.id.clone(), nodes.clone()));
-                    self.waiting.retain(|waiting| waiting.id != request.id);
-                    let started = now;
-                    self.running.push(Run {
-                        request,
-                        nodes,
-                        started,
-                    });
-                }
-                None if kept.is_none() => kept = Some(self.keep(request, now)),
+                Some(nodes) => return Some((request, nodes)),
+                None if kept.is_none() => *kept = Some(self.keep(request, now)),
                 None => {}
             }
         }
-        admitted
+        None
     }
 
     fn quota_lets(&self, request: &Request) -> bool {
