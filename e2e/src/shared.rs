@@ -18,15 +18,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// `settings` are lines of the configuration; `of_the_user` are lines of `ada`, indented by two.
+    /// `settings` are lines of the configuration, an `inventory` of their own included; `of_the_user` are lines of
+    /// `ada`, indented by two.
     pub fn start(env: &TestEnvironment, settings: &str, of_the_user: &str) -> Self {
         let folder = env.folder("server");
         let password = folder.join("password");
         fs::write(&password, PASSWORD).expect("a file in the test's own folder");
         fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("it is ours");
         let config = folder.join("config.yaml");
+        let inventory = match settings.contains("inventory:") {
+            true => "",
+            false => "inventory: {cpu: 2, memory: 1Gi}\n",
+        };
         let text = format!(
-            "listen: 127.0.0.1:0\ndata: {data}\ndatacenter: cloud\ninventory: {{cpu: 2, memory: 1Gi}}\n{settings}\
+            "listen: 127.0.0.1:0\ndata: {data}\ndatacenter: cloud\n{inventory}{settings}\
              users:\n- name: ada\n  password_file: {password}\n{of_the_user}",
             data = folder.join("data").display(),
             password = password.display(),

@@ -279,3 +279,22 @@ fn a_machine_that_does_not_name_its_boot_is_told_apart() {
         .refused(3)
         .says("`/no/such/boot_id`");
 }
+
+#[test]
+fn a_port_that_another_server_has_is_named() {
+    let env = TestEnvironment::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let folder = env.folder("server");
+    let config = folder.join("config.yaml");
+    let data = folder.join("data");
+    let text = format!(
+        "listen: {address}\ndata: {}\ndatacenter: cloud\nusers: []\n",
+        data.display()
+    );
+    fs::write(&config, text).unwrap();
+    env.run("paddlecloud-server", &["--config", config.to_str().unwrap()])
+        .refused(1)
+        .says(&format!("cannot listen on `{address}`"))
+        .says("hint: choose another `listen` address");
+}

@@ -149,3 +149,38 @@ fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
         "a mark has no time of its own"
     );
 }
+
+#[test]
+fn leaving_by_ctrl_c_is_no_failure_and_the_job_goes_on() {
+    let env = TestEnvironment::new();
+    let gate = env.gate("go");
+    let package = env.package("job").file("train.sh", "echo up\ncat $GATE\n");
+    let gate_flag = gate.variable("GATE");
+    let submit = [
+        "submit",
+        "-f",
+        "-jobname",
+        "stays",
+        "-pservers",
+        "0",
+        "-memory",
+        "32Mi",
+    ];
+    let rest = ["-env", &gate_flag, "-entry", "sh train.sh", package.arg()];
+    let mut submitting = env.start(&[&submit[..], &rest].concat());
+    submitting.wait_for_line("up");
+    let mut waiting = env.start(&["wait", "stays"]);
+    waiting.wait_for_line("waiting for stays");
+    for (command, says) in [
+        (submitting, "detached; stays goes on"),
+        (waiting, "no longer waiting; stays goes on"),
+    ] {
+        command.interrupt();
+        let (status, lines) = command.end();
+        assert_eq!(status.code(), Some(0), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains(says)), "{lines:?}");
+    }
+    assert_eq!(env.status("stays"), "Running");
+    gate.open();
+    env.paddlectl(&["wait", "stays"]).ok();
+}

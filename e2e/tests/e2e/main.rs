@@ -13,6 +13,7 @@ mod history;
 mod logs;
 mod postgres;
 mod reviving;
+mod scheduling;
 mod server;
 mod shared_server;
 mod tls;

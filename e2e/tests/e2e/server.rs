@@ -63,3 +63,31 @@ fn version_and_help_need_no_server() {
     assert!(env.processes().is_empty());
     assert!(!env.home().join(".paddle").exists(), "nothing was written");
 }
+
+#[test]
+fn the_server_belongs_to_no_terminal_and_says_where_things_are() {
+    let env = TestEnvironment::new();
+    env.paddlectl(&["get", "jobs"]).ok();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", env.server_pid())).expect("it runs");
+    // After the name in brackets: state, parent, group, session, terminal.
+    let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
+    let fields: Vec<&str> = fields.split(' ').collect();
+    assert_eq!(fields[4], "0", "it has no terminal: {stat}");
+    let ours = std::fs::read_to_string("/proc/self/stat").expect("we run");
+    let (_, ours) = ours.rsplit_once(") ").expect("a name in brackets");
+    assert_ne!(Some(fields[3]), ours.split(' ').nth(3), "it left the session");
+
+    let status = env.paddlectl(&["server", "status"]).ok().stdout;
+    for name in ["storage", "log", "database"] {
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("a line for it");
+        let path = line
+            .split_whitespace()
+            .nth(1)
+            .expect("a path")
+            .trim_start_matches("sqlite:");
+        assert!(std::path::Path::new(path).exists(), "{line}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Who may start, who waits, and what is said about it.
+
+use std::thread::available_parallelism;
+
+use e2e::{Gate, PASSWORD, Package, Shared, TestEnvironment};
+
+/// A package whose trainers say that they are up and then wait at the gate.
+fn waiting(env: &TestEnvironment, gate: &Gate) -> (Package, [String; 4]) {
+    let package = env.package("waits").file(
+        "train.sh",
+        "echo up with cards $CUDA_VISIBLE_DEVICES\ncat $GATE\n",
+    );
+    let flags = ["-env", &gate.variable("GATE"), "-entry", "sh train.sh"].map(str::to_owned);
+    (package, flags)
+}
+
+fn submit(env: &TestEnvironment, name: &str, package: &Package, usual: &[String], flags: &[&str]) {
+    let usual: Vec<&str> = usual.iter().map(String::as_str).collect();
+    env.submit(name, package, &[&usual, flags].concat());
+}
+
+fn why(env: &TestEnvironment, job: &str) -> String {
+    env.paddlectl(&["why", job]).ok().stdout
+}
+
+#[test]
+fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
+    let env = TestEnvironment::new();
+    let gate = env.gate("go");
+    let (package, usual) = waiting(&env, &gate);
+    let cores = available_parallelism().expect("a machine has cores").get();
+    let asked = (cores + 8).to_string();
+    let args = [
+        "submit",
+        "-jobname",
+        "huge",
+        "-pservers",
+        "0",
+        "-memory",
+        "64Mi",
+        "-cpu",
+        &asked,
+    ];
+    let usual: Vec<&str> = usual.iter().map(String::as_str).collect();
+    env.paddlectl(&[&args[..], &usual, &[package.arg()]].concat())
+        .ok()
+        .says(&format!("{asked} cores asked, {cores} here"));
+    env.start(&["logs", "-f", "huge"]).wait_for_line("up with");
+
+    let small = env.package("small").file("train.sh", "echo small\n");
+    env.submit("small", &small, &["-entry", "sh train.sh"]);
+    assert_eq!(env.status("small"), "Pending", "{}", why(&env, "small"));
+    gate.open();
+    env.paddlectl(&["wait", "huge"]).ok();
+    env.paddlectl(&["wait", "small"]).ok();
+}
+
+#[test]
+fn every_trainer_has_cards_of_its_own_and_others_wait_for_them() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "inventory: {cpu: 4, memory: 1Gi, gpus: 3}\n", "");
+    shared.configure(&env, PASSWORD);
+    let gate = env.gate("go");
+    let (package, usual) = waiting(&env, &gate);
+    submit(
+        &env,
+        "cards",
+        &package,
+        &usual,
+        &["-parallelism", "2", "-gpu", "1"],
+    );
+    let mut follower = env.start(&["logs", "-f", "--raw", "cards"]);
+    let mut cards = [
+        follower.wait_for_line("up with"),
+        follower.wait_for_line("up with"),
+    ];
+    cards.sort();
+    assert_eq!(cards, ["up with cards 0", "up with cards 1"]);
+
+    submit(&env, "more", &package, &usual, &["-gpu", "2"]);
+    assert_eq!(env.status("more"), "Pending");
+    let said = why(&env, "more");
+    assert!(said.contains("would start now with `-gpu 1`"), "{said}");
+    let refused = [
+        "submit",
+        "-gpu",
+        "4",
+        "-pservers",
+        "0",
+        "-entry",
+        "sh train.sh",
+        package.arg(),
+    ];
+    env.paddlectl(&refused).refused(1).says("GPU");
+    env.paddlectl(&["kill", "more"]).ok();
+    gate.open();
+    gate.open();
+    env.paddlectl(&["wait", "cards"]).ok();
+}
+
+#[test]
+fn the_change_that_why_names_starts_the_job() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");
+    shared.configure(&env, PASSWORD);
+    let gate = env.gate("go");
+    let (package, usual) = waiting(&env, &gate);
+    submit(&env, "first", &package, &usual, &["-cpu", "500m"]);
+    env.wait_for_status("first", "Running");
+    let quick = env.package("quick").file("train.sh", "echo quick\n");
+    let servers = [
+        "-cpu",
+        "500m",
+        "-pscpu",
+        "500m",
+        "-psmemory",
+        "64Mi",
+        "-entry",
+        "sh train.sh",
+    ];
+    env.submit("second", &quick, &[&servers[..], &["-pservers", "3"]].concat());
+    assert_eq!(env.status("second"), "Pending");
+    let said = why(&env, "second");
+    assert!(said.contains("would start now with `-pservers 2`"), "{said}");
+    env.paddlectl(&["kill", "second"]).ok();
+    env.submit("second", &quick, &[&servers[..], &["-pservers", "2"]].concat());
+    env.paddlectl(&["wait", "second"]).ok();
+    gate.open();
+    env.paddlectl(&["wait", "first"]).ok();
+}
+
+#[test]
+fn a_smaller_job_passes_a_stuck_bigger_one_only_if_it_ends_before() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");
+    shared.configure(&env, PASSWORD);
+    let gate = env.gate("go");
+    let (package, usual) = waiting(&env, &gate);
+    submit(
+        &env,
+        "runs",
+        &package,
+        &usual,
+        &["-cpu", "1", "-max-runtime", "1h"],
+    );
+    env.wait_for_status("runs", "Running");
+    let quick = env.package("quick").file("train.sh", "echo quick\n");
+    let entry = ["-entry", "sh train.sh"];
+    env.submit("big", &quick, &[&entry[..], &["-cpu", "2"]].concat());
+    env.submit("long", &quick, &[&entry[..], &["-cpu", "1"]].concat());
+    env.submit(
+        "short",
+        &quick,
+        &[&entry[..], &["-cpu", "1", "-max-runtime", "10m"]].concat(),
+    );
+    env.paddlectl(&["wait", "short"]).ok();
+    assert_eq!(env.status("big"), "Pending");
+    assert_eq!(env.status("long"), "Pending", "it could delay the bigger one");
+    let said = why(&env, "long");
+    assert!(said.contains("ahead of it: big"), "{said}");
+    gate.open();
+    for job in ["runs", "big", "long"] {
+        env.paddlectl(&["wait", job]).ok();
+    }
+}
