@@ -26,7 +26,7 @@ fn give_to_nobody(path: &Path) {
 }
 
 /// A server that runs as `nobody`; `None`, with a line that says so, when the test is not root and cannot choose.
-fn site(env: &TestEnvironment) -> Option<Site<'_>> {
+pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can start a server as somebody else");
         return None;

@@ -1,99 +1,122 @@
-//! A job flips a link between its own folder and somebody else's, as fast as it can, while every file command runs.
+//! A job flips a link between its own folder and what is not its user's, as fast as it can, while every file command
+//! runs.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
 
 use e2e::{TestEnvironment, wait_until};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::dice::{Dice, seed};
 use super::site::Site;
-use super::{arg, plant};
+use super::{arg, ordinary_user, plant};
 
-const SECRET: &str = "nobody but ada reads this";
+const SECRET: &str = "nobody else reads this";
 const ROUNDS: usize = 40;
 
-/// Swaps `d`, a folder, with a link to `target`, each time in one step, until told to stop.
-fn flip(home: &Path, target: &Path, is_over: &AtomicBool, flips: &AtomicU64) {
-    let (place, other) = (home.join("d"), home.join("other"));
-    fs::create_dir(&place).expect("the home is there");
-    fs::write(place.join("own"), "bob's own").expect("the home is there");
-    symlink(target, &other).expect("the home is there");
-    while !is_over.load(Ordering::Relaxed) {
-        renameat_with(CWD, &place, CWD, &other, RenameFlags::EXCHANGE).expect("both are there");
-        flips.fetch_add(1, Ordering::Relaxed);
-    }
+/// Each new link takes the old one's place in one step.
+fn flipping(user: &str, other: &str) -> String {
+    format!(
+        "cd /pfs/cloud/home/{user}
+mkdir real
+echo own > real/own
+while [ ! -e stop ]; do
+    for target in ../{other} real /etc /proc/self/root/etc; do
+        ln -s $target fresh
+        mv -fT fresh d
+    done
+done
+"
+    )
 }
 
-/// Ends the flipping however the test ends.
-struct Over<'a>(&'a AtomicBool);
+/// Waits until the job has had the link lead to several places since the last look.
+fn wait_for_flips(link: &Path) {
+    let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+    wait_until("the job must flip its link", || {
+        seen.extend(fs::read_link(link).ok());
+        (seen.len() > 2).then_some(())
+    });
+}
 
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+/// One of many commands about the link or something behind it.
+fn command(dice: &mut Dice, round: usize, home: &str, here: &Path, back: &Path) -> Vec<String> {
+    let at = &format!("{home}/d");
+    let (inside, made) = (format!("{at}/own"), format!("{at}/made-{round}"));
+    let (copy, pattern) = (format!("{home}/copy"), format!("{home}/*/own"));
+    let words: &[&str] = match dice.within(0..10) {
+        0 => &["cat", &inside],
+        1 => &["ls", "-r", at],
+        2 => &["cp", arg(here), &inside],
+        3 => &["cp", "-r", at, arg(back)],
+        4 => &["rm", "-r", &inside],
+        5 => &["mkdir", "-p", &made],
+        6 => &["stat", "--digest", &inside],
+        7 => &["cp", "-r", at, &copy],
+        8 => &["cat", &pattern],
+        _ => &["mv", &inside, &made],
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn a_link_that_a_job_flips_while_commands_run_leads_nowhere() {
+    let env = TestEnvironment::new();
+    if let Some(site) = Site::start(&env, "") {
+        play(&env, &site, "bob", "ada");
     }
 }
 
 #[test]
-fn a_link_that_flips_while_commands_run_leads_nowhere() {
+fn nor_does_it_where_neither_server_nor_job_are_root() {
     let env = TestEnvironment::new();
-    let Some(site) = Site::start(&env, "") else {
-        return;
-    };
-    let data = env.folder("data");
-    plant(&data, &[("secret", SECRET), ("new", "from bob")]);
-    site.run(
-        "ada",
-        &["cp", arg(&data.join("secret")), "/pfs/cloud/home/ada/own"],
-    )
-    .ok();
-    let (ada, bob) = (site.home("ada"), site.home("bob"));
-    let (is_over, flips) = (AtomicBool::new(false), AtomicU64::new(0));
+    if let Some(site) = ordinary_user::site(&env) {
+        play(&env, &site, "ada", "eve");
+    }
+}
+
+/// A job of `user` flips a link to the home of `other`.
+fn play(env: &TestEnvironment, site: &Site<'_>, user: &str, other: &str) {
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    let (home, theirs) = (format!("/pfs/cloud/home/{user}"), site.home(other));
+    plant(&data, &[("new", "from outside")]);
+    fs::create_dir_all(&theirs).expect("root may write anywhere");
+    fs::write(theirs.join("own"), SECRET).expect("root may write anywhere");
+    let package = env.package("job").file("train.sh", flipping(user, other));
+    let words = ["submit", "-jobname", "flip", "-pservers", "0", "-cpu", "500m"];
+    let more = ["-memory", "64Mi", "-entry", "sh train.sh", package.arg()];
+    site.run(user, &[&words[..], &more].concat()).ok();
     let mut dice = Dice::new(seed());
-    std::thread::scope(|scope| {
-        scope.spawn(|| flip(&bob, &ada, &is_over, &flips));
-        let _over = Over(&is_over);
-        wait_until("the link must flip", || {
-            (flips.load(Ordering::Relaxed) > 10).then_some(())
-        });
-        let back = env.folder("back");
-        let new = data.join("new");
-        let at = "/pfs/cloud/home/bob/d";
-        for round in 0..ROUNDS {
-            let before = flips.load(Ordering::Relaxed);
-            let inside = format!("{at}/own");
-            let made = format!("{at}/made-{round}");
-            let words: &[&str] = match dice.within(0..8) {
-                0 => &["cat", &inside],
-                1 => &["ls", "-r", at],
-                2 => &["cp", arg(&new), &inside],
-                3 => &["cp", "-r", at, arg(&back)],
-                4 => &["rm", "-r", &made],
-                5 => &["mkdir", "-p", &made],
-                6 => &["stat", "--digest", &inside],
-                _ => &["mv", &inside, &made],
-            };
-            let ran = site.run("bob", words);
-            assert!(!ran.stdout.contains(SECRET), "{ran}");
-            assert!(!ran.stderr.contains("panicked"), "{ran}");
-            assert!(flips.load(Ordering::Relaxed) > before, "it flipped meanwhile");
-        }
-    });
-    let left: Vec<_> = fs::read_dir(&ada)
-        .unwrap()
-        .flatten()
+    for round in 0..ROUNDS {
+        wait_for_flips(&site.home(user).join("d"));
+        let words = command(&mut dice, round, &home, &data.join("new"), &back);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ran = site.run(user, &words);
+        assert!(
+            !ran.stdout.contains(SECRET) && !ran.stdout.contains("root:"),
+            "{ran}"
+        );
+        assert!(!ran.stderr.contains("panicked"), "{ran}");
+    }
+    let stop = format!("{home}/stop");
+    site.run(user, &["cp", arg(&data.join("new")), &stop]).ok();
+    site.run(user, &["wait", "flip"]).ok();
+    check_untouched(&theirs);
+    for text in walk(&back).into_iter().chain(walk(&site.home(user).join("real"))) {
+        let is_own = !text.contains(SECRET) && !text.contains("root:");
+        assert!(is_own, "nothing of others came: {text}");
+    }
+}
+
+fn check_untouched(home: &Path) {
+    let names = fs::read_dir(home).expect("it is there").flatten();
+    let left: Vec<_> = names
         .map(|entry| entry.file_name())
         .filter(|name| name != ".paddlecloud")
         .collect();
     assert_eq!(left, ["own"], "nothing was made or removed there");
-    assert_eq!(fs::read_to_string(ada.join("own")).unwrap(), SECRET);
-    let fetched = walk(&env.folder("back"));
-    assert!(
-        !fetched.iter().any(|text| text.contains(SECRET)),
-        "nothing of hers came down"
-    );
+    let own = fs::read_to_string(home.join("own")).expect("it is there");
+    assert_eq!(own, SECRET);
 }
 
 fn walk(folder: &Path) -> Vec<String> {
@@ -101,7 +124,8 @@ fn walk(folder: &Path) -> Vec<String> {
     for entry in fs::read_dir(folder).expect("it is ours").flatten() {
         match entry.file_type().expect("it is there") {
             kind if kind.is_dir() => texts.extend(walk(&entry.path())),
-            kind if kind.is_file() => texts.push(fs::read_to_string(entry.path()).expect("it is text")),
+            kind if kind.is_file() => texts
+                .push(String::from_utf8_lossy(&fs::read(entry.path()).expect("it is a file")).into_owned()),
             _ => {}
         }
     }
