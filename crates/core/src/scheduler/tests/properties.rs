@@ -392,3 +392,43 @@ proptest! {
         }
     }
 }
+
+/// Nodes and jobs large enough that a long queue builds up behind reservations.
+fn large() -> impl Strategy<Value = (Inventory, Vec<Step>, Vec<Step>)> {
+    let nodes = prop::collection::vec((8u64..33, 8u64..65, 0u32..5), 4..10);
+    let inventory = nodes.prop_map(|nodes| Inventory {
+        nodes: (0..)
+            .zip(nodes)
+            .map(|(index, (cores, gib, gpus))| node(&format!("n{index}"), cores, gib, gpus))
+            .collect(),
+    });
+    let size = (1u64..9, 1u64..17, prop_oneof![4 => Just(0u32), 1 => 1u32..3])
+        .prop_map(|(cores, gib, gpu)| size(cores, gib, gpu));
+    let job = (request(2), prop::collection::vec((1u32..9, size), 1..=2));
+    let job = job
+        .prop_map(|(request, roles)| Step::Submit(Request { roles, ..request }))
+        .boxed();
+    let step = prop_oneof![
+        6 => job.clone(),
+        6 => (0usize..30).prop_map(Step::End),
+        1 => (0usize..200).prop_map(Step::Withdraw),
+        2 => (1i64..15).prop_map(Step::Wait),
+        1 => (0..1usize, quota()).prop_map(|(user, quota)| Step::SetQuota(user, quota)),
+    ];
+    let queue = prop::collection::vec(job, 100..150);
+    (inventory, queue, prop::collection::vec(step, 1..60))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn decisions_are_those_of_the_reference_with_a_long_queue((inventory, queue, steps) in large()) {
+        let mut pair = Pair::new(inventory, false);
+        queue.into_iter().for_each(|step| pair.apply(step));
+        for step in steps {
+            pair.apply(step);
+            pair.decide_both()?;
+        }
+    }
+}

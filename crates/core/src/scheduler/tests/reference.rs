@@ -201,6 +201,9 @@ impl Reference {
     }
 
     fn quota_lets(&self, request: &Request) -> bool {
+        if !self.quotas.contains_key(&request.user) {
+            return true;
+        }
         let used = self.used(&request.user);
         let key = (Reverse(request.priority), request.order);
         let earlier = self
