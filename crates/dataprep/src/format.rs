@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::error::DataError;
 use crate::input::{self, Head};
+use crate::origin::Origin;
 
 /// A format, and what a record is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,9 +71,9 @@ impl Format {
     }
 
     /// What the file is: its first bytes decide where they can, else its name. Nothing when neither tells.
-    pub fn of_file(path: &Path) -> Result<Option<Self>, DataError> {
-        let head = input::head(path)?;
-        Ok(Self::of_head(&head).or_else(|| Self::of_name(path)))
+    pub fn of_file(origin: &Origin) -> Result<Option<Self>, DataError> {
+        let head = input::head(origin)?;
+        Ok(Self::of_head(&head).or_else(|| Self::of_name(origin.name())))
     }
 
     fn of_head(head: &Head) -> Option<Self> {
@@ -128,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("liar.csv");
         std::fs::write(&path, 0x0102_0304_u32.to_le_bytes()).unwrap();
-        assert_eq!(Format::of_file(&path).unwrap(), Some(Format::RecordIo));
+        assert_eq!(Format::of_file(&path.into()).unwrap(), Some(Format::RecordIo));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Opens a file for reading front to back, unpacks gzip on the way, and knows how far it came.
 
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use flate2::read::MultiGzDecoder;
 use paddlecloud_recordio::MAGIC;
 
 use crate::error::DataError;
+use crate::origin::Origin;
 
 const BUFFER_LEN: usize = 256 << 10;
 const HEAD_LEN: u64 = 8 << 10;
@@ -34,12 +35,11 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub(crate) fn open(path: &Path) -> Result<Self, DataError> {
-        check_regular(path)?;
-        let file = File::open(path).map_err(|e| DataError::read(path, e))?;
+    pub(crate) fn open(origin: &Origin) -> Result<Self, DataError> {
+        let path = origin.name();
         let position = Position::default();
         let counted = Counted {
-            inner: file,
+            inner: origin.reader()?,
             position: position.clone(),
         };
         let mut plain = BufReader::with_capacity(BUFFER_LEN, counted);
@@ -77,14 +77,14 @@ impl Head {
     }
 }
 
-pub(crate) fn head(path: &Path) -> Result<Head, DataError> {
-    let input = Input::open(path)?;
+pub(crate) fn head(origin: &Origin) -> Result<Head, DataError> {
+    let input = Input::open(origin)?;
     let mut bytes = Vec::new();
     input
         .reader
         .take(HEAD_LEN)
         .read_to_end(&mut bytes)
-        .map_err(|e| DataError::read(path, e))?;
+        .map_err(|e| DataError::read(origin.name(), e))?;
     Ok(Head {
         bytes,
         is_gzip: input.is_gzip,
@@ -119,6 +119,25 @@ impl Stamp {
         })
     }
 
+    /// Of a file elsewhere only the length counts: whoever brings its bytes minds that they are of one version.
+    pub(crate) fn of_origin(origin: &Origin) -> Result<Self, DataError> {
+        if !origin.is_elsewhere() {
+            return Self::of(origin.name());
+        }
+        let len = origin.bytes()?.len();
+        Ok(Self {
+            len: len.map_err(|e| DataError::read(origin.name(), e))?,
+            modified: None,
+        })
+    }
+
+    pub(crate) fn check_origin(&self, origin: &Origin) -> Result<(), DataError> {
+        match origin.is_elsewhere() {
+            true => Ok(()),
+            false => self.check(origin.name()),
+        }
+    }
+
     pub(crate) fn check(&self, path: &Path) -> Result<(), DataError> {
         match *self == Self::of(path)? {
             true => Ok(()),
@@ -130,7 +149,7 @@ impl Stamp {
 }
 
 struct Counted {
-    inner: File,
+    inner: Box<dyn Read>,
     position: Position,
 }
 

@@ -44,7 +44,8 @@ fn main() -> Outcome {
         bench.bytes / 1_000_000
     );
     println!("{:44} {:>8} {:>8}   to reach", "", "best", "median");
-    rows.iter().for_each(|row| row.print(&bench));
+    let floor = rows[0].rates(&bench).0;
+    rows.iter().for_each(|row| row.print(&bench, floor));
     bench.random_rows(rounds)
 }
 
@@ -113,17 +114,29 @@ impl Row {
             .chunk_size(self.chunk_size)
     }
 
-    fn print(&self, bench: &Bench) {
+    /// Best and median.
+    fn rates(&self, bench: &Bench) -> (f64, f64) {
         let mut seconds = self.seconds.clone();
         seconds.sort_by(f64::total_cmp);
         let rate = |seconds: f64| bench.bytes as f64 / 1e6 / seconds;
-        let (best, median) = (rate(seconds[0]), rate(seconds[seconds.len() / 2]));
+        (rate(seconds[0]), rate(seconds[seconds.len() / 2]))
+    }
+
+    /// `floor` is what the page cache gives: no reading of uncompressed files can do much better.
+    fn print(&self, bench: &Bench, floor: f64) {
+        let (best, median) = self.rates(bench);
         let name = format!(
             "{:22} {:7} {:2} MiB chunks",
             self.work.name(),
             self.compressor.to_string(),
             self.chunk_size / MIB
         );
+        let share = match (self.work, self.compressor) {
+            (Work::Read | Work::ReadMap | Work::ReadStream, Compressor::None) => {
+                format!("{:3.0} % of the page cache  ", 100.0 * best / floor)
+            }
+            _ => String::new(),
+        };
         let goal = match self.goal.filter(|_| bench.is_like_the_reference()) {
             Some((original, times)) => {
                 let reached = if best >= original * times {
@@ -138,7 +151,7 @@ impl Row {
             }
             None => String::new(),
         };
-        println!("{name:44} {best:8.0} {median:8.0}   {goal}");
+        println!("{name:44} {best:8.0} {median:8.0}   {share}{goal}");
     }
 }
 

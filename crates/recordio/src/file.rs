@@ -84,6 +84,27 @@ impl ReadOptions {
     ) -> Result<RecordFile<S>, ReadError> {
         RecordFile::with_index(Source::new(source, name.into())?, self, None)
     }
+
+    /// Like [`ReadOptions::open_source`], with the index that was stored beside the bytes; without one the
+    /// headers are walked. Whether an index is used is up to the caller here.
+    pub fn open_indexed<S: ReadAt>(
+        self,
+        source: S,
+        name: impl Into<PathBuf>,
+        index: Option<&[u8]>,
+    ) -> Result<RecordFile<S>, ReadError> {
+        let source = Source::new(source, name.into())?;
+        let stored = match index {
+            Some(bytes) => Some(stored_index::fit(
+                bytes,
+                source.name(),
+                source.len(),
+                self.policy,
+            )?),
+            None => None,
+        };
+        RecordFile::with_index(source, self, stored)
+    }
 }
 
 /// An open file. Clones share it.

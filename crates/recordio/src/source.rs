@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::ReadError;
 use crate::fault::Fault;
@@ -58,6 +59,16 @@ impl ReadAt for Vec<u8> {
             .and_then(|at| self.get(at..)?.get(..buf.len()));
         buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(buf, offset)
     }
 }
 

@@ -101,11 +101,16 @@ pub(crate) fn load(file: &Path, actual_len: u64, policy: Policy) -> Result<Optio
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(ReadError::io(&path, e)),
     };
+    fit(&bytes, file, actual_len, policy).map(Some)
+}
+
+/// The index of `file` that is stored as `bytes`, provided that it fits a file of `actual_len` bytes.
+pub(crate) fn fit(bytes: &[u8], file: &Path, actual_len: u64, policy: Policy) -> Result<Index, ReadError> {
     let bad = |reason| ReadError::BadIndex {
-        file: path.clone(),
+        file: index_path(file),
         reason,
     };
-    let index = decode(&bytes).map_err(bad)?;
+    let index = decode(bytes).map_err(bad)?;
     let indexed = index.file_len();
     if indexed < actual_len {
         return Err(bad(IndexFault::Outdated {
@@ -114,9 +119,9 @@ pub(crate) fn load(file: &Path, actual_len: u64, policy: Policy) -> Result<Optio
         }));
     }
     match policy {
-        _ if indexed == actual_len => Ok(Some(index)),
+        _ if indexed == actual_len => Ok(index),
         Policy::Strict => Err(ReadError::damaged(file, actual_len, cut(&index))),
-        Policy::Skip(bound) => Ok(Some(shorten(file, index, actual_len, bound)?)),
+        Policy::Skip(bound) => shorten(file, index, actual_len, bound),
     }
 }
 

@@ -3,19 +3,20 @@
 mod csv;
 mod jsonl;
 mod lines;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod recordio;
 mod tar;
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use paddlecloud_recordio::{DamageReport, Policy};
+use paddlecloud_recordio::{DamageReport, Policy, ReadAt, RecordFile};
 
 use crate::error::DataError;
 use crate::format::Format;
 use crate::input::{self, Input, Stamp};
+use crate::origin::Origin;
 
 /// How a file is read.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +48,7 @@ pub type Visit<'a> = dyn FnMut(Seen<'_>) -> Result<ControlFlow<()>, DataError> +
 #[derive(Debug)]
 pub struct Dataset {
     path: PathBuf,
+    origin: Origin,
     format: Format,
     options: ReadOptions,
     stamp: Stamp,
@@ -54,12 +56,14 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    pub fn open(path: impl Into<PathBuf>, options: ReadOptions) -> Result<Self, DataError> {
-        let path = path.into();
-        input::check_regular(&path)?;
+    pub fn open(origin: impl Into<Origin>, options: ReadOptions) -> Result<Self, DataError> {
+        let origin = origin.into();
+        let path = origin.name().to_owned();
         let format = match options.format {
             Some(format) => format,
-            None => Format::of_file(&path)?.ok_or_else(|| DataError::UnknownFormat { file: path.clone() })?,
+            None => {
+                Format::of_file(&origin)?.ok_or_else(|| DataError::UnknownFormat { file: path.clone() })?
+            }
         };
         if options.field.is_some() && !format.has_fields() {
             return Err(DataError::file(
@@ -67,10 +71,11 @@ impl Dataset {
                 format!("is read as {format}, whose records have no fields"),
             ));
         }
-        let stamp = Stamp::of(&path)?;
-        let is_packed = input::head(&path)?.is_gzip;
+        let stamp = Stamp::of_origin(&origin)?;
+        let is_packed = input::head(&origin)?.is_gzip;
         Ok(Self {
             path,
+            origin,
             format,
             options,
             stamp,
@@ -107,7 +112,7 @@ impl Dataset {
 
     /// Shows the records with these numbers; there may be fewer.
     pub fn each_in(&self, records: Range<u64>, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
-        if self.format == Format::RecordIo && !self.is_packed {
+        if self.is_record_file() && !self.is_best_read_in_order(&records) {
             return recordio::each_in_file(self, records, visit);
         }
         let mut ended_early = false;
@@ -120,41 +125,49 @@ impl Dataset {
             ended_early |= flow.is_break();
             Ok(flow)
         };
-        self.each_in_stream(&mut within)?;
+        let damage = self.each_in_stream(&mut within)?;
         if !ended_early {
-            self.stamp.check(&self.path)?;
+            self.stamp.check_origin(&self.origin)?;
         }
-        Ok(DamageReport::default())
+        Ok(damage)
     }
 
-    fn each_in_stream(&self, visit: &mut Visit<'_>) -> Result<(), DataError> {
+    /// Opens a RecordIO file that is not inside gzip, for what only such a file can tell.
+    pub fn record_file(&self, policy: Policy) -> Result<RecordFile<Arc<dyn ReadAt>>, DataError> {
+        let options = paddlecloud_recordio::ReadOptions::new().policy(policy);
+        let (bytes, index) = (self.origin.bytes()?, self.origin.index()?);
+        Ok(options.open_indexed(bytes, &self.path, index.as_deref())?)
+    }
+
+    /// Whether it is RecordIO that can be read anywhere, not only front to back.
+    pub fn is_record_file(&self) -> bool {
+        self.format == Format::RecordIo && !self.is_packed
+    }
+
+    /// Elsewhere, looking for all headers first costs a journey each. Front to back none is needed, and there is
+    /// nothing to lose: damage is an error either way, and no index knows better where the end is.
+    fn is_best_read_in_order(&self, records: &Range<u64>) -> bool {
+        let is_strict = self.options.policy == Policy::Strict;
+        self.origin.is_elsewhere() && records.start == 0 && is_strict && !self.origin.has_index()
+    }
+
+    fn each_in_stream(&self, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
         match self.format {
-            Format::RecordIo => recordio::each_in_stream(self, self.input()?, visit),
+            Format::RecordIo => return recordio::each_in_stream(self, self.input()?, visit),
             Format::Lines => lines::each(self, self.input()?, visit),
             Format::Csv => csv::each(self, self.input()?, visit),
             Format::Jsonl => jsonl::each(self, self.input()?, visit),
             Format::Tar => tar::each(self, self.input()?, visit),
-            #[cfg(feature = "parquet")]
             Format::Parquet => parquet::each(self, visit),
-            #[cfg(not(feature = "parquet"))]
-            Format::Parquet => Err(no_parquet(&self.path)),
-        }
+        }?;
+        Ok(DamageReport::default())
     }
 
     fn input(&self) -> Result<Input, DataError> {
-        Input::open(&self.path)
+        Input::open(&self.origin)
     }
 
     fn field(&self) -> Option<&str> {
         self.options.field.as_deref()
     }
-}
-
-/// What a program built without Parquet says.
-#[cfg(not(feature = "parquet"))]
-pub(crate) fn no_parquet(path: &Path) -> DataError {
-    DataError::file(
-        path,
-        "is Parquet, and this program was built without it (feature `parquet`)",
-    )
 }

@@ -1,20 +1,27 @@
 //! Rows of a Parquet file as JSON, in the order of its columns.
 
-use std::fs::File;
+use std::io::BufReader;
+use std::sync::Arc;
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use bytes::Bytes;
+use paddlecloud_recordio::ReadAt;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::{Field, Row};
 
 use super::{Dataset, Seen, Visit};
 use crate::error::DataError;
 use crate::json_row;
+use crate::origin::FrontToBack;
 
 pub(super) fn each(data: &Dataset, visit: &mut Visit<'_>) -> Result<(), DataError> {
-    let failed = |error: parquet::errors::ParquetError| {
-        DataError::file(&data.path, format!("cannot be read as Parquet: {error}"))
+    let failed =
+        |error: ParquetError| DataError::file(&data.path, format!("cannot be read as Parquet: {error}"));
+    let pieces = Pieces {
+        bytes: data.origin.bytes()?,
+        len: data.len(),
     };
-    let file = File::open(&data.path).map_err(|e| DataError::read(&data.path, e))?;
-    let reader = SerializedFileReader::new(file).map_err(failed)?;
+    let reader = SerializedFileReader::new(pieces).map_err(failed)?;
     let groups = reader.metadata().row_groups();
     let all_rows: u64 = groups.iter().map(|group| group.num_rows().max(0) as u64).sum();
     let mut record = Vec::new();
@@ -39,6 +46,41 @@ pub(super) fn each(data: &Dataset, visit: &mut Visit<'_>) -> Result<(), DataErro
         return Err(DataError::file(&data.path, problem));
     }
     Ok(())
+}
+
+/// Columns are read from where they lie, wherever the file is.
+struct Pieces {
+    bytes: Arc<dyn ReadAt>,
+    len: u64,
+}
+
+impl Length for Pieces {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Pieces {
+    type T = BufReader<FrontToBack>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(BufReader::new(FrontToBack {
+            bytes: Arc::clone(&self.bytes),
+            at: start,
+            len: self.len,
+        }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
+            return Err(ParquetError::EOF(
+                "a column lies beyond the end of the file".to_owned(),
+            ));
+        }
+        let mut piece = vec![0; length];
+        self.bytes.read_exact_at(&mut piece, start)?;
+        Ok(piece.into())
+    }
 }
 
 fn write_row(row: &Row, field: Option<&str>, out: &mut Vec<u8>) -> Result<(), String> {

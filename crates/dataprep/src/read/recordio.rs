@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use paddlecloud_recordio::{Batch, DamageReport, Limits, Policy, RangeReader, ReadOptions, StreamReader};
+use paddlecloud_recordio::{Batch, DamageReport, Limits, RangeReader, ReadAt, StreamReader};
 
 use super::{Dataset, Seen, Visit};
 use crate::error::DataError;
@@ -13,7 +13,7 @@ pub(super) fn each_in_file(
     records: Range<u64>,
     visit: &mut Visit<'_>,
 ) -> Result<DamageReport, DataError> {
-    let file = ReadOptions::new().policy(data.options.policy).open(&data.path)?;
+    let file = data.record_file(data.options.policy)?;
     let end = records.end.min(file.len());
     let mut reader = file.range(records.start.min(end)..end)?;
     let mut progress = ChunkProgress::default();
@@ -43,7 +43,7 @@ struct ChunkProgress {
 }
 
 impl ChunkProgress {
-    fn at(&mut self, reader: &RangeReader, record: u64) -> u64 {
+    fn at<S: ReadAt>(&mut self, reader: &RangeReader<S>, record: u64) -> u64 {
         if !self.records.contains(&record)
             && let Some(n) = reader.index().chunk_of(record)
         {
@@ -54,24 +54,26 @@ impl ChunkProgress {
     }
 }
 
-pub(super) fn each_in_stream(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
-    if data.options.policy != Policy::Strict {
-        let problem = "is packed with gzip, so damage in it cannot be passed over: unpack it first";
-        return Err(DataError::file(&data.path, problem));
-    }
+pub(super) fn each_in_stream(
+    data: &Dataset,
+    input: Input,
+    visit: &mut Visit<'_>,
+) -> Result<DamageReport, DataError> {
     let position = input.position;
-    let mut reader = StreamReader::named(input.reader, &data.path, Limits::default());
-    let mut number = 0;
-    while let Some(bytes) = reader.next_record()? {
+    let mut reader =
+        StreamReader::named(input.reader, &data.path, Limits::default()).policy(data.options.policy);
+    let mut one = Batch::new();
+    // By copy, for the reason given above.
+    while reader.read_batch(1, &mut one)? == 1 {
         let seen = Seen {
-            number,
-            bytes,
+            number: reader.position() - 1,
+            bytes: one.get(0),
             position: position.get(),
         };
         if visit(seen)?.is_break() {
-            return Ok(());
+            break;
         }
-        number += 1;
+        one.clear();
     }
-    Ok(())
+    Ok(reader.damage().clone())
 }

@@ -132,7 +132,7 @@ impl<'a> Cutter<'a> {
     fn cut_lines(&self, task: &Task<'_>, group: &Group, tell: &mut dyn FnMut(u64)) -> Result<u64, DataError> {
         let path = &task.item.path;
         let mut pieces = self.pieces(task, group)?;
-        let mut input = Input::open(path)?;
+        let mut input = Input::open(&path.into())?;
         let (mut line, mut units) = (Vec::new(), 0);
         while read_line(&mut input.reader, &mut line).map_err(|e| DataError::read(path, e))? {
             if let Some(at) = group.place(units) {
@@ -169,7 +169,7 @@ impl<'a> Cutter<'a> {
             Ok(())
         };
         if task.packing == Packing::Gzip {
-            let input = Input::open(path)?;
+            let input = Input::open(&path.into())?;
             let position = input.position;
             let mut reader = StreamReader::named(input.reader, path, Limits::default());
             while let Some(record) = reader.next_record()? {
@@ -233,7 +233,7 @@ impl Group {
 
 impl<'a> Task<'a> {
     fn new(item: &'a Item, by: By) -> Result<Self, DataError> {
-        let head = input::head(&item.path)?;
+        let head = input::head(&item.path.as_path().into())?;
         let packing = match head.is_gzip {
             true => Packing::Gzip,
             false => Packing::None,
@@ -269,7 +269,7 @@ impl<'a> Task<'a> {
 
 /// Pieces are compressed as the file's first chunk is.
 fn compressor_of(task: &Task<'_>) -> Result<Compressor, DataError> {
-    let head = input::head(&task.item.path)?;
+    let head = input::head(&task.item.path.as_path().into())?;
     let Some(bytes) = head.bytes.first_chunk::<HEADER_LEN>() else {
         return Ok(Compressor::default());
     };

@@ -3,7 +3,6 @@
 mod csv;
 mod jsonl;
 mod lines;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod recordio;
 mod tar;
@@ -101,13 +100,7 @@ pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Resu
         Format::Csv => Box::new(csv::Rows::create(path, field)?),
         Format::Jsonl => Box::new(jsonl::Values::create(path, field)?),
         Format::Tar => Box::new(tar::Samples::create(path, field)?),
-        #[cfg(feature = "parquet")]
         Format::Parquet => Box::new(parquet::Rows::create(path, field, input)?),
-        #[cfg(not(feature = "parquet"))]
-        Format::Parquet => {
-            let _ = input;
-            return Err(crate::read::no_parquet(path));
-        }
     })
 }
 

@@ -187,7 +187,6 @@ fn an_existing_file_is_replaced_only_when_asked() {
     assert_eq!(bench.text("b.jsonl"), "{\"t\":\"new\"}\n");
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn parquet_keeps_kinds_and_order() {
     let bench = Workbench::new();
@@ -204,12 +203,11 @@ fn parquet_keeps_kinds_and_order() {
     );
     assert_eq!(bench.text("c.jsonl"), expected);
     assert_eq!(
-        Format::of_file(&bench.path("b.parquet")).unwrap(),
+        Format::of_file(&bench.path("b.parquet").into()).unwrap(),
         Some(Format::Parquet)
     );
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn parquet_refuses_what_it_would_change() {
     let bench = Workbench::new();
@@ -228,15 +226,6 @@ fn parquet_refuses_what_it_would_change() {
     bench.write("inexact.jsonl", "{\"a\":9007199254740993}\n{\"a\":0.5}\n");
     assert!(bench.convert("inexact.jsonl", "x.parquet").is_err());
     assert!(!bench.path("x.parquet").exists());
-}
-
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn parquet_left_out_is_said_so() {
-    let bench = Workbench::new();
-    bench.write("a.jsonl", "{\"a\":1}\n");
-    assert!(bench.problem("a.jsonl", "b.parquet").contains("built without it"));
-    assert_eq!(Format::of_name(&bench.path("b.parquet")), Some(Format::Parquet));
 }
 
 proptest! {

@@ -54,7 +54,11 @@ impl Workbench {
     /// Converts by the names, with one field on the sides that have fields.
     pub fn convert_with(&self, from: &str, to: &str, field: Option<&str>) -> Result<Converted, DataError> {
         let from = self.path(from);
-        let of_input = field.filter(|_| Format::of_file(&from).unwrap().is_some_and(Format::has_fields));
+        let of_input = field.filter(|_| {
+            Format::of_file(&from.as_path().into())
+                .unwrap()
+                .is_some_and(Format::has_fields)
+        });
         let read = ReadOptions {
             field: of_input.map(str::to_owned),
             ..ReadOptions::default()

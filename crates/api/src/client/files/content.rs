@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use hyper::header::{HeaderValue, RANGE};
+use hyper::header::{HeaderValue, IF_MATCH, RANGE};
 use paddlecloud_pfs::PfsPath;
 
 use super::FileClient;
@@ -24,11 +24,29 @@ impl<'a> FileClient<'a> {
     pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
         let mut call = Call::get(Self::at("content", path));
         if let Some(range) = range {
-            let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-            let value = HeaderValue::try_from(text).expect("digits and a dash");
-            call.headers.push((RANGE, value));
+            call.headers.push((RANGE, range_value(&range)));
         }
-        let reply = self.client.open(&call).await?;
+        self.opened(&call).await
+    }
+
+    /// Reads a range that is not empty, of the version of a file that [`FileClient::stat`] told; refused when the file is
+    /// another by now. Without a version any will do.
+    pub async fn cat_version(
+        &self,
+        path: &PfsPath,
+        range: Range<u64>,
+        version: Option<&str>,
+    ) -> Result<Content<'a>, ClientError> {
+        let mut call = Call::get(Self::at("content", path));
+        call.headers.push((RANGE, range_value(&range)));
+        if let Some(Ok(version)) = version.map(|version| HeaderValue::try_from(format!("\"{version}\""))) {
+            call.headers.push((IF_MATCH, version));
+        }
+        self.opened(&call).await
+    }
+
+    async fn opened(&self, call: &Call) -> Result<Content<'a>, ClientError> {
+        let reply = self.client.open(call).await?;
         let length = reply.headers().get(hyper::header::CONTENT_LENGTH);
         let left = length.and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Content {
@@ -37,6 +55,11 @@ impl<'a> FileClient<'a> {
             left,
         })
     }
+}
+
+fn range_value(range: &Range<u64>) -> HeaderValue {
+    let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+    HeaderValue::try_from(text).expect("digits and a dash")
 }
 
 impl Content<'_> {

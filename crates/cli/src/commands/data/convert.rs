@@ -1,15 +1,15 @@
 //! `data convert`: writes a file in another format or with another compressor.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use paddlecloud_core::quantity::Bytes;
-use paddlecloud_dataprep::{Format as DataFormat, IfThere, WriteOptions, convert};
+use paddlecloud_dataprep::{Format as DataFormat, IfThere, Origin, WriteOptions, convert};
 use paddlecloud_recordio::Compressor;
 use serde::Serialize;
 
 use super::damage::{self, DamageView};
 use super::progress::Progress;
-use super::sources::Sources;
+use super::sources;
 use super::{Reading, check_written_here, failed, found_format};
 use crate::commands::{Context, done};
 use crate::error::CliError;
@@ -67,12 +67,18 @@ struct ConvertedView<'a> {
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     check_written_here(&args.dest, "write a file here, then `cp` it there")?;
-    let sources = Sources::gather(std::slice::from_ref(&args.source), context)?;
-    let source = &sources.iter().next().expect("one was asked for").here;
-    converted(args, source, context).map_err(|error| sources.in_names(error))
+    let sources = sources::gather(std::slice::from_ref(&args.source), context)?;
+    match &sources[..] {
+        [source] => converted(args, &source.origin, context),
+        several => Err(CliError::refused(format!(
+            "`{}` stands for {} files, and one is converted at a time",
+            args.source.display(),
+            several.len()
+        ))),
+    }
 }
 
-fn converted(args: &Args, source: &Path, context: &mut Context<'_>) -> Result<u8, CliError> {
+fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<u8, CliError> {
     // A field is asked for on either side that has fields.
     let format = args.reading.from.or(found_format(source)?);
     let field = args.reading.field.clone();

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use paddlecloud_dataprep::{Dataset, Format as DataFormat};
-use paddlecloud_recordio::{ChunkInfo, Layout, Policy, ReadOptions, RecordFile, SkipBound};
+use paddlecloud_dataprep::{Dataset, Format as DataFormat, Origin};
+use paddlecloud_recordio::{ChunkInfo, Layout, Policy, SkipBound};
 use serde::Serialize;
 
 use super::damage::DamageView;
 use super::progress::Progress;
-use super::sources::Sources;
+use super::sources;
 use super::{failed, open_for_review};
 use crate::commands::{Context, done};
 use crate::error::CliError;
@@ -88,14 +88,9 @@ impl ChunkView {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let sources = Sources::gather(&args.files, context)?;
     let mut views = Vec::new();
-    for source in sources.iter() {
-        let view = inspected(&source.here, args, context).map_err(|error| sources.in_names(error))?;
-        views.push(FileView {
-            file: source.named.clone(),
-            ..view
-        });
+    for source in sources::gather(&args.files, context)? {
+        views.push(inspected(&source.origin, args, context)?);
     }
     if !context.world.out.structured(args.output, &views)? {
         context.world.out.table(&files_table(&views))?;
@@ -119,17 +114,18 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     }
 }
 
-fn inspected(file: &Path, args: &Args, context: &mut Context<'_>) -> Result<FileView, CliError> {
+fn inspected(file: &Origin, args: &Args, context: &mut Context<'_>) -> Result<FileView, CliError> {
     let data = open_for_review(file, args.from)?;
-    match data.format() == DataFormat::RecordIo && !data.is_packed() {
+    match data.is_record_file() {
         true => of_recordio(&data, args.chunks),
         false => of_other(&data, context),
     }
 }
 
 fn of_recordio(data: &Dataset, with_chunks: bool) -> Result<FileView, CliError> {
-    let options = ReadOptions::new().policy(Policy::Skip(SkipBound::UNLIMITED));
-    let file: RecordFile = options.open(data.path()).map_err(|error| failed(error.into()))?;
+    let file = data
+        .record_file(Policy::Skip(SkipBound::UNLIMITED))
+        .map_err(failed)?;
     let index = file.index();
     let mut compressors: BTreeMap<String, u64> = BTreeMap::new();
     for chunk in index.chunks() {
@@ -161,12 +157,13 @@ fn of_other(data: &Dataset, context: &mut Context<'_>) -> Result<FileView, CliEr
     let name = data.path().file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(&mut context.world.err, format!("Reading {name}"));
     let mut records = 0;
-    data.each(&mut |seen| {
-        progress.tell(seen.position, data.len());
-        records += 1;
-        Ok(ControlFlow::Continue(()))
-    })
-    .map_err(failed)?;
+    let damage = data
+        .each(&mut |seen| {
+            progress.tell(seen.position, data.len());
+            records += 1;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map_err(failed)?;
     progress.done();
     Ok(FileView {
         file: data.path().to_owned(),
@@ -174,7 +171,7 @@ fn of_other(data: &Dataset, context: &mut Context<'_>) -> Result<FileView, CliEr
         size: data.len(),
         records,
         recordio: None,
-        damage: Vec::new(),
+        damage: DamageView::all(&damage),
     })
 }
 

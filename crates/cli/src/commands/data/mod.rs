@@ -1,9 +1,12 @@
 //! `data`: looks at data sets, converts them, divides them among nodes; a file per subcommand.
 //!
-//! What is read may lie on the cluster; what is written lies on this machine. Inside a worker `/pfs/…` does.
+//! What is read may lie on the cluster and is read there, as far as it is needed; what is written lies on this
+//! machine. Inside a worker `/pfs/…` does.
 
 mod cat;
+mod cluster;
 mod convert;
+mod copies;
 mod damage;
 mod head;
 mod inspect;
@@ -12,11 +15,12 @@ mod records;
 mod sources;
 mod split;
 mod verify;
+mod window;
 
 use std::path::Path;
 
 use paddlecloud_core::quantity::Bytes;
-use paddlecloud_dataprep::{DataError, Dataset, Format, ReadOptions};
+use paddlecloud_dataprep::{DataError, Dataset, Format, Origin, ReadOptions};
 use paddlecloud_recordio::{Policy, ReadError, SkipBound};
 
 use super::Context;
@@ -73,15 +77,15 @@ struct Reading {
 }
 
 impl Reading {
-    fn open(&self, path: &Path) -> Result<Dataset, CliError> {
-        let format = self.from.or(found_format(path)?);
+    fn open(&self, origin: &Origin) -> Result<Dataset, CliError> {
+        let format = self.from.or(found_format(origin)?);
         let field = self.field.clone();
-        self.open_as(path, format, field)
+        self.open_as(origin, format, field)
     }
 
     fn open_as(
         &self,
-        path: &Path,
+        origin: &Origin,
         format: Option<Format>,
         field: Option<String>,
     ) -> Result<Dataset, CliError> {
@@ -98,29 +102,24 @@ impl Reading {
             first_line_is_data: self.no_header,
             policy,
         };
-        Dataset::open(path, options).map_err(failed)
+        Dataset::open(origin.clone(), options).map_err(failed)
     }
 }
 
 /// Opens a file to see all of it, whatever is wrong with it. What shows no other format is RecordIO, perhaps
 /// damaged at its start.
-fn open_for_review(path: &Path, from: Option<Format>) -> Result<Dataset, CliError> {
-    let format = from.or(found_format(path)?).unwrap_or(Format::RecordIo);
-    let options = |policy| ReadOptions {
+fn open_for_review(origin: &Origin, from: Option<Format>) -> Result<Dataset, CliError> {
+    let format = from.or(found_format(origin)?).unwrap_or(Format::RecordIo);
+    let options = ReadOptions {
         format: Some(format),
-        policy,
+        policy: Policy::Skip(SkipBound::UNLIMITED),
         ..ReadOptions::default()
     };
-    let strict = Dataset::open(path, options(Policy::Strict)).map_err(failed)?;
-    // Damage inside gzip cannot be passed over; it ends the reading.
-    match strict.is_packed() {
-        true => Ok(strict),
-        false => Dataset::open(path, options(Policy::Skip(SkipBound::UNLIMITED))).map_err(failed),
-    }
+    Dataset::open(origin.clone(), options).map_err(failed)
 }
 
-fn found_format(path: &Path) -> Result<Option<Format>, CliError> {
-    Format::of_file(path).map_err(failed)
+fn found_format(origin: &Origin) -> Result<Option<Format>, CliError> {
+    Format::of_file(origin).map_err(failed)
 }
 
 /// Files are written here only.

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use paddlecloud_dataprep::{DataError, Seen};
 use serde::Serialize;
 
-use super::sources::{Source, Sources};
+use super::sources::{self, Source};
 use super::{Reading, damage, failed};
 use crate::commands::Context;
 use crate::error::CliError;
@@ -43,9 +43,8 @@ pub fn print_all(
     form: Form,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
-    let sources = Sources::gather(files, context)?;
-    for source in sources.iter() {
-        print(source, reading, wanted.clone(), form, context).map_err(|error| sources.in_names(error))?;
+    for source in sources::gather(files, context)? {
+        print(&source, reading, wanted.clone(), form, context)?;
     }
     Ok(())
 }
@@ -57,7 +56,7 @@ fn print(
     form: Form,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
-    let data = reading.open(&source.here)?;
+    let data = reading.open(&source.origin)?;
     let out = &mut context.world.out;
     // The printer's failure is not the data set's: it is kept aside and beats what comes of stopping.
     let mut unprinted = None;
@@ -72,7 +71,7 @@ fn print(
         return Err(error);
     }
     let damage = damage.map_err(failed)?;
-    damage::tell(&damage, &source.named, &mut context.world.err);
+    damage::tell(&damage, source.named(), &mut context.world.err);
     Ok(())
 }
 

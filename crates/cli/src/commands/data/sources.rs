@@ -1,154 +1,94 @@
-//! The files a subcommand reads. Those of the cluster are brought here first; whatever is said about them
-//! calls them by their own names.
+//! The files a subcommand reads: those of this machine, and those of the cluster, which stay where they are.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use paddlecloud_pfs::PfsPath;
-use tempfile::TempDir;
+use paddlecloud_dataprep::Origin;
+use paddlecloud_recordio::index_path;
 
-use super::progress::Progress;
-use crate::commands::{Context, done, on_runtime};
+use super::cluster::Cluster;
+use crate::commands::Context;
 use crate::error::CliError;
-use crate::messages::Messages;
-use crate::session::Session;
-use crate::transfer::location::Remote;
-
-/// Files to read, in the order they were named. Copies go when this does.
-pub struct Sources {
-    files: Vec<Source>,
-    _copies: Option<TempDir>,
-}
 
 /// A file to read.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Where its bytes are.
-    pub here: PathBuf,
-    /// What it was called.
-    pub named: PathBuf,
-}
-
-impl Sources {
-    pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Sources, CliError> {
-        let mut files: Vec<Source> = paths
-            .iter()
-            .map(|path| Source {
-                here: path.clone(),
-                named: path.clone(),
-            })
-            .collect();
-        if !files.iter().any(Source::is_remote) {
-            return Ok(Sources { files, _copies: None });
-        }
-        let copies = tempfile::Builder::new()
-            .prefix("paddlectl-data-")
-            .tempdir()
-            .map_err(|error| CliError::refused(format!("cannot make a temporary folder: {error}")))?;
-        on_runtime(fetch_all(&mut files, copies.path(), context))?;
-        Ok(Sources {
-            files,
-            _copies: Some(copies),
-        })
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Source> {
-        self.files.iter()
-    }
-
-    /// The error in the names the user knows.
-    pub fn in_names(&self, error: CliError) -> CliError {
-        match error {
-            CliError::Refused { message, hints } => CliError::Refused {
-                message: self.renamed(&message),
-                hints,
-            },
-            other => other,
-        }
-    }
-
-    /// The name of a file that lies at `here`.
-    pub fn name_of(&self, here: &Path) -> PathBuf {
-        let found = self.files.iter().find(|source| source.here == here);
-        found.map_or_else(|| here.to_owned(), |source| source.named.clone())
-    }
-
-    pub fn renamed(&self, text: &str) -> String {
-        let fetched = self.files.iter().filter(|source| source.here != source.named);
-        fetched.fold(text.to_owned(), |text, source| {
-            text.replace(
-                &source.here.display().to_string(),
-                &source.named.display().to_string(),
-            )
-        })
-    }
+    pub origin: Origin,
 }
 
 impl Source {
-    /// Inside a worker a path of the cluster is an ordinary one.
-    fn is_remote(&self) -> bool {
-        is_remote(&self.named)
+    /// What it is called.
+    pub fn named(&self) -> &Path {
+        self.origin.name()
     }
 }
 
+/// Every file the arguments name, in their order: a folder stands for the files below it, and on the cluster a pattern
+/// for what matches it.
+pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<Source>, CliError> {
+    let mut cluster = None;
+    let mut sources = Vec::new();
+    for path in paths {
+        if !is_remote(path) {
+            let files = files_here(path)?;
+            sources.extend(files.into_iter().map(|file| Source { origin: file.into() }));
+            continue;
+        }
+        let cluster: &Arc<Cluster> = match &cluster {
+            Some(cluster) => cluster,
+            None => cluster.insert(Cluster::open(context)?),
+        };
+        for file in cluster.find(path)? {
+            sources.push(Source {
+                origin: cluster.origin(&file)?,
+            });
+        }
+    }
+    Ok(sources)
+}
+
+/// Inside a worker a path of the cluster is an ordinary one.
 pub fn is_remote(path: &Path) -> bool {
     path.starts_with("/pfs") && !path.exists()
 }
 
-async fn fetch_all(files: &mut [Source], folder: &Path, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let session = context.session().await?;
-    for (number, source) in files.iter_mut().enumerate() {
-        if source.is_remote() {
-            let place = folder.join(number.to_string());
-            std::fs::create_dir(&place).map_err(|error| unwritten(&place, &error))?;
-            source.here = fetch(&session, &source.named, &place, &mut context.world.err).await?;
+fn files_here(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    walk(path, &mut files)?;
+    let indexes: Vec<PathBuf> = files.iter().map(|file| index_path(file)).collect();
+    files.retain(|file| !indexes.contains(file));
+    match files.is_empty() {
+        true => Err(CliError::refused(format!("`{}` holds no files", path.display()))),
+        false => Ok(files),
+    }
+}
+
+/// The files below a folder, in order. Hidden ones are no data, and links to folders are not followed.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
+    let failed =
+        |error: std::io::Error| CliError::refused(format!("cannot read `{}`: {error}", folder.display()));
+    let mut entries = fs::read_dir(folder)
+        .and_then(|entries| {
+            entries
+                .map(|entry| Ok(entry?.path()))
+                .collect::<Result<Vec<_>, _>>()
+        })
+        .map_err(failed)?;
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        match (path.is_dir(), path.is_symlink()) {
+            (true, true) => {}
+            (true, false) => walk(&path, files)?,
+            (false, _) => files.push(path),
         }
     }
-    done()
-}
-
-/// Brings a file here, and its index where it has one: with it a cut can be seen.
-async fn fetch(
-    session: &Session,
-    named: &Path,
-    folder: &Path,
-    err: &mut Messages,
-) -> Result<PathBuf, CliError> {
-    let remote = Remote::parse(named.as_os_str())?;
-    let name = named
-        .file_name()
-        .ok_or_else(|| CliError::refused(format!("`{}` names no file", named.display())))?;
-    let here = folder.join(name);
-    fetch_one(session, &remote.path, &here, err).await?;
-    let index = Remote::parse(paddlecloud_recordio::index_path(named).as_os_str())?;
-    if session.client.files().stat(&index.path).await.is_ok() {
-        let beside = paddlecloud_recordio::index_path(&here);
-        fetch_one(session, &index.path, &beside, err).await?;
-    }
-    Ok(here)
-}
-
-async fn fetch_one(
-    session: &Session,
-    path: &PfsPath,
-    here: &Path,
-    err: &mut Messages,
-) -> Result<(), CliError> {
-    let mut content = session.client.files().cat(path, None).await?;
-    let total = content.left().unwrap_or(0);
-    let failed = |error: std::io::Error| unwritten(here, &error);
-    let mut out = BufWriter::new(File::create_new(here).map_err(failed)?);
-    let mut progress = Progress::new(err, format!("Downloading {path}"));
-    while let Some(bytes) = content.next().await? {
-        out.write_all(&bytes).map_err(failed)?;
-        progress.tell(total - content.left().unwrap_or(total).min(total), total);
-    }
-    out.flush().map_err(failed)?;
-    progress.done();
     Ok(())
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> CliError {
-    CliError::refused(format!("cannot write `{}`: {error}", path.display()))
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use paddlecloud_dataprep::split::{self, By, Divided, PartCount, Request};
 use serde::Serialize;
 
+use super::copies::Copies;
 use super::progress::Progress;
-use super::sources::Sources;
 use super::{check_written_here, failed};
 use crate::commands::{Context, done};
 use crate::error::CliError;
@@ -55,9 +55,9 @@ struct FileView {
 }
 
 impl DividedView {
-    fn of(divided: Divided, out: PathBuf, sources: &Sources) -> Self {
+    fn of(divided: Divided, out: PathBuf, copies: &Copies) -> Self {
         let files = divided.files.into_iter().map(|file| FileView {
-            file: sources.name_of(&file.source),
+            file: copies.name_of(&file.source),
             name: file.name,
             by: file.by.name(),
             units: file.units,
@@ -73,18 +73,18 @@ impl DividedView {
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let hint = "inside a job it is an ordinary folder: submit one that runs `paddle data`";
     check_written_here(&args.out, hint)?;
-    let sources = Sources::gather(&args.files, context)?;
+    let copies = Copies::bring(&args.files, context)?;
     let request = Request {
-        inputs: sources.iter().map(|source| source.here.clone()).collect(),
+        inputs: copies.here(),
         out: args.out.clone(),
         parts: args.count,
         by: args.by,
     };
     let mut progress = Progress::new(&mut context.world.err, "Dividing");
     let divided = split::run(&request, &mut |done, total| progress.tell(done, total))
-        .map_err(|error| sources.in_names(failed(error)))?;
+        .map_err(|error| copies.in_names(failed(error)))?;
     progress.done();
-    let view = DividedView::of(divided, request.out, &sources);
+    let view = DividedView::of(divided, request.out, &copies);
     if !context.world.out.structured(args.output, &view)? {
         context.world.out.table(&table(&view))?;
         let nodes = args.count.get();

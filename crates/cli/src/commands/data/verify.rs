@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::damage::DamageView;
 use super::open_for_review;
 use super::progress::Progress;
-use super::sources::{Source, Sources};
+use super::sources::{self, Source};
 use crate::commands::{Context, done};
 use crate::error::{CliError, chain};
 use crate::messages::Messages;
@@ -47,15 +47,12 @@ struct VerifiedView {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let sources = Sources::gather(&args.files, context)?;
+    let sources = sources::gather(&args.files, context)?;
     let err = &mut context.world.err;
-    let mut views: Vec<VerifiedView> = sources
+    let views: Vec<VerifiedView> = sources
         .iter()
         .map(|source| verified(source, args.from, err))
         .collect();
-    for view in &mut views {
-        view.problem = view.problem.take().map(|problem| sources.renamed(&problem));
-    }
     let bad = views.iter().filter(|view| !view.whole).count();
     if !context.world.out.structured(args.output, &views)? {
         context.world.out.table(&table(&views))?;
@@ -74,7 +71,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 
 fn verified(source: &Source, from: Option<DataFormat>, err: &mut Messages) -> VerifiedView {
     let mut view = VerifiedView {
-        file: source.named.clone(),
+        file: source.named().to_owned(),
         format: None,
         records: 0,
         record_bytes: 0,
@@ -95,7 +92,7 @@ fn fill(
     from: Option<DataFormat>,
     err: &mut Messages,
 ) -> Result<(), String> {
-    let data = open_for_review(&source.here, from).map_err(|error| error.to_string())?;
+    let data = open_for_review(&source.origin, from).map_err(|error| error.to_string())?;
     view.format = Some(data.format().name());
     let name = view.file.file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(err, format!("Verifying {name}"));

@@ -1,0 +1,120 @@
+//! Files of the cluster brought here as a whole, for work that reads all of them and needs ordinary paths.
+//!
+//! Whatever is said about them calls them by their own names.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_recordio::ReadAt;
+use tempfile::TempDir;
+
+use super::cluster::{Cluster, Found};
+use super::progress::Progress;
+use super::sources::is_remote;
+use crate::commands::Context;
+use crate::error::CliError;
+
+const STEP: u64 = 8 << 20;
+
+/// Paths that can be opened here, in the order they were named. The copies go when this does.
+pub struct Copies {
+    /// Where the bytes are, and what they were called.
+    paths: Vec<(PathBuf, PathBuf)>,
+    _folder: Option<TempDir>,
+}
+
+impl Copies {
+    pub fn bring(named: &[PathBuf], context: &mut Context<'_>) -> Result<Self, CliError> {
+        if !named.iter().any(|path| is_remote(path)) {
+            return Ok(Self {
+                paths: named.iter().map(|path| (path.clone(), path.clone())).collect(),
+                _folder: None,
+            });
+        }
+        let folder = tempfile::Builder::new()
+            .prefix("paddlectl-data-")
+            .tempdir()
+            .map_err(|error| CliError::refused(format!("cannot make a temporary folder: {error}")))?;
+        let cluster = Cluster::open(context)?;
+        let mut paths = Vec::new();
+        for (number, path) in named.iter().enumerate() {
+            if !is_remote(path) {
+                paths.push((path.clone(), path.clone()));
+                continue;
+            }
+            let place = folder.path().join(number.to_string());
+            for file in cluster.find(path)? {
+                let here = place.join(relative(&file)?);
+                fetch(&cluster, &file, &here, context)?;
+                paths.push((here, PathBuf::from(file.path.to_string())));
+            }
+        }
+        Ok(Self {
+            paths,
+            _folder: Some(folder),
+        })
+    }
+
+    /// What to open.
+    pub fn here(&self) -> Vec<PathBuf> {
+        self.paths.iter().map(|(here, _)| here.clone()).collect()
+    }
+
+    /// The name of a file that lies at `here`.
+    pub fn name_of(&self, here: &Path) -> PathBuf {
+        let found = self.paths.iter().find(|(path, _)| path == here);
+        found.map_or_else(|| here.to_owned(), |(_, named)| named.clone())
+    }
+
+    /// The error in the names the user knows.
+    pub fn in_names(&self, error: CliError) -> CliError {
+        match error {
+            CliError::Refused { message, hints } => {
+                let renamed = self.paths.iter().fold(message, |text, (here, named)| {
+                    text.replace(&here.display().to_string(), &named.display().to_string())
+                });
+                CliError::Refused {
+                    message: renamed,
+                    hints,
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+fn relative(file: &Found) -> Result<PathBuf, CliError> {
+    if let Some(below) = &file.below {
+        return Ok(below.clone());
+    }
+    let text = file.path.to_string();
+    let name = Path::new(&text).file_name().map(PathBuf::from);
+    name.ok_or_else(|| CliError::refused(format!("`{text}` names no file")))
+}
+
+fn fetch(
+    cluster: &Arc<Cluster>,
+    file: &Found,
+    here: &Path,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::refused(format!("cannot copy `{}`: {error}", file.path));
+    let bytes = cluster.file(file.path.clone())?;
+    let len = bytes.len().map_err(failed)?;
+    fs::create_dir_all(here.parent().unwrap_or(here)).map_err(failed)?;
+    let mut out = BufWriter::new(File::create_new(here).map_err(failed)?);
+    let mut progress = Progress::new(&mut context.world.err, format!("Downloading {}", file.path));
+    let mut at = 0;
+    while at < len {
+        let mut piece = vec![0; STEP.min(len - at) as usize];
+        bytes.read_exact_at(&mut piece, at).map_err(failed)?;
+        out.write_all(&piece).map_err(failed)?;
+        at += piece.len() as u64;
+        progress.tell(at, len);
+    }
+    out.flush().map_err(failed)?;
+    progress.done();
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Decides how much is fetched at once: a little where reads jump about, more and more where they go on.
+
+use std::io;
+use std::ops::Range;
+
+/// The least that is worth a journey.
+const FIRST_REACH: usize = 16 << 10;
+/// The most that is held.
+const LAST_REACH: usize = 8 << 20;
+/// A read this far behind the last one still goes on from it.
+const NEAR: u64 = 64 << 10;
+
+/// The bytes that were fetched last.
+#[derive(Debug)]
+pub struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+    reach: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            start: 0,
+            bytes: Vec::new(),
+            reach: FIRST_REACH / 2,
+        }
+    }
+}
+
+impl Window {
+    /// Fills `buf` from a file of `len` bytes; `fetch` brings what is not here.
+    pub fn read(
+        &mut self,
+        buf: &mut [u8],
+        offset: u64,
+        len: u64,
+        fetch: impl Fn(Range<u64>) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut done = self.copy(buf, offset);
+        while done < buf.len() {
+            let at = offset + done as u64;
+            self.stretch(at);
+            let want = (buf.len() - done).max(self.reach) as u64;
+            self.bytes = fetch(at..len.min(at.saturating_add(want)))?;
+            self.start = at;
+            done += self.copy(&mut buf[done..], at);
+        }
+        Ok(())
+    }
+
+    /// Copies what is here of the bytes from `offset` on, and tells how many those are.
+    fn copy(&self, buf: &mut [u8], offset: u64) -> usize {
+        let at = offset
+            .checked_sub(self.start)
+            .and_then(|at| usize::try_from(at).ok());
+        let here = at.and_then(|at| self.bytes.get(at..)).unwrap_or_default();
+        let len = here.len().min(buf.len());
+        buf[..len].copy_from_slice(&here[..len]);
+        len
+    }
+
+    fn stretch(&mut self, at: u64) {
+        let end = self.start + self.bytes.len() as u64;
+        let goes_on = (self.start..=end.saturating_add(NEAR)).contains(&at);
+        self.reach = match goes_on {
+            true => (self.reach * 2).min(LAST_REACH),
+            false => FIRST_REACH,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const LEN: u64 = 64 << 20;
+
+    /// What is fetched for reads of `len` bytes at these offsets.
+    fn fetched(offsets: impl Iterator<Item = u64>, len: usize) -> Vec<Range<u64>> {
+        let fetches = RefCell::new(Vec::new());
+        let mut window = Window::default();
+        for offset in offsets {
+            let mut buf = vec![0; len];
+            let fetch = |range: Range<u64>| {
+                fetches.borrow_mut().push(range.clone());
+                Ok(range.map(|at| (at % 251) as u8).collect())
+            };
+            window.read(&mut buf, offset, LEN, fetch).unwrap();
+            let expected: Vec<u8> = (offset..offset + len as u64).map(|at| (at % 251) as u8).collect();
+            assert_eq!(buf, expected, "at {offset}");
+        }
+        fetches.into_inner()
+    }
+
+    #[test]
+    fn the_beginning_of_a_file_costs_little() {
+        assert_eq!(fetched([0, 20, 8000].into_iter(), 20), [0..16 << 10]);
+    }
+
+    #[test]
+    fn reading_on_fetches_more_each_time_up_to_a_bound() {
+        let step = 64 << 10;
+        let fetches = fetched((0..LEN / step).map(|n| n * step), step as usize);
+        assert!(fetches.len() < 25, "{} journeys", fetches.len());
+        assert!(
+            fetches
+                .iter()
+                .all(|range| range.end - range.start <= LAST_REACH as u64)
+        );
+        let all: u64 = fetches.iter().map(|range| range.end - range.start).sum();
+        assert_eq!(all, LEN, "nothing is fetched twice");
+    }
+
+    #[test]
+    fn jumping_about_fetches_little_each_time() {
+        let fetches = fetched((0..50).map(|n| n * (1 << 20)), 20);
+        let all: u64 = fetches.iter().map(|range| range.end - range.start).sum();
+        assert_eq!((fetches.len(), all), (50, 50 * FIRST_REACH as u64));
+    }
+
+    #[test]
+    fn beyond_the_end_there_is_nothing() {
+        let fetch = |_: Range<u64>| panic!("nothing is asked for");
+        let error = Window::default()
+            .read(&mut [0; 2], LEN - 1, LEN, fetch)
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
