@@ -64,6 +64,18 @@ fn a_table_goes_through_recordio_and_comes_back() {
 }
 
 #[test]
+fn parquet_is_in_the_program_as_it_is_built() {
+    let desk = Desk::new();
+    desk.write("a.csv", TABLE);
+    desk.data("convert @a.csv @a.parquet").ok().says("3 records");
+    let head = desk.data("head -n 1 @a.parquet").ok();
+    assert_eq!(head.stdout, "{\"id\":\"1\",\"text\":\"one\"}\n");
+    desk.data("convert @a.parquet @b.csv").ok();
+    assert_eq!(fs::read_to_string(desk.path("b.csv")).unwrap(), TABLE);
+    desk.data("verify @a.parquet").ok();
+}
+
+#[test]
 fn inspect_shows_what_a_file_is_made_of() {
     let desk = Desk::new();
     desk.write("a.txt", "one\ntwo\nthree\n");

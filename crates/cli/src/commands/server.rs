@@ -75,10 +75,9 @@ mod linux {
                     .world
                     .err
                     .line("stopped; running jobs go on and are taken over at the next start");
-                context
-                    .world
-                    .err
-                    .hint("any command that needs it starts it again; one that still follows a job does so at once");
+                context.world.err.hint(
+                    "any command that needs it starts it again; one that still follows a job does so at once",
+                );
             }
             Err(ClientError::Unreachable { .. }) => context.world.err.line("it does not run"),
             Err(error) => return Err(error.into()),

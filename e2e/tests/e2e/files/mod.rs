@@ -5,6 +5,7 @@ mod bad_network;
 mod confinement;
 mod copying;
 mod damage;
+mod datasets;
 mod dice;
 mod extremes;
 mod faults;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FileMeta, below};
 use paddlecloud_dataprep::Origin;
 use paddlecloud_pfs::{Node, PfsPath};
@@ -91,9 +92,12 @@ impl Cluster {
         let name = file.path.to_string();
         let bytes = self.file(file.path.clone())?;
         let beside = index_path(Path::new(&name));
-        let index = match Remote::parse(beside.as_os_str()) {
-            Ok(remote) => self.file(remote.path).ok(),
-            Err(_) => None,
+        let index = Remote::parse(beside.as_os_str())?.path;
+        let index = match self.stat(&index) {
+            Ok(meta) if meta.is_file() => Some(RemoteFile::new(Arc::clone(self), index, &meta)),
+            Ok(_) => None,
+            Err(error) if error.refusal() == Some(ErrorName::NotFound) => None,
+            Err(error) => return Err(error.into()),
         };
         let index = index.map(|index| Arc::new(index) as Arc<dyn ReadAt>);
         Ok(Origin::elsewhere(name, Arc::new(bytes), index))
@@ -105,6 +109,10 @@ impl Cluster {
             true => Ok(RemoteFile::new(Arc::clone(self), path, &meta)),
             false => Err(CliError::refused(format!("`{path}` is not a file"))),
         }
+    }
+
+    fn stat(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
+        self.runtime.block_on(self.session.client.files().stat(path))
     }
 }
 
