@@ -159,3 +159,51 @@ fn data_is_prepared_by_one_job_and_read_by_the_next() {
     written.sort_unstable();
     assert_eq!(read, written, "every line reached exactly one trainer");
 }
+
+/// What all nodes have of a file, in order.
+fn gathered(env: &TestEnvironment, out: &Path, name: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for node in 0..3 {
+        let part = out.join(format!("{node}/data/{name}"));
+        if part.exists() {
+            let printed = env.paddlectl(&["data", "cat", part.to_str().unwrap()]).ok();
+            all.extend(printed.stdout.lines().map(str::to_owned));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_job_loses_and_doubles_nothing_whatever_the_files_and_the_unit() {
+    let env = TestEnvironment::new();
+    let set = env.folder("set");
+    let lines: Vec<String> = (0..1000).map(|n| format!("sample {n:04}")).collect();
+    let plain = set.join("a.txt");
+    fs::write(&plain, lines.join("\n") + "\n").unwrap();
+    for packed in ["b.txt.gz", "c.rio"] {
+        let to = set.join(packed);
+        let words = ["data", "convert", plain.to_str().unwrap(), to.to_str().unwrap()];
+        env.paddlectl(&words).ok();
+    }
+    let package = env.package("prepare").file("readme", "nothing here\n");
+    let entry = format!("paddle data {}", set.display());
+    for by in ["auto", "file"] {
+        let out = env.folder(&format!("out-{by}"));
+        let variables = [
+            format!("OUT_DIR={}", out.display()),
+            format!("SPLIT_BY={by}"),
+            "SPLIT_COUNT=3".to_owned(),
+        ];
+        let mut words = vec!["-entry", entry.as_str()];
+        for variable in &variables {
+            words.extend(["-env", variable.as_str()]);
+        }
+        let job = format!("prepare-{by}");
+        env.submit(&job, &package, &words);
+        env.paddlectl(&["wait", &job]).ok();
+        for name in ["a.txt", "b.txt.gz", "c.rio"] {
+            assert_eq!(gathered(&env, &out, name), lines, "{name} divided by {by}");
+        }
+    }
+}
