@@ -46,13 +46,15 @@ pub fn from_read(py: Python<'_>, error: ReadError) -> PyErr {
             Some(offset),
             "too much damage to skip".to_owned(),
         ),
-        ReadError::Unrecoverable { file, offset, .. } | ReadError::LostInStream { file, offset, .. } => damage(
-            py,
-            message,
-            &file,
-            Some(offset),
-            "no good chunk follows".to_owned(),
-        ),
+        ReadError::Unrecoverable { file, offset, .. } | ReadError::LostInStream { file, offset, .. } => {
+            damage(
+                py,
+                message,
+                &file,
+                Some(offset),
+                "no good chunk follows".to_owned(),
+            )
+        }
         ReadError::Shrunk { file, found, .. } => damage(
             py,
             message,
