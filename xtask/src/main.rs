@@ -31,7 +31,7 @@ Tasks:
   spec [--check]          write openapi.json from the routes, or compare it with them
   wheel                   the Python wheel as it is released: built, checked, tried
   bench <WHAT>            jobs, pfs, scheduler …; see `cargo xtask bench --help`
-  portable                compile the client for Windows and macOS, where the tools are there
+  portable                check the client for Windows and macOS, where the tools are there
 ";
 
 fn main() -> ExitCode {
