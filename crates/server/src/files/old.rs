@@ -106,7 +106,7 @@ impl Files {
         len: u64,
     ) -> Result<RangeSum, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
-        check_range(len)?;
+        check_range(offset, len)?;
         let write = self.0.old_writes.get(&reached.place);
         let _acting = self.act(&reached.place.space)?;
         let (checksum, read, size) = match reached.root.open_file(&reached.place.path) {
@@ -293,8 +293,8 @@ impl Spans {
     }
 }
 
-fn check_range(len: u64) -> Result<(), FilesError> {
-    match RANGES.contains(&len) {
+fn check_range(offset: u64, len: u64) -> Result<(), FilesError> {
+    match RANGES.contains(&len) && offset <= MOST_BYTES {
         true => Ok(()),
         false => Err(FilesError::BadRequest("chunksize error".to_owned())),
     }

@@ -88,6 +88,15 @@ fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
     assert_eq!(refused["err"], "no such file or directory");
     assert!(fs::read(&file).unwrap() == old);
 
+    // Nonsense is refused in its own envelope, too.
+    for (offset, why) in [
+        ("-1", "parse json error"),
+        ("18446744073709551615", "chunksize error"),
+    ] {
+        let target = format!("chunks?method=GetChunkMeta&path={FILE}&offset={offset}&chunksize=4096");
+        assert_eq!(call(&site, &[], &target)["err"], why, "{offset}");
+    }
+
     // So it begins again, as its users do by repeating the command.
     upload(&env, &site, &new);
     assert!(fs::read(&file).unwrap() == new);

@@ -156,7 +156,8 @@ struct Range {
 }
 
 /// The MD5 of a range.
-async fn range_sum(State(app): Shared, caller: Caller, Query(range): Query<Range>) -> OldReply {
+async fn range_sum(State(app): Shared, caller: Caller, uri: Uri) -> OldReply {
+    let Query(range): Query<Range> = Query::try_from_uri(&uri).map_err(|_| bad("parse json error"))?;
     let sum = app
         .old_range_sum(&caller, &range.path, range.offset, range.chunksize)
         .await?;
