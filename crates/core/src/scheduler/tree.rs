@@ -145,8 +145,8 @@ impl RoomTree {
     /// The first node at or after `from` with room, if from there on so many workers find some.
     pub fn first_of(&self, from: usize, need: &Room, count: u32) -> Option<usize> {
         let first = self.next_fit(from, need)?;
-        let there = self.get(first).times(need, count);
-        let is_enough = there == count || self.count_from(first, need, count) >= u64::from(count);
+        let left = count - self.get(first).times(need, count);
+        let is_enough = left == 0 || self.count_from(first + 1, need, left) >= u64::from(left);
         is_enough.then_some(first)
     }
 
@@ -224,6 +224,10 @@ mod tests {
             for count in 0..5 {
                 let fitting: u32 = plain.iter().map(|room| room.times(&need, count)).sum();
                 proptest::prop_assert_eq!(tree.has(&need, count), fitting >= count);
+                let later = &plain[from.min(plain.len())..];
+                let fitting: u32 = later.iter().map(|room| room.times(&need, count)).sum();
+                let expected = tree.next_fit(from, &need).filter(|_| fitting >= count);
+                proptest::prop_assert_eq!(tree.first_of(from, &need, count), expected);
             }
             let total = plain.iter().map(|room| u128::from(room.cpu)).sum::<u128>();
             proptest::prop_assert_eq!(tree.total().cpu, total);
