@@ -36,7 +36,7 @@ trap cleanup EXIT
 
 # The first files the machine sees: enough to find ours.
 first=$work/first
-mkdir -p "$first"/{bin,modules,proc,sys,dev,host,over,root}
+mkdir -p "$first"/{bin,modules,proc,sys,dev,host,over,new}
 cp "$(command -v busybox)" "$first/bin/busybox"
 for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci fuse virtiofs overlay; do
     find "$modules" -name "$module.ko*" -exec cp {} "$first/modules/" \;
@@ -54,19 +54,19 @@ done
 mount -t virtiofs -o ro host /host
 mount -t tmpfs over /over
 mkdir /over/upper /over/work
-mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work overlay /root
-mount -t proc proc /root/proc
-mount -t sysfs sys /root/sys
-mount -t devtmpfs dev /root/dev
-mkdir -p /root/dev/pts /root/dev/shm
-mount -t devpts pts /root/dev/pts
-mount -t tmpfs shm /root/dev/shm
-mount -t tmpfs tmp /root/tmp
-mount -t tmpfs run /root/run
-mount -t cgroup2 none /root/sys/fs/cgroup
+mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work overlay /new
+mount -t proc proc /new/proc
+mount -t sysfs sys /new/sys
+mount -t devtmpfs dev /new/dev
+mkdir -p /new/dev/pts /new/dev/shm
+mount -t devpts pts /new/dev/pts
+mount -t tmpfs shm /new/dev/shm
+mount -t tmpfs tmp /new/tmp
+mount -t tmpfs run /new/run
+mount -t cgroup2 none /new/sys/fs/cgroup
 ip link set lo up
-cp /command /root/tmp/command
-chroot /root /bin/bash /tmp/command >/dev/ttyS1 2>&1
+cp /command /new/tmp/command
+chroot /new /bin/bash /tmp/command >/dev/ttyS1 2>&1
 echo "in_vm: status $?" >/dev/ttyS1
 sync
 echo o >/proc/sysrq-trigger
@@ -74,7 +74,7 @@ cat
 INIT
 chmod +x "$first/init"
 {
-    printf 'export PATH=%q HOME=/root\n' "$PATH"
+    printf 'export PATH=%q HOME=/tmp\n' "$PATH"
     printf 'cd %q\n' "$PWD"
     env | grep -E '^(RUST|PADDLECLOUD|SIMULATOR)_' | sed 's/^/export /' || true
     printf '%q ' "$@"
