@@ -394,7 +394,7 @@ pub struct UploadRequest {
 }
 
 /// Where an upload stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UploadReply {
     /// Names the upload in all further requests; absent when there is nothing left to do.
@@ -406,6 +406,13 @@ pub struct UploadReply {
     /// Size of the file that is there now; what it shares with the new one need not be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_size: Option<u64>,
+    /// Chunks that arrived in an earlier try, with their names; told only when an upload is gone on with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<(u64, String)>))]
+    pub names: Vec<(u64, ChunkName)>,
+    /// Milliseconds since the upload was begun, when it is gone on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
 }
 
 /// Takes chunks of the old file that are the same in the new one.

@@ -1,6 +1,7 @@
 //! What files contain: how it is named, remembered, compared and put together.
 
 mod assembly;
+mod buffers;
 mod chunk;
 mod delta;
 mod hash;
@@ -12,6 +13,7 @@ mod sealed;
 mod stat_cache;
 
 pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter};
+pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::hash_file;

@@ -338,15 +338,17 @@ impl<T: Takes> Taking<T> {
     }
 
     /// Takes the next bytes. What it refuses is given up before it says so: nothing half-written stays.
-    pub async fn feed(&mut self, bytes: Bytes) -> Result<(), ErrorBody> {
+    pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), ErrorBody> {
         let mut taker = self.0.take().ok_or_else(internal)?;
-        let fed = blocking(move || match taker.feed(&bytes) {
-            Ok(()) => Ok(taker),
-            Err(error) => {
-                taker.discard();
-                Err(error)
-            }
-        });
+        let fed = blocking(
+            move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
+                Ok(()) => Ok(taker),
+                Err(error) => {
+                    taker.discard();
+                    Err(error)
+                }
+            },
+        );
         self.0 = Some(fed.await?);
         Ok(())
     }

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use paddlecloud_api::files::version_of;
-use paddlecloud_pfs::content::{ChunkHasher, Layout, Signature};
+use paddlecloud_pfs::content::{Buffer, Buffers, ChunkHasher, Layout, Signature};
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::share::Share;
 use paddlecloud_pfs::store::ReadAt;
@@ -92,21 +92,22 @@ impl Content {
         if left == 0 {
             return Ok(None);
         }
-        let bytes = read_piece(&*self.file, self.offset + self.read, left)?;
-        self.read += bytes.len() as u64;
-        Ok(Some(bytes.freeze()))
+        let piece = read_piece(&*self.file, self.offset + self.read, left)?;
+        self.read += piece.as_ref().len() as u64;
+        Ok(Some(Bytes::from_owner(piece)))
     }
 }
 
-fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<BytesMut> {
+/// Pieces on their way out lie here; a piece may carry the name of the chunk it ends.
+static PIECES: Buffers = Buffers::new(PIECE + Digest::LEN, 16);
+
+fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<Buffer> {
     let want = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
-    let mut bytes = BytesMut::zeroed(want);
-    let read = file.read_at(&mut bytes, offset)?;
-    if read == 0 {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    let mut piece = PIECES.take();
+    match piece.fill(want, |space| file.read_at(space, offset))? {
+        [] => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(piece),
     }
-    bytes.truncate(read);
-    Ok(bytes)
 }
 
 /// Chunks of a file, each followed by its name.
@@ -133,16 +134,16 @@ impl Parts {
                 None => return Ok(None),
             },
         };
-        let mut bytes = read_piece(&*self.file, offset, left)?;
-        hasher.update(&bytes);
-        let left = left - bytes.len() as u64;
-        if left == 0 {
-            bytes.extend_from_slice(hasher.finish().as_bytes());
+        let mut piece = read_piece(&*self.file, offset, left)?;
+        hasher.update(piece.as_ref());
+        let read = piece.as_ref().len() as u64;
+        if read == left {
+            piece.push(hasher.finish().as_bytes());
             self.next += 1;
         } else {
-            self.current = Some((hasher, offset + bytes.len() as u64, left));
+            self.current = Some((hasher, offset + read, left - read));
         }
-        Ok(Some(bytes.freeze()))
+        Ok(Some(Bytes::from_owner(piece)))
     }
 }
 

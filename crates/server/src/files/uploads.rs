@@ -177,13 +177,20 @@ impl Files {
             && let Ok(live) = self.take_up(&reached.root, &reached.place.space, id)
             && *live.assembly.plan() == plan
         {
-            return Ok(reply(&live, old_size));
+            return Ok(UploadReply {
+                names: live.assembly.checked(),
+                age_ms: live
+                    .assembly
+                    .age()
+                    .and_then(|age| u64::try_from(age.as_millis()).ok()),
+                ..reply(&live, old_size)
+            });
         }
         if self.reuse_known(caller, &reached, request)? {
             return Ok(UploadReply {
                 id: None,
-                missing: Vec::new(),
                 old_size,
+                ..UploadReply::default()
             });
         }
         Ok(reply(&*self.create(reached, plan)?, old_size))
@@ -463,6 +470,7 @@ fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
         id: Some(live.assembly.id().clone()),
         missing: missing.into_iter().map(|gap| (gap.start, gap.end)).collect(),
         old_size,
+        ..UploadReply::default()
     }
 }
 

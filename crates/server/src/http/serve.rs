@@ -25,6 +25,8 @@ use crate::config::Listen;
 
 /// How long a client may take to shake hands, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes a connection holds at most, either way. Many connections at once make many of these.
+const BUFFER: usize = 128 << 10;
 /// How long replies on their way may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
@@ -226,7 +228,10 @@ where
         service.clone().oneshot(request)
     });
     let mut settings = http1::Builder::new();
-    settings.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    settings
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(BUFFER);
     let connection = settings.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection broke");

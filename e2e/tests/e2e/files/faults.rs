@@ -2,13 +2,19 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use e2e::{TestEnvironment, wait_until};
 
 use super::{arg, bytes_moved, home, noise, plant, server_data, staged, wait_for_staged};
 
 const CHUNK: u64 = 4 << 20;
+
+/// For so long a file must have been left alone before its times say all about it.
+const SETTLED: Duration = Duration::from_millis(2100);
 
 /// One chunk after the other and slowly enough to be interrupted.
 const SLOWLY: [&str; 5] = ["cp", "--bwlimit", "4Mi", "--transfers", "1"];
@@ -36,6 +42,71 @@ fn an_interrupted_upload_goes_on_where_it_stopped() {
     assert!(bytes_moved(&second) < total - CHUNK as f64, "{second}");
     env.paddlectl(&["check", arg(&file), &remote]).ok();
     assert_eq!(staged(&server_data(&env)).len(), 0, "nothing unfinished is left");
+}
+
+#[test]
+fn an_upload_that_goes_on_reads_only_what_it_still_has_to_send() {
+    let env = TestEnvironment::new();
+    let file = env.folder("data").join("big");
+    let bytes = noise(12, 20 << 20);
+    fs::write(&file, &bytes).unwrap();
+    let remote = format!("{}/big", home(&env));
+    wait_until("the file must have been left alone for a while", || {
+        let changed = fs::metadata(&file).unwrap().modified().unwrap();
+        (changed.elapsed().unwrap_or_default() > SETTLED).then_some(())
+    });
+    let upload = env.start(&[&SLOWLY[..], &[arg(&file), &remote]].concat());
+    wait_for_staged(&env, 2 * CHUNK + 1);
+    upload.interrupt();
+    upload.end();
+
+    let Some(read) = bytes_read(&env, &file, &["cp", arg(&file), &remote]) else {
+        return;
+    };
+    let most = bytes.len() as u64 - 2 * CHUNK;
+    assert!(
+        read > 0 && read <= most,
+        "{read} bytes were read, {most} at most were missing"
+    );
+    env.paddlectl(&["check", arg(&file), &remote]).ok();
+}
+
+/// Runs a command and counts what it reads of one file; `None`, with a line that says so, where nobody can look.
+fn bytes_read(env: &TestEnvironment, file: &Path, args: &[&str]) -> Option<u64> {
+    let traces = env.folder("traces");
+    let command = env.command("paddlectl", args);
+    let mut traced = Command::new("strace");
+    traced
+        .args(["-ff", "-y", "-e", "trace=read,readv,pread64,preadv,preadv2", "-o"])
+        .arg(traces.join("of"))
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear();
+    traced.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let Ok(output) = traced.output() else {
+        println!("skipped: there is no strace on this machine");
+        return None;
+    };
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let of_the_file = format!("<{}>", arg(file));
+    let traces = fs::read_dir(traces).unwrap().flatten();
+    let text: String = traces
+        .map(|trace| fs::read_to_string(trace.path()).unwrap())
+        .collect();
+    let reads = text.lines().filter(|line| line.contains(&of_the_file));
+    Some(
+        reads
+            .filter_map(|line| line.rsplit_once("= ")?.1.trim().parse::<u64>().ok())
+            .sum(),
+    )
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -12,11 +13,22 @@ use super::paced::{PacedBody, Throttle};
 use super::tally::Tally;
 use super::{FileClient, TransferError, TransferOptions};
 use crate::client::ClientError;
-use crate::client::call::Call;
+use crate::client::call::{Call, Opened};
 use http_body_util::BodyExt;
 
 /// How often whoever watches hears of bytes that are on their way.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Bytes of a reply that go to a thread that may block in one go: handing them over costs as much as hashing
+/// some ten kilobytes.
+const AT_ONCE: usize = 512 << 10;
+
+/// Pieces of a reply that came together.
+pub(super) struct Batch {
+    pub(super) pieces: Vec<Bytes>,
+    /// How the reply ended, if it did.
+    pub(super) end: Option<Result<(), ClientError>>,
+}
 
 /// One transfer.
 pub(super) struct Engine<'a> {
@@ -60,7 +72,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends a body once and counts what leaves while it leaves.
-    pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<bytes::Bytes, ClientError> {
+    pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<Bytes, ClientError> {
         let sent = body.progress();
         let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
         self.counted(&sent, request).await
@@ -85,6 +97,35 @@ impl<'a> Engine<'a> {
                 }
                 Err(_) => tell(),
             }
+        }
+    }
+
+    /// The next pieces of a reply, counted. What came before a break is handed over with it.
+    pub(super) async fn receive(&self, reply: &mut Opened) -> Batch {
+        let mut batch = Batch {
+            pieces: Vec::new(),
+            end: None,
+        };
+        let mut bytes = 0;
+        while bytes < AT_ONCE && batch.end.is_none() {
+            match reply.piece(self.files.client).await {
+                Ok(Some(piece)) => {
+                    bytes += piece.len();
+                    self.received(piece.len() as u64).await;
+                    batch.pieces.push(piece);
+                }
+                Ok(None) => batch.end = Some(Ok(())),
+                Err(error) => batch.end = Some(Err(error)),
+            }
+        }
+        batch
+    }
+
+    /// Counts bytes that came in, and waits where they came too fast.
+    async fn received(&self, bytes: u64) {
+        self.tally.moved(bytes);
+        if let Some(throttle) = &self.throttle {
+            tokio::time::sleep(throttle.delay(bytes)).await;
         }
     }
 

@@ -3,6 +3,7 @@
 //! Transfers run many requests at a time, go on after a lost connection where they were, check every byte and
 //! never stop for one bad file. What blocks (reading, hashing, writing) runs on threads that may block.
 
+mod both_ways;
 mod calls;
 mod check;
 mod content;
@@ -35,5 +36,20 @@ impl Client {
     /// The file service.
     pub fn files(&self) -> FileClient<'_> {
         FileClient { client: self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may_change_threads(_: impl Send) {}
+
+    #[test]
+    fn transfers_run_on_any_thread() {
+        let client = Client::new("unix:/nowhere".parse().unwrap());
+        let options = TransferOptions::default();
+        may_change_threads(client.files().upload(Vec::new(), &options, &()));
+        may_change_threads(client.files().download(Vec::new(), &options, &()));
     }
 }

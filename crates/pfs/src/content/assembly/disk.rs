@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AssemblyError, AssemblyPlan, Inner};
 use crate::content::journal::RECORD;
+use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
 use crate::staging::{StagedId, staged_path};
@@ -23,6 +24,8 @@ pub(super) struct State {
     /// The run of the machine in which the journal was written; after another one, what it says may have
     /// been lost with the power.
     pub boot: String,
+    #[serde(default)]
+    pub began: Option<Mtime>,
 }
 
 #[derive(Debug)]

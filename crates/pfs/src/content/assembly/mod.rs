@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,7 @@ struct Inner {
     root: Root,
     id: StagedId,
     plan: AssemblyPlan,
+    began: Option<Mtime>,
     disk: Disk,
     received: Mutex<Received>,
     /// Held for reading by whoever writes bytes, for writing while the file is checked and published: no
@@ -111,6 +113,7 @@ impl Assembly {
             &State {
                 plan,
                 boot: sys::boot_id(),
+                began: Some(Mtime::from(SystemTime::now())),
             },
         )?;
         Self::open(root, &id)
@@ -154,6 +157,23 @@ impl Assembly {
     /// The ranges that have not arrived, in order.
     pub fn missing(&self) -> Vec<Range<u64>> {
         self.0.received().missing(self.layout())
+    }
+
+    /// The chunks that were checked when they arrived, with their names.
+    pub fn checked(&self) -> Vec<(u64, ChunkName)> {
+        let received = self.0.received();
+        received
+            .names()
+            .iter()
+            .map(|(index, name)| (*index, *name))
+            .collect()
+    }
+
+    /// How long ago it was begun; `None` when nobody noted it, or the clock was set back since.
+    pub fn age(&self) -> Option<Duration> {
+        let now = Mtime::from(SystemTime::now());
+        let began = self.0.began.filter(|began| *began <= now)?;
+        Some(began.age(now))
     }
 
     /// Begins to receive one chunk; its bytes may be given in any pieces.
@@ -344,6 +364,7 @@ impl Inner {
             root: root.clone(),
             id: id.clone(),
             plan: state.plan.clone(),
+            began: state.began,
             disk,
             received: Mutex::new(Received::replay(layout, records)),
             phase: RwLock::new(Phase::Open),

@@ -95,6 +95,26 @@ fn what_arrived_is_not_asked_for_again_after_a_restart() {
 }
 
 #[test]
+fn whoever_goes_on_learns_which_chunks_were_checked_and_since_when() {
+    let (_folder, root) = scratch();
+    let bytes = content();
+    let table = table(&bytes);
+    let before = SystemTime::now();
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    let id = assembly.id().clone();
+    assembly.put_chunk(1, table.names[1], piece(&bytes, 1)).unwrap();
+    assembly.put_range(0, &bytes[..10]).unwrap();
+    drop(assembly);
+    let again = Assembly::open(&root, &id).unwrap();
+    assert_eq!(
+        again.checked(),
+        [(1, table.names[1])],
+        "unchecked bytes have no name"
+    );
+    assert!(again.age().unwrap() <= before.elapsed().unwrap());
+}
+
+#[test]
 fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
     let (folder, root) = scratch();
     let bytes = content();

@@ -242,7 +242,7 @@ async fn take_range(
         }
         let some = buffer.split_to(left.min(buffer.len())).freeze();
         left -= some.len();
-        taking.feed(some).await?;
+        taking.feed(vec![some]).await?;
     }
     taking.finish().await?;
     buffer.advance(buffer.len());

@@ -2,10 +2,11 @@
 
 use std::io;
 
-use axum::body::Body as Stream;
+use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -72,16 +73,47 @@ pub(in crate::http) async fn pack_send(
     Ok(([(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-/// Feeds a request's body to whoever takes it, piece by piece.
+/// Bytes that go to a thread that may block in one go: handing them over costs as much as hashing some ten
+/// kilobytes.
+const AT_ONCE: usize = 512 << 10;
+
+/// What follows the pieces that came together.
+enum After {
+    More,
+    End,
+    Break,
+}
+
+/// Feeds a request's body to whoever takes it. What came before a break is taken too.
 pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
-    let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| cut())?;
-        if !piece.is_empty() {
-            taking.feed(piece).await?;
+    let mut stream = body.into_data_stream();
+    loop {
+        let (pieces, after) = gather(&mut stream).await;
+        if !pieces.is_empty() {
+            taking.feed(pieces).await?;
+        }
+        match after {
+            After::More => {}
+            After::End => return Ok(taking.finish().await?),
+            After::Break => return Err(cut()),
         }
     }
-    Ok(taking.finish().await?)
+}
+
+async fn gather(stream: &mut BodyDataStream) -> (Vec<Bytes>, After) {
+    let mut pieces = Vec::new();
+    let mut bytes = 0;
+    while bytes < AT_ONCE {
+        match stream.next().await {
+            Some(Ok(piece)) => {
+                bytes += piece.len();
+                pieces.push(piece);
+            }
+            Some(Err(_)) => return (pieces, After::Break),
+            None => return (pieces, After::End),
+        }
+    }
+    (pieces, After::More)
 }
 
 fn cut() -> Refused {

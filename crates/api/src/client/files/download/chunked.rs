@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName};
@@ -38,7 +39,7 @@ struct Fetching {
 
 impl Engine<'_> {
     /// Fetches one file and tells what became of it.
-    pub(super) async fn fetch_chunked(&self, item: Item) {
+    pub(in crate::client::files) async fn fetch_chunked(&self, item: Item) {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
@@ -172,16 +173,9 @@ impl Engine<'_> {
         }
         let mut receiver = PartReceiver::new(fetching.assembly.clone(), *next, end - *next);
         loop {
-            let piece = reply.piece(self.files.client).await?;
-            let Some(piece) = piece else {
-                if receiver.is_complete() {
-                    return Ok(());
-                }
-                return Err(self.files.client.broken("cut a file off").into());
-            };
-            self.received(piece.len() as u64).await;
+            let batch = self.receive(&mut reply).await;
             let (back, fed) = blocking(move || {
-                let fed = receiver.feed(&piece);
+                let fed = batch.pieces.iter().try_for_each(|piece| receiver.feed(piece));
                 (receiver, fed)
             })
             .await;
@@ -194,6 +188,12 @@ impl Engine<'_> {
                 .expect("nobody panics with it")
                 .extend(arrived);
             fed?;
+            match batch.end {
+                None => {}
+                Some(Ok(())) if receiver.is_complete() => return Ok(()),
+                Some(Ok(())) => return Err(self.files.client.broken("cut a file off").into()),
+                Some(Err(error)) => return Err(error.into()),
+            }
         }
     }
 
@@ -216,12 +216,18 @@ impl Engine<'_> {
             let range = HeaderValue::try_from(format!("bytes={offset}-{}", gap_end - 1));
             call.headers.push((RANGE, range.expect("digits and a dash")));
             let mut reply = self.files.client.open(&call).await?;
-            while let Some(piece) = reply.piece(self.files.client).await? {
-                self.received(piece.len() as u64).await;
-                let (assembly, len) = (fetching.assembly.clone(), piece.len() as u64);
-                blocking(move || assembly.put_range(offset, &piece)).await?;
-                patience.renew();
-                offset += len;
+            loop {
+                let batch = self.receive(&mut reply).await;
+                let assembly = fetching.assembly.clone();
+                let before = offset;
+                offset = blocking(move || put_ranges(&assembly, before, &batch.pieces)).await?;
+                if offset > before {
+                    patience.renew();
+                }
+                match batch.end {
+                    None => {}
+                    Some(end) => break end?,
+                }
             }
             if offset < gap_end {
                 return Err(self.files.client.broken("cut a file off").into());
@@ -253,6 +259,15 @@ impl Engine<'_> {
             }
         }
     }
+}
+
+/// Writes pieces that follow each other; returns where the next one belongs.
+fn put_ranges(assembly: &Assembly, mut offset: u64, pieces: &[Bytes]) -> Result<u64, AssemblyError> {
+    for piece in pieces {
+        assembly.put_range(offset, piece)?;
+        offset += piece.len() as u64;
+    }
+    Ok(offset)
 }
 
 fn find_or_create(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use paddlecloud_pfs::root::Durability;
 use paddlecloud_pfs::{Existing, Node, PfsPath, RelPath, Root, RootError};
 
+use super::both_ways::Way;
 use super::engine::{Engine, blocking};
-use super::item::{Item, Tree, batches, links_outside};
+use super::item::{Item, Tree};
 use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 use crate::files::split_last;
@@ -29,10 +30,9 @@ impl FileClient<'_> {
         let engine = Engine::new(*self, options, &tally);
         let mut items = Vec::new();
         for download in downloads {
-            items.extend(engine.collect(download).await);
+            items.extend(engine.items_to_fetch(download).await);
         }
-        let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
-        tally.planned(files, items.iter().map(Item::size).sum());
+        engine.plan(&items);
         engine.fetch_all(items).await;
         tally.into_summary()
     }
@@ -42,11 +42,7 @@ impl Engine<'_> {
     async fn fetch_all(&self, items: Vec<Item>) {
         let wanted = self.compare_with_local(items).await;
         if self.options.dry_run {
-            for item in wanted.iter().filter(|item| !item.is_dir()) {
-                self.tally
-                    .finished(&source(item), Outcome::Transferred, item.size());
-            }
-            return;
+            return self.pretend(Way::Down, &wanted);
         }
         let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
         let existing = self.existing();
@@ -57,18 +53,7 @@ impl Engine<'_> {
                 Err(error) => self.tally.failed(source(&item), error.into()),
             }
         }
-        let (large, small): (Vec<Item>, Vec<Item>) = files.into_iter().partition(Item::is_large);
-        let late = std::sync::Mutex::new(Vec::new());
-        self.for_each(batches(small), async |batch| {
-            let left = self.fetch_packed(batch).await;
-            late.lock().expect("nobody panics with it").extend(left);
-        })
-        .await;
-        let late = late.into_inner().expect("nobody panics with it");
-        self.for_each(large.into_iter().chain(late), async |item| {
-            self.fetch_chunked(item).await;
-        })
-        .await;
+        self.small_then_large(Way::Down, files).await;
     }
 
     pub(super) fn existing(&self) -> Existing {
@@ -78,15 +63,12 @@ impl Engine<'_> {
         }
     }
 
-    async fn collect(&self, download: Download) -> Vec<Item> {
-        match download {
-            Download::File { remote, local } => match self.single(&remote, local).await {
-                Ok(item) => vec![item],
-                Err(error) => {
-                    self.tally.failed(remote.to_string(), error);
-                    Vec::new()
-                }
-            },
+    async fn items_to_fetch(&self, download: Download) -> Vec<Item> {
+        let shown = match &download {
+            Download::File { remote, .. } | Download::Tree { remote, .. } => remote.to_string(),
+        };
+        let collected = match download {
+            Download::File { remote, local } => self.single(&remote, local).await.map(|item| vec![item]),
             Download::Tree {
                 remote,
                 local,
@@ -97,27 +79,14 @@ impl Engine<'_> {
                     true => blocking(move || open_or_nearest(&local)).await,
                     false => blocking(move || open_or_make(&local)).await,
                 };
-                let local = match opened {
-                    Ok(local) => local,
-                    Err(error) => {
-                        self.tally.failed(remote.to_string(), error);
-                        return Vec::new();
-                    }
-                };
-                let shown = remote.to_string();
-                let tree = Arc::new(Tree { local, remote, shown });
-                let outside = links_outside(&entries);
-                let items: Vec<Item> = entries
-                    .into_iter()
-                    .filter(|entry| !outside.iter().any(|(path, _)| *path == entry.path))
-                    .map(|entry| Item::of_tree(&tree, entry))
-                    .collect();
-                for (path, error) in outside {
-                    self.tally.failed(format!("{}/{path}", tree.shown), error.into());
-                }
-                items
+                let shown = shown.clone();
+                opened.map(|local| self.items_of(Tree { local, remote, shown }, entries))
             }
-        }
+        };
+        collected.unwrap_or_else(|error| {
+            self.tally.failed(shown, error);
+            Vec::new()
+        })
     }
 
     async fn single(&self, remote: &PfsPath, local: PathBuf) -> Result<Item, TransferError> {
@@ -154,7 +123,7 @@ impl Engine<'_> {
 
 /// The path on the server.
 fn source(item: &Item) -> String {
-    item.shown(&item.remote)
+    Way::Down.source(item)
 }
 
 fn open_or_make(folder: &Path) -> Result<Root, TransferError> {

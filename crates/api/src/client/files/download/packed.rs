@@ -1,13 +1,13 @@
 //! Many small files in one reply.
 
+use bytes::Bytes;
 use paddlecloud_pfs::pack::{Merged, PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
 use crate::client::call::{Call, Replay};
-use crate::client::files::engine::{Engine, blocking, same_again};
+use crate::client::files::engine::{Engine, blocking};
 use crate::client::files::item::Item;
-use crate::client::files::patience::{Patience, may_pass};
 use crate::client::files::{Outcome, TransferError};
 use crate::client::query::Target;
 use crate::files::{FILES, PackRequest};
@@ -20,58 +20,19 @@ struct Fetched {
 }
 
 impl Engine<'_> {
-    /// Fetches a batch. What must travel alone after all is handed back.
-    pub(super) async fn fetch_packed(&self, batch: Vec<Item>) -> Vec<Item> {
-        let mut late = Vec::new();
-        let mut waiting = vec![batch];
-        let mut patience = Patience::new(self.files.client);
-        while let Some(mut items) = waiting.pop() {
-            if self.tally.is_over() {
-                self.give_up(&items, source);
-                continue;
+    /// Fetches some files in one request. What must travel alone after all is handed back.
+    pub(in crate::client::files) async fn fetch_pack(
+        &self,
+        items: &[Item],
+    ) -> Result<Vec<Item>, TransferError> {
+        match self.get_pack(items).await {
+            Ok(fetched) => Ok(self.settle_pack(items, &fetched)),
+            Err(TransferError::Pack(error)) => {
+                let broken = self.files.client.broken(format!("sent a bad pack: {error}"));
+                Err(TransferError::Server(broken))
             }
-            let error = match self.get_pack(&items).await {
-                Ok(fetched) => {
-                    patience.renew();
-                    late.extend(self.settle_pack(items, &fetched));
-                    continue;
-                }
-                Err(TransferError::Server(error)) => error,
-                Err(TransferError::Pack(error)) => {
-                    self.files.client.broken(format!("sent a bad pack: {error}"))
-                }
-                Err(error) => {
-                    // This machine's own trouble is every file's.
-                    let text = error.to_string();
-                    for item in &items {
-                        let source_error = std::io::Error::other(text.clone());
-                        let error = TransferError::Io {
-                            action: "write what was fetched",
-                            source: source_error,
-                        };
-                        self.tally.failed(source(item), error);
-                    }
-                    continue;
-                }
-            };
-            if items.len() == 1 && may_pass(&error) && patience.tries() > 1 {
-                late.append(&mut items);
-                continue;
-            }
-            match patience.after(error).await {
-                Ok(()) if items.len() > 1 => {
-                    let second = items.split_off(items.len() / 2);
-                    waiting.extend([second, items]);
-                }
-                Ok(()) => waiting.push(items),
-                Err(error) => {
-                    for item in &items {
-                        self.tally.failed(source(item), same_again(&error).into());
-                    }
-                }
-            }
+            Err(error) => Err(error),
         }
-        late
     }
 
     async fn get_pack(&self, items: &[Item]) -> Result<Fetched, TransferError> {
@@ -89,17 +50,13 @@ impl Engine<'_> {
         let staged = blocking(move || StagedTree::create(&root)).await?;
         let mut parser = staged.unpacker(PackLimits::default());
         let outcome = loop {
-            match reply.piece(self.files.client).await {
-                Ok(Some(piece)) => {
-                    self.received(piece.len() as u64).await;
-                    let (back, fed) = blocking(move || feed(parser, &piece)).await;
-                    parser = back;
-                    if let Err(error) = fed {
-                        break Err(TransferError::from(error));
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error.into()),
+            let batch = self.receive(&mut reply).await;
+            let (back, fed) = blocking(move || feed(parser, &batch.pieces)).await;
+            parser = back;
+            match (fed, batch.end) {
+                (Err(error), _) => break Err(TransferError::from(error)),
+                (Ok(()), Some(end)) => break end.map_err(TransferError::from),
+                (Ok(()), None) => {}
             }
         };
         let names: Vec<(RelPath, RelPath)> = items
@@ -118,20 +75,12 @@ impl Engine<'_> {
         .await
     }
 
-    /// Counts bytes that came in, and waits where they came too fast.
-    pub(super) async fn received(&self, bytes: u64) {
-        self.tally.moved(bytes);
-        if let Some(throttle) = &self.throttle {
-            tokio::time::sleep(throttle.delay(bytes)).await;
-        }
-    }
-
-    fn settle_pack(&self, items: Vec<Item>, fetched: &Fetched) -> Vec<Item> {
+    fn settle_pack(&self, items: &[Item], fetched: &Fetched) -> Vec<Item> {
         let mut late = Vec::new();
         for item in items {
             if fetched.absent.contains(&item.remote) {
                 // Alone it either succeeds or says what is wrong with it.
-                late.push(item);
+                late.push(item.clone());
                 continue;
             }
             let failure = fetched
@@ -145,14 +94,14 @@ impl Engine<'_> {
                         action: "write the file",
                         source: std::io::Error::other(error.to_string()),
                     };
-                    self.tally.failed(source(&item), error);
+                    self.tally.failed(source(item), error);
                 }
                 None if fetched.merged.kept.contains(&item.local) => {
-                    self.tally.finished(&source(&item), Outcome::Kept, item.size());
+                    self.tally.finished(&source(item), Outcome::Kept, item.size());
                 }
                 None => self
                     .tally
-                    .finished(&source(&item), Outcome::Transferred, item.size()),
+                    .finished(&source(item), Outcome::Transferred, item.size()),
             }
         }
         late
@@ -161,9 +110,9 @@ impl Engine<'_> {
 
 fn feed(
     mut parser: PackParser<Unpacker>,
-    piece: &[u8],
+    pieces: &[Bytes],
 ) -> (PackParser<Unpacker>, Result<(), paddlecloud_pfs::pack::PackError>) {
-    let fed = parser.feed(piece);
+    let fed = pieces.iter().try_for_each(|piece| parser.feed(piece));
     (parser, fed)
 }
 

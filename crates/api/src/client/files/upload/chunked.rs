@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::Method;
-use paddlecloud_pfs::content::{CHUNK, ChunkName, Layout, name_chunk};
+use paddlecloud_pfs::content::{Buffers, CHUNK, ChunkName, Layout, name_chunk};
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Digest, FileExt, PfsPath};
@@ -30,6 +31,8 @@ const ATTEMPTS: usize = 3;
 const TRIES_AS_A_WHOLE: u32 = 2;
 /// Bytes of such a range.
 const RANGE: usize = 64 << 10;
+/// Bytes that are read, then hashed: few enough to stay in a core's own cache.
+const READ_AT_ONCE: usize = 256 << 10;
 
 /// A file that is being sent, in one state of it.
 pub(super) struct Sending {
@@ -39,9 +42,29 @@ pub(super) struct Sending {
     pub(super) layout: Layout,
 }
 
+impl Sending {
+    /// Names from an earlier try that still hold, so that nothing is read for them again.
+    ///
+    /// The upload is of a file with the same stamp. That means the same content if the file had been left alone for a
+    /// while when the first byte of it was read.
+    fn named_before(&self, reply: &UploadReply) -> Vec<(u64, ChunkName)> {
+        let age = reply.age_ms.map(Duration::from_millis);
+        let began = age.and_then(|age| SystemTime::now().checked_sub(age));
+        match began {
+            Some(began) if self.meta.stamp.is_settled(began.into()) => reply.names.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Bytes of a chunk.
+    fn len_of(&self, index: u64) -> u64 {
+        self.layout.range(index).map_or(0, |(_, len)| len)
+    }
+}
+
 impl Engine<'_> {
     /// Sends one file and tells what became of it.
-    pub(super) async fn send_chunked(&self, item: Item) {
+    pub(in crate::client::files) async fn send_chunked(&self, item: Item) {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
@@ -77,7 +100,11 @@ impl Engine<'_> {
             self.tally.spared(sending.meta.size);
             return Ok(Outcome::Transferred);
         };
-        let names = self.spare_what_is_there(&sending, &id, &reply).await?;
+        let mut names = self.spare_what_is_there(&sending, &id, &reply).await?;
+        for (index, name) in sending.named_before(&reply) {
+            self.tally.spared(sending.len_of(index));
+            names.insert(index, name);
+        }
         let digest = self.send_missing(&sending, &id, names).await?;
         self.check_unchanged(item, &sending, &id).await?;
         self.commit(&sending, &id, digest).await
@@ -151,7 +178,7 @@ impl Engine<'_> {
         let (file, layout) = (sending.file.clone(), sending.layout);
         let named = blocking(move || name_chunk(&file, layout, index)).await;
         let name = named.map_err(unreadable)?.ok_or(TransferError::Changed)?;
-        self.tally.spared(layout.range(index).map_or(0, |(_, len)| len));
+        self.tally.spared(sending.len_of(index));
         Ok(name)
     }
 
@@ -256,7 +283,7 @@ impl Engine<'_> {
         };
         let mut call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
         // Syncing a large file to a slow disk takes a while.
-        call.patience = std::time::Duration::from_secs(1800);
+        call.patience = Duration::from_secs(1800);
         match self.files.message::<FileMeta>(&call).await {
             Ok(_) => Ok(Outcome::Transferred),
             Err(ClientError::Refused(body))
@@ -295,22 +322,69 @@ async fn open(item: &Item) -> Result<Sending, TransferError> {
     })
 }
 
+/// Chunks on their way up lie here; as many are kept as requests usually run at a time.
+static CHUNKS: Buffers = Buffers::new(CHUNK as usize, 4);
+
+/// Reads a chunk and names it. Every stretch is hashed while the processor still has it at hand.
 fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<(Bytes, ChunkName), TransferError> {
     let (offset, len) = layout.range(index).ok_or(TransferError::Changed)?;
-    let mut bytes = vec![0; usize::try_from(len).expect("a chunk fits into memory")];
-    file.read_exact_at(&mut bytes, offset)
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => TransferError::Changed,
-            _ => unreadable(error),
-        })?;
     let mut hasher = layout.hasher(index);
-    hasher.update(&bytes);
-    Ok((bytes.into(), hasher.finish()))
+    let mut chunk = CHUNKS.take();
+    let mut done = 0;
+    while done < len {
+        let step = READ_AT_ONCE.min(usize::try_from(len - done).unwrap_or(READ_AT_ONCE));
+        let read = chunk.fill(step, |space| file.read_at(space, offset + done));
+        match read {
+            Ok([]) => return Err(TransferError::Changed),
+            Ok(bytes) => {
+                hasher.update(bytes);
+                done += bytes.len() as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    Ok((Bytes::from_owner(chunk), hasher.finish()))
 }
 
 pub(super) fn unreadable(source: std::io::Error) -> TransferError {
     TransferError::Io {
         action: "read the file",
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sending(folder: &tempfile::TempDir) -> Sending {
+        std::fs::write(folder.path().join("file"), b"content").unwrap();
+        let root = paddlecloud_pfs::Root::open(folder.path()).unwrap();
+        let (file, meta) = root.open_file_no_links(&"file".parse().unwrap()).unwrap();
+        Sending {
+            layout: Layout::of(meta.size),
+            file: Arc::new(file),
+            meta,
+            remote: "/pfs/dc/home/me/file".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn names_of_an_earlier_try_hold_only_if_the_file_had_settled_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sending = sending(&folder);
+        let reply = UploadReply {
+            names: vec![(0, ChunkName::from_bytes([1; 32]))],
+            age_ms: Some(60_000),
+            ..UploadReply::default()
+        };
+        assert_eq!(sending.named_before(&reply), [], "it changed after the try began");
+        let long_ago = SystemTime::now() - Duration::from_secs(63);
+        (sending.meta.stamp.mtime, sending.meta.stamp.ctime) = (long_ago.into(), long_ago.into());
+        assert_eq!(sending.named_before(&reply), reply.names);
+        let just_before = SystemTime::now() - Duration::from_secs(61);
+        sending.meta.stamp.ctime = just_before.into();
+        assert_eq!(sending.named_before(&reply), [], "it may have changed unseen");
     }
 }

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use paddlecloud_pfs::{Node, PfsPath, RelPath, Root};
 
+use super::both_ways::Way;
 use super::engine::{Engine, blocking};
-use super::item::{Item, Tree, batches, links_outside};
+use super::item::{Item, Tree};
 use super::tally::Tally;
-use super::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions, Upload};
+use super::{FileClient, Progress, Summary, TransferError, TransferOptions, Upload};
 use crate::files::split_last;
 
 impl FileClient<'_> {
@@ -29,10 +30,9 @@ impl FileClient<'_> {
         let engine = Engine::new(*self, options, &tally);
         let mut items = Vec::new();
         for upload in uploads {
-            items.extend(collect(upload, &tally).await);
+            items.extend(engine.items_to_send(upload).await);
         }
-        let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
-        tally.planned(files, items.iter().map(Item::size).sum());
+        engine.plan(&items);
         engine.send_all(items).await;
         tally.into_summary()
     }
@@ -42,71 +42,42 @@ impl Engine<'_> {
     async fn send_all(&self, items: Vec<Item>) {
         let wanted = self.compare_with_remote(items).await;
         if self.options.dry_run {
-            for item in wanted.iter().filter(|item| !item.is_dir()) {
-                self.tally
-                    .finished(&source(item), Outcome::Transferred, item.size());
-            }
-            return;
+            return self.pretend(Way::Up, &wanted);
         }
-        let (large, small): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_large);
-        let late = std::sync::Mutex::new(Vec::new());
-        self.for_each(batches(small), async |batch| {
-            let left = self.send_packed(batch).await;
-            late.lock().expect("nobody panics with it").extend(left);
+        self.small_then_large(Way::Up, wanted).await;
+    }
+
+    async fn items_to_send(&self, upload: Upload) -> Vec<Item> {
+        let shown = match &upload {
+            Upload::File { local, .. } | Upload::Tree { local, .. } => local.display().to_string(),
+        };
+        let collected = match upload {
+            Upload::File { local, remote } => {
+                let item = blocking(move || single(&local, &remote)).await;
+                item.map(|item| vec![item])
+            }
+            Upload::Tree {
+                local,
+                remote,
+                entries,
+            } => {
+                let opened = blocking(move || Root::open(&local)).await;
+                let shown = shown.clone();
+                opened
+                    .map(|local| self.items_of(Tree { local, remote, shown }, entries))
+                    .map_err(TransferError::from)
+            }
+        };
+        collected.unwrap_or_else(|error| {
+            self.tally.failed(shown, error);
+            Vec::new()
         })
-        .await;
-        let late = late.into_inner().expect("nobody panics with it");
-        self.for_each(large.into_iter().chain(late), async |item| {
-            self.send_chunked(item).await;
-        })
-        .await;
     }
 }
 
 /// The path on this side.
 fn source(item: &Item) -> String {
-    item.shown(&item.local)
-}
-
-async fn collect(upload: Upload, tally: &Tally<'_>) -> Vec<Item> {
-    match upload {
-        Upload::File { local, remote } => {
-            let shown = local.display().to_string();
-            match blocking(move || single(&local, &remote)).await {
-                Ok(item) => vec![item],
-                Err(error) => {
-                    tally.failed(shown, error);
-                    Vec::new()
-                }
-            }
-        }
-        Upload::Tree {
-            local,
-            remote,
-            entries,
-        } => {
-            let shown = local.display().to_string();
-            let opened = blocking(move || Root::open(&local)).await;
-            let local = match opened {
-                Ok(local) => local,
-                Err(error) => {
-                    tally.failed(shown, error.into());
-                    return Vec::new();
-                }
-            };
-            let tree = Arc::new(Tree { local, remote, shown });
-            let outside = links_outside(&entries);
-            let items: Vec<Item> = entries
-                .into_iter()
-                .filter(|entry| !outside.iter().any(|(path, _)| *path == entry.path))
-                .map(|entry| Item::of_tree(&tree, entry))
-                .collect();
-            for (path, error) in outside {
-                tally.failed(format!("{}/{path}", tree.shown), error.into());
-            }
-            items
-        }
-    }
+    Way::Up.source(item)
 }
 
 /// One file, whose name may change on the way.

@@ -9,10 +9,9 @@ use paddlecloud_pfs::{Entry, Node};
 
 use super::source;
 use crate::client::call::Call;
-use crate::client::files::engine::{Engine, blocking, same_again};
+use crate::client::files::engine::{Engine, blocking};
 use crate::client::files::item::{Item, pack_entries};
 use crate::client::files::paced::PacedBody;
-use crate::client::files::patience::{Patience, may_pass};
 use crate::client::files::{Outcome, TransferError};
 use crate::client::{ClientError, UploadWriter, upload_channel};
 use crate::files::{FILES, PackReply, SMALL_FILE};
@@ -30,44 +29,13 @@ struct Written {
 }
 
 impl Engine<'_> {
-    /// Sends a batch. What must travel alone after all is handed back.
-    ///
-    /// A connection that breaks costs at most the batch, and the next try sends it in halves.
-    pub(super) async fn send_packed(&self, batch: Vec<Item>) -> Vec<Item> {
-        let mut late = Vec::new();
-        let mut waiting = vec![batch];
-        let mut patience = Patience::new(self.files.client);
-        while let Some(mut items) = waiting.pop() {
-            if self.tally.is_over() {
-                self.give_up(items.iter().filter(|item| !item.is_dir()), source);
-                continue;
-            }
-            let error = match self.put_pack(&items).await {
-                Ok((written, reply)) => {
-                    patience.renew();
-                    late.extend(self.settle(items, written, &reply));
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if items.len() == 1 && may_pass(&error) && patience.tries() > 1 && items[0].is_file() {
-                late.append(&mut items);
-                continue;
-            }
-            match patience.after(error).await {
-                Ok(()) if items.len() > 1 => {
-                    let second = items.split_off(items.len() / 2);
-                    waiting.extend([second, items]);
-                }
-                Ok(()) => waiting.push(items),
-                Err(error) => {
-                    for item in &items {
-                        self.tally.failed(source(item), same_again(&error).into());
-                    }
-                }
-            }
-        }
-        late
+    /// Sends some files in one request. What must travel alone after all is handed back.
+    pub(in crate::client::files) async fn send_pack(
+        &self,
+        items: &[Item],
+    ) -> Result<Vec<Item>, TransferError> {
+        let (written, reply) = self.put_pack(items).await?;
+        Ok(self.settle(items, written, &reply))
     }
 
     async fn put_pack(&self, items: &[Item]) -> Result<(Written, PackReply), ClientError> {
@@ -95,30 +63,30 @@ impl Engine<'_> {
         Ok((written.unwrap_or_default(), reply))
     }
 
-    fn settle(&self, items: Vec<Item>, written: Written, reply: &PackReply) -> Vec<Item> {
+    fn settle(&self, items: &[Item], written: Written, reply: &PackReply) -> Vec<Item> {
         let mut late = Vec::new();
         let mut failed: Vec<Option<TransferError>> = items.iter().map(|_| None).collect();
         for (index, error) in written.failed {
             failed[index] = Some(error);
         }
-        for (index, item) in items.into_iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let refused = reply
                 .failed
                 .iter()
                 .find(|failure| item.remote.is_within(&failure.path));
             if let Some(error) = failed[index].take() {
-                self.tally.failed(source(&item), error);
+                self.tally.failed(source(item), error);
             } else if written.late.contains(&index) {
-                late.push(item);
+                late.push(item.clone());
             } else if let Some(failure) = refused {
                 let error = ClientError::Refused(failure.error.clone());
-                self.tally.failed(source(&item), error.into());
+                self.tally.failed(source(item), error.into());
             } else if !item.is_dir() {
                 let outcome = match reply.kept.contains(&item.remote) {
                     true => Outcome::Kept,
                     false => Outcome::Transferred,
                 };
-                self.tally.finished(&source(&item), outcome, item.size());
+                self.tally.finished(&source(item), outcome, item.size());
             }
         }
         late

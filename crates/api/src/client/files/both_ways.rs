@@ -1,0 +1,137 @@
+//! The course of a transfer, whichever way the bytes go.
+
+use std::sync::{Arc, Mutex};
+
+use paddlecloud_pfs::Entry;
+
+use super::engine::{Engine, same_again};
+use super::item::{Item, Tree, batches, links_outside};
+use super::patience::{Patience, may_pass};
+use super::{Outcome, TransferError};
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Up,
+    Down,
+}
+
+impl Way {
+    /// The path on the side an item comes from, as people read it.
+    pub(super) fn source(self, item: &Item) -> String {
+        match self {
+            Way::Up => item.shown(&item.local),
+            Way::Down => item.shown(&item.remote),
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// The items of a tree. Links that lead out of it are told as failures.
+    pub(super) fn items_of(&self, tree: Tree, entries: Vec<Entry>) -> Vec<Item> {
+        let tree = Arc::new(tree);
+        let outside = links_outside(&entries);
+        let items = entries
+            .into_iter()
+            .filter(|entry| !outside.iter().any(|(path, _)| *path == entry.path))
+            .map(|entry| Item::of_tree(&tree, entry))
+            .collect();
+        for (path, error) in outside {
+            self.tally.failed(format!("{}/{path}", tree.shown), error.into());
+        }
+        items
+    }
+
+    /// Tells what will be looked at.
+    pub(super) fn plan(&self, items: &[Item]) {
+        let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
+        self.tally.planned(files, items.iter().map(Item::size).sum());
+    }
+
+    /// Tells what would be transferred.
+    pub(super) fn pretend(&self, way: Way, wanted: &[Item]) {
+        for item in wanted.iter().filter(|item| !item.is_dir()) {
+            self.tally
+                .finished(&way.source(item), Outcome::Transferred, item.size());
+        }
+    }
+
+    /// Small items in packs first, then large ones alone, with those that must travel alone after all.
+    pub(super) async fn small_then_large(&self, way: Way, items: Vec<Item>) {
+        let (large, small): (Vec<Item>, Vec<Item>) = items.into_iter().partition(Item::is_large);
+        let late = Mutex::new(Vec::new());
+        self.for_each(batches(small), async |batch| {
+            let left = self.in_packs(way, batch).await;
+            late.lock().expect("nobody panics with it").extend(left);
+        })
+        .await;
+        let late = late.into_inner().expect("nobody panics with it");
+        self.for_each(large.into_iter().chain(late), async |item| match way {
+            Way::Up => self.send_chunked(item).await,
+            Way::Down => self.fetch_chunked(item).await,
+        })
+        .await;
+    }
+
+    /// Moves a batch in one request. What must travel alone after all is handed back.
+    ///
+    /// A connection that breaks costs at most the batch, and the next try takes it in halves.
+    async fn in_packs(&self, way: Way, batch: Vec<Item>) -> Vec<Item> {
+        let mut late = Vec::new();
+        let mut waiting = vec![batch];
+        let mut patience = Patience::new(self.files.client);
+        while let Some(mut items) = waiting.pop() {
+            if self.tally.is_over() {
+                self.give_up(items.iter().filter(|item| !item.is_dir()), |item| {
+                    way.source(item)
+                });
+                continue;
+            }
+            let moved = match way {
+                Way::Up => self.send_pack(&items).await,
+                Way::Down => self.fetch_pack(&items).await,
+            };
+            let error = match moved {
+                Ok(left) => {
+                    patience.renew();
+                    late.extend(left);
+                    continue;
+                }
+                Err(TransferError::Server(error)) => error,
+                Err(error) => {
+                    self.fail_all(way, &items, &error);
+                    continue;
+                }
+            };
+            if items.len() == 1 && may_pass(&error) && patience.tries() > 1 && items[0].is_file() {
+                late.append(&mut items);
+                continue;
+            }
+            match patience.after(error).await {
+                Ok(()) if items.len() > 1 => {
+                    let second = items.split_off(items.len() / 2);
+                    waiting.extend([second, items]);
+                }
+                Ok(()) => waiting.push(items),
+                Err(error) => {
+                    for item in &items {
+                        self.tally.failed(way.source(item), same_again(&error).into());
+                    }
+                }
+            }
+        }
+        late
+    }
+
+    /// This machine's own trouble is every file's.
+    fn fail_all(&self, way: Way, items: &[Item], error: &TransferError) {
+        let text = error.to_string();
+        for item in items {
+            let error = TransferError::Io {
+                action: "write what was fetched",
+                source: std::io::Error::other(text.clone()),
+            };
+            self.tally.failed(way.source(item), error);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory for bytes on their way, used again and again.
+//!
+//! Fresh memory of this size costs a page fault for every four kilobytes: as much as reading the bytes does. It is
+//! not made zero again either, so nobody sees more of a buffer than was read into it.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// A store of buffers of one size.
+#[derive(Debug)]
+pub struct Buffers {
+    size: usize,
+    /// More than this are not kept when nobody uses them.
+    most_kept: usize,
+    kept: Mutex<Vec<Vec<u8>>>,
+}
+
+/// A buffer in use; it goes back when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    home: &'static Buffers,
+    memory: Vec<u8>,
+    filled: usize,
+}
+
+impl Buffers {
+    /// A store that keeps at most so many idle buffers of this many bytes.
+    pub const fn new(size: usize, most_kept: usize) -> Self {
+        Self {
+            size,
+            most_kept,
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// An empty buffer.
+    pub fn take(&'static self) -> Buffer {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Buffer {
+            home: self,
+            memory: kept.unwrap_or_else(|| vec![0; self.size]),
+            filled: 0,
+        }
+    }
+}
+
+impl Buffer {
+    /// Bytes that still fit.
+    pub fn room(&self) -> usize {
+        self.memory.len() - self.filled
+    }
+
+    /// Adds what `read` puts into the next `len` bytes; it tells how many there were. Returns what was added.
+    pub fn fill(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<&[u8]> {
+        let begin = self.filled;
+        let space = &mut self.memory[begin..][..len];
+        let read = read(space)?;
+        assert!(read <= len, "nobody reads more than there is room for");
+        self.filled += read;
+        Ok(&self.memory[begin..self.filled])
+    }
+
+    /// Adds bytes that are there already.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.memory[self.filled..][..bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.filled]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut kept = self.home.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < self.home.most_kept {
+            kept.push(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_shows_only_what_was_put_into_it_this_time() {
+        static STORE: Buffers = Buffers::new(8, 1);
+        let mut first = STORE.take();
+        first.push(b"secret");
+        let place = first.as_ref().as_ptr();
+        drop(first);
+        let mut second = STORE.take();
+        assert_eq!(second.as_ref(), b"");
+        second
+            .fill(4, |space| {
+                space[..2].copy_from_slice(b"ok");
+                Ok(2)
+            })
+            .unwrap();
+        assert_eq!(second.as_ref(), b"ok");
+        assert_eq!(second.as_ref().as_ptr(), place, "the same memory is used again");
+        assert_eq!(second.room(), 6);
+    }
+
+    #[test]
+    fn no_more_are_kept_than_agreed() {
+        static STORE: Buffers = Buffers::new(8, 1);
+        let (first, second) = (STORE.take(), STORE.take());
+        drop((first, second));
+        assert_eq!(STORE.kept.lock().unwrap().len(), 1);
+    }
+}
