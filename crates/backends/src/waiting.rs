@@ -11,7 +11,10 @@ use tokio::runtime::Runtime;
 const THREADS: usize = 2;
 
 /// No single request to a store takes longer, or it does not answer.
-pub(crate) const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// How long a service may take to answer for the first time.
+const FIRST: Duration = Duration::from_secs(20);
 
 /// Runs what a client does.
 pub(crate) struct Waiter(Option<Runtime>);
@@ -35,9 +38,25 @@ impl Waiter {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
+        self.wait_within(LONGEST, work)
+    }
+
+    /// The same when it is not known whether anybody is there.
+    pub(crate) fn wait_first<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.wait_within(FIRST, work)
+    }
+
+    fn wait_within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
         let (done, result) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
-            if let Ok(value) = tokio::time::timeout(LONGEST, work).await {
+            if let Ok(value) = tokio::time::timeout(limit, work).await {
                 // Nobody listens any more only when the thread that asked is gone.
                 let _ = done.send(value);
             }
@@ -62,6 +81,5 @@ impl Drop for Waiter {
 
 /// What is said of a store that keeps us waiting.
 pub(crate) fn timed_out() -> io::Error {
-    let text = format!("no answer within {} seconds", LONGEST.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, text)
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }

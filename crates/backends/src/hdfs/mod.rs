@@ -82,12 +82,15 @@ impl HdfsStore {
             "" => "/".to_owned(),
             folder => folder.to_owned(),
         };
-        let made = store.ask("use", &RelPath::root(), move |client| async move {
-            client.mkdirs(&folder, 0o755, true).await
-        });
-        made.map_err(|source| OpenError::Unreachable {
+        let client = store.0.client.clone();
+        let made = store
+            .0
+            .waiter
+            .wait_first(async move { client.mkdirs(&folder, 0o755, true).await });
+        let made = made.unwrap_or_else(|| Err(HdfsError::IOError(timed_out())));
+        made.map_err(|error| OpenError::Unreachable {
             store: store.0.name.clone(),
-            source,
+            source: told("use", &RelPath::root(), error),
         })?;
         Ok(store)
     }

@@ -3,26 +3,28 @@
 //! A file is one object, its time and executable bit are metadata of it. A folder is what keys say, and an object called
 //! `.pfs-folder` where nothing else is in it. There is no rename: moving copies and then removes, which others can see.
 
+mod connecting;
 mod http;
 mod keys;
+mod reading;
 mod writing;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
-use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
-use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Kind, Meta, Stamp, Usage};
+use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Meta, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
-use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
+use paddlecloud_pfs::{Existing, Place, RelPath, Root, RootError, Space};
 
+use self::connecting::{client, told};
 use self::keys::{Keys, MARKER};
+use self::reading::{OpenObject, folder_meta, meta_of};
 use self::writing::NewObject;
-use crate::read_ahead::ReadAhead;
 use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{OpenError, S3Settings};
@@ -67,9 +69,12 @@ impl S3Store {
             name: name.clone(),
         }));
         let top = store.0.keys.top();
-        let looked = store.ask("look into", &RelPath::root(), move |client| async move {
-            client.list(Some(&top)).next().await.transpose().map(drop)
-        });
+        let client = store.0.client.clone();
+        let looked = async move { client.list(Some(&top)).next().await.transpose().map(drop) };
+        let looked = match store.0.waiter.wait_first(looked) {
+            Some(looked) => looked.map_err(|error| told("look into", &RelPath::root(), error)),
+            None => Err(no_answer(&RelPath::root())),
+        };
         looked.map_err(|source| OpenError::Unreachable { store: name, source })?;
         Ok(store)
     }
@@ -83,10 +88,7 @@ impl S3Store {
     {
         match self.0.waiter.wait(work(self.0.client.clone())) {
             Some(done) => done.map_err(|error| told(action, path, error)),
-            None => Err(RootError::Unreachable {
-                path: path.clone(),
-                source: timed_out(),
-            }),
+            None => Err(no_answer(path)),
         }
     }
 
@@ -270,6 +272,13 @@ impl S3Store {
     }
 }
 
+fn no_answer(path: &RelPath) -> RootError {
+    RootError::Unreachable {
+        path: path.clone(),
+        source: timed_out(),
+    }
+}
+
 /// One object below a folder.
 struct Below {
     key: Key,
@@ -448,13 +457,7 @@ impl FileStore for S3Store {
                 false => RootError::NotFound(place.path.clone()),
             });
         };
-        Ok(Box::new(OpenObject {
-            store: self.clone(),
-            meta: meta_of(&found),
-            tag: found.meta.e_tag,
-            ahead: ReadAhead::default(),
-            key,
-        }))
+        Ok(Box::new(OpenObject::new(self, key, found)))
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
@@ -542,127 +545,4 @@ fn parents(path: &RelPath, top: &RelPath) -> Vec<RelPath> {
     std::iter::successors(path.parent(), RelPath::parent)
         .take_while(|folder| folder != top && folder.is_within(top))
         .collect()
-}
-
-/// An object, opened: every read asks for the version it was then.
-struct OpenObject {
-    store: S3Store,
-    key: Key,
-    tag: Option<String>,
-    ahead: ReadAhead,
-    meta: Meta,
-}
-
-impl Source for OpenObject {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.ahead.read_at(buffer, offset, self.meta.size, |offset, len| {
-            let options = GetOptions::new()
-                .with_range(Some(offset..offset + len))
-                .with_if_match(self.tag.clone());
-            let (client, key) = (self.store.0.client.clone(), self.key.clone());
-            let read = async move { client.get_opts(&key, options).await?.bytes().await };
-            let read = self.store.0.waiter.wait(read).ok_or_else(timed_out)?;
-            read.map_err(io::Error::other)
-        })
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.meta.size)
-    }
-}
-
-impl ReadAt for OpenObject {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-fn client(settings: &S3Settings, retries: usize) -> object_store::Result<AmazonS3> {
-    let retry = RetryConfig {
-        max_retries: retries,
-        retry_timeout: Duration::from_secs(60),
-        ..RetryConfig::default()
-    };
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(&settings.bucket)
-        .with_region(&settings.region)
-        .with_retry(retry)
-        .with_http_connector(http::Connector);
-    if let Some(endpoint) = &settings.endpoint {
-        builder = builder
-            .with_endpoint(endpoint)
-            .with_allow_http(endpoint.starts_with("http://"));
-    }
-    if let (Some(key), Some(secret)) = (&settings.access_key, &settings.secret_key) {
-        builder = builder
-            .with_access_key_id(key)
-            .with_secret_access_key(secret.reveal());
-    }
-    builder.build()
-}
-
-fn meta_of(found: &GetResult) -> Meta {
-    let kept = |name: &'static str| found.attributes.get(&Attribute::Metadata(name.into()));
-    let changed = &found.meta.last_modified;
-    let changed = Mtime::new(changed.timestamp(), changed.timestamp_subsec_nanos());
-    let mtime = kept(MTIME).and_then(|text| AsRef::<str>::as_ref(text).parse().ok());
-    let mtime = mtime.map_or(changed, Mtime::from_nanos);
-    Meta {
-        kind: Kind::File,
-        size: found.meta.size,
-        mtime,
-        executable: kept(EXECUTABLE).is_some(),
-        stamp: Stamp {
-            device: 0,
-            inode: number_of(found.meta.e_tag.as_deref().unwrap_or_default()),
-            size: found.meta.size,
-            mtime,
-            ctime: changed,
-        },
-    }
-}
-
-fn folder_meta() -> Meta {
-    Meta {
-        kind: Kind::Dir,
-        size: 0,
-        mtime: Mtime::default(),
-        executable: false,
-        stamp: Stamp {
-            device: 0,
-            inode: 0,
-            size: 0,
-            mtime: Mtime::default(),
-            ctime: Mtime::default(),
-        },
-    }
-}
-
-fn number_of(tag: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    tag.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What the service says when something fails, in the words of the port.
-fn told(action: &'static str, path: &RelPath, error: object_store::Error) -> RootError {
-    let at = path.clone();
-    match error {
-        object_store::Error::NotFound { .. } => RootError::NotFound(at),
-        object_store::Error::AlreadyExists { .. } => RootError::Exists(at),
-        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            RootError::Denied(at)
-        }
-        object_store::Error::Precondition { .. } => RootError::Changing(at),
-        error @ object_store::Error::Generic { .. } => RootError::Unreachable {
-            path: at,
-            source: io::Error::other(error),
-        },
-        error => RootError::Io {
-            action,
-            path: at,
-            source: io::Error::other(error),
-        },
-    }
 }

@@ -4,6 +4,8 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(test)]
+mod elsewhere;
 mod local;
 mod remote;
 mod space;

@@ -1,0 +1,237 @@
+//! A store that happens to lie on this machine and hides it, so that spools can be tested without a service.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{FileStore, LocalStore, NewFile, OpenSpace, ReadAt, StoreLimits};
+use crate::content::{Assembly, AssemblyError, AssemblyPlan};
+use crate::digest::Digest;
+use crate::entry::Mtime;
+use crate::pack::StagedTree;
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
+use crate::testing::{leftovers, rel};
+
+struct Elsewhere {
+    store: LocalStore,
+    /// Whether nothing can be written just now.
+    is_down: AtomicBool,
+}
+
+impl FileStore for Elsewhere {
+    fn limits(&self) -> StoreLimits {
+        StoreLimits {
+            links: false,
+            writers: 4,
+            ..self.store.limits()
+        }
+    }
+
+    fn name(&self) -> String {
+        "elsewhere".to_owned()
+    }
+
+    fn stat(&self, place: &Place) -> Result<Meta, RootError> {
+        self.store.stat(place)
+    }
+
+    fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
+        self.store.list(place)
+    }
+
+    fn make_folder(&self, place: &Place) -> Result<(), RootError> {
+        self.store.make_folder(place)
+    }
+
+    fn remove(&self, place: &Place) -> Result<(), RootError> {
+        self.store.remove(place)
+    }
+
+    fn remove_all(&self, place: &Place) -> Result<(), RootError> {
+        self.store.remove_all(place)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError> {
+        self.store.rename(from, to, existing)
+    }
+
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+        self.store.copy(from, to, existing)
+    }
+
+    fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError> {
+        self.store.open(place)
+    }
+
+    fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(RootError::Unreachable {
+                path: place.path.clone(),
+                source: std::io::ErrorKind::ConnectionRefused.into(),
+            });
+        }
+        self.store.begin(place, attributes)
+    }
+
+    fn usage(&self, place: &Place) -> Result<Usage, RootError> {
+        self.store.usage(place)
+    }
+
+    fn folder(&self, _: &Space) -> Result<Option<Root>, RootError> {
+        Ok(None)
+    }
+
+    fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError> {
+        self.store.sweep(space, age)
+    }
+}
+
+struct Stage {
+    there: tempfile::TempDir,
+    here: tempfile::TempDir,
+    store: Arc<Elsewhere>,
+    space: OpenSpace,
+}
+
+fn stage() -> Stage {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Arc::new(Elsewhere {
+        store: LocalStore::open(there.path()).unwrap(),
+        is_down: AtomicBool::new(false),
+    });
+    let spool = LocalStore::open(here.path()).unwrap();
+    let shared: Arc<dyn FileStore> = store.clone();
+    let space = OpenSpace::open(&shared, &Space::Home("ann".parse().unwrap()), &spool).unwrap();
+    Stage {
+        there,
+        here,
+        store,
+        space,
+    }
+}
+
+impl Stage {
+    fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.there.path().join("home/ann").join(path)).unwrap()
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = rel(path);
+        self.space.make_dirs(&path.parent().unwrap()).unwrap();
+        self.space
+            .write_file(&path, text.as_bytes(), Existing::Replace)
+            .unwrap();
+    }
+
+    fn spooled(&self) -> Vec<String> {
+        leftovers(&self.here.path().join("home/ann"))
+    }
+}
+
+#[test]
+fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
+    let stage = stage();
+    let plan = AssemblyPlan {
+        path: rel("f"),
+        size: 5,
+        executable: true,
+        mtime: Some(Mtime::new(1_500_000_000, 7)),
+    };
+    let assembly = Assembly::create(stage.space.staging(), plan).unwrap();
+    assembly.put_range(0, b"hello").unwrap();
+    let commit = || {
+        stage
+            .space
+            .commit(&assembly, Digest::of(b"hello"), Existing::Keep)
+    };
+    stage.store.is_down.store(true, Ordering::Relaxed);
+    assert!(matches!(
+        commit(),
+        Err(AssemblyError::Storage(RootError::Unreachable { .. }))
+    ));
+    assert!(
+        stage
+            .space
+            .stat(&rel("f"))
+            .is_err_and(|error| error.is_not_found())
+    );
+    assert!(!stage.spooled().is_empty(), "what arrived is kept");
+
+    stage.store.is_down.store(false, Ordering::Relaxed);
+    let meta = commit().unwrap();
+    assert_eq!((meta.size, meta.executable), (5, true));
+    assert_eq!(meta.mtime, Mtime::new(1_500_000_000, 7));
+    assert_eq!(stage.read("f"), "hello");
+    assert_eq!(stage.spooled(), Vec::<String>::new());
+}
+
+#[test]
+fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
+    let stage = stage();
+    stage.put("d/old", "old");
+    stage.put("d/wall", "a file where a folder comes");
+    let tree = StagedTree::create(stage.space.staging()).unwrap();
+    for (path, text) in [("old", "new"), ("sub/deep/x", "x"), ("wall/y", "y"), ("z", "z")] {
+        let path = rel(path);
+        tree.tree().make_dirs(&path.parent().unwrap()).unwrap();
+        tree.tree()
+            .write_file(&path, text.as_bytes(), Existing::Keep)
+            .unwrap();
+    }
+    let target = crate::entry::LinkTarget::from_bytes(b"z").unwrap();
+    tree.tree().make_link(&rel("link"), &target).unwrap();
+    let merged = stage.space.merge(tree, &rel("d"), Existing::Replace).unwrap();
+    let mut failed: Vec<String> = merged.failed.iter().map(|(path, _)| path.to_string()).collect();
+    failed.sort();
+    assert_eq!(failed, ["link", "wall"]);
+    assert_eq!((merged.replaced.files, merged.replaced.bytes), (1, 3));
+    assert_eq!(
+        (stage.read("d/old"), stage.read("d/sub/deep/x"), stage.read("d/z")),
+        ("new".into(), "x".into(), "z".into())
+    );
+    assert_eq!(stage.spooled(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_to_stay_stays() {
+    let stage = stage();
+    stage.put("a", "old");
+    let tree = StagedTree::create(stage.space.staging()).unwrap();
+    tree.tree().write_file(&rel("a"), b"new", Existing::Keep).unwrap();
+    let merged = stage.space.merge(tree, &RelPath::root(), Existing::Keep).unwrap();
+    assert_eq!(merged.kept, [rel("a")]);
+    assert_eq!(stage.read("a"), "old");
+}
+
+#[test]
+fn looking_at_many_is_looking_at_each() {
+    let stage = stage();
+    let names: Vec<String> = (0..9).map(|index| format!("d/{index}")).collect();
+    names.iter().for_each(|name| stage.put(name, name));
+    stage.put("e/lone", "1");
+    let wanted = [
+        "d/3", "d/no", "d/8", "e/lone", "no/such", "d/0", "d/1", "d/2", "d/3/x",
+    ]
+    .map(rel);
+    let many = stage.space.stat_many(&wanted).unwrap();
+    let each: Vec<Option<Meta>> = wanted.iter().map(|path| stage.space.stat(path).ok()).collect();
+    assert_eq!(many, each);
+    assert_eq!(many.iter().flatten().count(), 6);
+}
+
+#[test]
+fn a_walk_goes_as_in_a_folder() {
+    let stage = stage();
+    for name in ["a/b/c", "a.txt", "a/b.txt", "z"] {
+        stage.put(name, "");
+    }
+    let there = Root::open(stage.there.path().join("home/ann")).unwrap();
+    let walked =
+        |entries: super::Entries| -> Vec<RelPath> { entries.map(|entry| entry.unwrap().path).collect() };
+    assert_eq!(
+        walked(stage.space.walk(&RelPath::root())),
+        walked(OpenSpace::from(there).walk(&RelPath::root()))
+    );
+}
