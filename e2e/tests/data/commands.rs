@@ -157,8 +157,8 @@ fn what_cannot_be_done_is_one_sentence() {
     desk.write("what", "?");
     for (line, code, words) in [
         ("", 2, "a subcommand is missing"),
-        ("cat", 2, "required"),
-        ("convert @a.txt", 2, "required"),
+        ("cat", 2, "is missing"),
+        ("convert @a.txt", 2, "is missing"),
         ("convert @a.txt @b.csv", 1, "record 0 of"),
         (
             "convert @a.txt @b",
