@@ -94,7 +94,9 @@ fn a_server_that_is_stopped_is_started_again_by_whoever_still_watches_a_job() {
     let env = TestEnvironment::new();
     let mut watched = Watched::start(&env);
     let server = env.server_pid();
-    env.paddlectl(&["server", "stop"]).ok().says("stopped");
+    env.paddlectl(&["server", "stop"])
+        .ok()
+        .says("stopped; 1 running job goes on");
     watched.first.open();
     watched.submitting.wait_for_line("200");
     watched.following.wait_for_line("200");

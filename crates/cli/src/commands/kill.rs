@@ -35,8 +35,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     context.world.err.line(said(&reply));
     if reply.ending > 0 {
         context.world.err.hint(&format!(
-            "`{} get workers {}` shows them go",
-            context.program, reply.id
+            "`{} get workers {target}` shows them go",
+            context.program
         ));
     }
     done()

@@ -68,21 +68,27 @@ mod linux {
 
     pub async fn stop(context: &mut Context<'_>) -> Result<u8, CliError> {
         let client = Place::of(&context.world.env)?.client();
-        match client.ping().await {
-            Ok(()) => {
+        match client.server_get().await {
+            Ok(info) => {
                 embedded::stop(&client).await?;
-                context
-                    .world
-                    .err
-                    .line("stopped; running jobs go on and are taken over at the next start");
-                context.world.err.hint(
-                    "any command that needs it starts it again; one that still follows a job does so at once",
-                );
+                tell_stopped(info.jobs_running, context);
             }
             Err(ClientError::Unreachable { .. }) => context.world.err.line("it does not run"),
             Err(error) => return Err(error.into()),
         }
         done()
+    }
+
+    /// Who still follows a job starts the server again, which should surprise nobody.
+    fn tell_stopped(running: u64, context: &mut Context<'_>) {
+        let messages = &mut context.world.err;
+        let go_on = match running {
+            0 => return messages.line("stopped"),
+            1 => "1 running job goes on and is",
+            _ => &format!("{running} running jobs go on and are"),
+        };
+        messages.line(format!("stopped; {go_on} taken over at the next start"));
+        messages.hint("any command that needs it starts it again; one that follows a job does so at once");
     }
 
     pub async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
