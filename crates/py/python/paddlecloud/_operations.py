@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from paddlecloud import views
@@ -25,7 +26,8 @@ _FIELDS = frozenset(
 )
 
 
-class Operation(NamedTuple, Generic[T]):
+@dataclasses.dataclass(frozen=True)
+class Operation(Generic[T]):
     """A call, as the native module takes it, and the reader of its reply."""
 
     text: str
