@@ -106,10 +106,12 @@ def _takes_ours(frame) -> bool:
 
     before = None
     for instruction in dis.get_instructions(frame.f_code):
-        if instruction.offset == frame.f_lasti:
+        # Python 3.10 stands at an instruction's prefix, later ones at the instruction itself.
+        if instruction.opname == "EXTENDED_ARG":
+            continue
+        if instruction.offset >= frame.f_lasti:
             return instruction.opname == "IMPORT_NAME" and not ours.isdisjoint(_words(before))
-        if instruction.opname != "EXTENDED_ARG":
-            before = instruction.argval
+        before = instruction.argval
     return False
 
 
