@@ -160,10 +160,11 @@ impl App {
     ) -> Result<Taking<PackIn>, ErrorBody> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {
-            files.pack_in(caller, &path, announced, no_overwrite)
+            files
+                .pack_in(caller, &path, announced, no_overwrite)
+                .map(Taking::new)
         })
         .await
-        .map(Taking::new)
     }
 
     pub async fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, ErrorBody> {
@@ -342,14 +343,15 @@ impl<T: Takes> Taking<T> {
         let mut taker = self.0.take().ok_or_else(internal)?;
         let fed = blocking(
             move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
-                Ok(()) => Ok(taker),
+                // As something that gives itself up: whoever sent the bytes may be gone, and this future with them.
+                Ok(()) => Ok(Taking(Some(taker))),
                 Err(error) => {
                     taker.discard();
                     Err(error)
                 }
             },
         );
-        self.0 = Some(fed.await?);
+        *self = fed.await?;
         Ok(())
     }
 
