@@ -123,8 +123,8 @@ fn programs() -> Option<PathBuf> {
         .collect();
     versions.sort();
     let on_path = env::var_os("PATH").unwrap_or_default();
-    let all = versions.into_iter().rev().chain(env::split_paths(&on_path));
-    all.into_iter().find(|place| place.join("initdb").exists())
+    let mut all = versions.into_iter().rev().chain(env::split_paths(&on_path));
+    all.find(|place| place.join("initdb").exists())
 }
 
 fn is_root() -> bool {

@@ -174,7 +174,14 @@ mod tests {
         let mut portion = Vec::new();
         Frame::Workers(workers).encode(&mut portion);
         for (worker, bytes) in pieces {
-            encode_data(&mut portion, *worker, Stream::Stdout as u8, 0, 0, bytes.as_bytes());
+            encode_data(
+                &mut portion,
+                *worker,
+                Stream::Stdout as u8,
+                0,
+                0,
+                bytes.as_bytes(),
+            );
         }
         let mut text = Text::default();
         text.add(&portion);

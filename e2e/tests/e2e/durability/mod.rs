@@ -138,7 +138,10 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
 
     let upload = trace.exchange("PUT /api/v1/packages/", "200");
     let submit = trace.exchange("POST /api/v1/jobs ", "200");
-    assert!(upload.reply.begins < submit.request.begins, "files first, then the job");
+    assert!(
+        upload.reply.begins < submit.request.begins,
+        "files first, then the job"
+    );
     let published = Published::in_trace(&trace, upload.reply.begins);
     let mut musts = Vec::new();
     for file in ["train.sh", "data/part-0", "data/deep/part-1"] {
@@ -162,7 +165,9 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
         let above = above.to_str().expect("a plain name");
         musts.push(Must::sync(above, (made.call.ends, upload.reply.begins)));
     }
-    let row = trace.row("kept-by-name", submit.request).expect("the row was written");
+    let row = trace
+        .row("kept-by-name", submit.request)
+        .expect("the row was written");
     musts.push(Must {
         what: "sync the database's log".to_owned(),
         between: (row.ends, submit.reply.begins),
@@ -177,16 +182,18 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
     let Some(traced) = Traced::start(&env) else {
         return;
     };
-    let package = (0..100).fold(env.package("many").file("train.sh", "echo many\n"), |package, number| {
-        package.file(&format!("data/{number}"), format!("{number}\n"))
-    });
+    let package = (0..100).fold(
+        env.package("many").file("train.sh", "echo many\n"),
+        |package, number| package.file(&format!("data/{number}"), format!("{number}\n")),
+    );
     env.submit("many", &package, &["-entry", "sh train.sh"]);
     env.paddlectl(&["wait", "many"]).ok();
     let trace = traced.end(&env);
 
     let upload = trace.exchange("PUT /api/v1/packages/", "200");
     let published = Published::in_trace(&trace, upload.reply.begins);
-    let written = (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));
+    let written =
+        (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));
     let last = written.map(|call| call.ends).max().expect("files were written");
     let staged = format!("<{}>", published.staged);
     let musts = [
@@ -204,11 +211,17 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
 #[track_caller]
 fn check(musts: &[Must], mut trace: Trace) {
     for must in musts {
-        assert!(must.is_met(&trace.calls), "not done: {}\n{}", must.what, trace.text());
+        assert!(
+            must.is_met(&trace.calls),
+            "not done: {}\n{}",
+            must.what,
+            trace.text()
+        );
     }
     for must in musts {
         let calls = std::mem::take(&mut trace.calls);
-        let (with, without): (Vec<Call>, Vec<Call>) = calls.into_iter().partition(|call| must.is_met_by(call));
+        let (with, without): (Vec<Call>, Vec<Call>) =
+            calls.into_iter().partition(|call| must.is_met_by(call));
         assert!(!must.is_met(&without), "would not be missed: {}", must.what);
         trace.calls = with.into_iter().chain(without).collect();
     }
@@ -227,7 +240,11 @@ fn a_read_trace_has_calls_that_were_interrupted_in_one_piece() {
     std::fs::write(&file, lines).expect("a file in a fresh folder");
     let trace = wait_until("a file that is there", || Some(Trace::read(&file)));
     let names: Vec<&str> = trace.calls.iter().map(|call| call.name.as_str()).collect();
-    assert_eq!(names, ["read", "renameat2", "fsync", "writev"], "what failed is left out");
+    assert_eq!(
+        names,
+        ["read", "renameat2", "fsync", "writev"],
+        "what failed is left out"
+    );
     assert_eq!((trace.calls[2].begins, trace.calls[2].ends), (1, 3));
     assert_eq!(trace.calls[1].target(), Some(("/t".to_owned(), "y".to_owned())));
     assert_eq!(trace.exchange("POST /api/v1/jobs ", "200").reply.begins, 5);

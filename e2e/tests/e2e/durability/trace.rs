@@ -113,7 +113,7 @@ impl Trace {
         exchanges
             .filter(|(_, reply)| reply.text.contains(&answered))
             .map(|(request, reply)| Exchange { request, reply })
-            .last()
+            .next_back()
             .unwrap_or_else(|| panic!("no {request:?} was answered with {status}\n{}", self.text()))
     }
 
@@ -136,7 +136,7 @@ impl Trace {
         let writes = self.calls.iter().filter(|call| call.is_write());
         writes
             .filter(|call| call.first_argument().ends_with(&of_path))
-            .last()
+            .next_back()
     }
 
     /// The first page of the database's log that names this job and was written after the request was read.
