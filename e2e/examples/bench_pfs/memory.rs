@@ -1,6 +1,7 @@
 //! What many transfers at once cost the server's memory.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
@@ -49,10 +50,14 @@ fn told(report: &mut Report, what: &str, kib: u64) {
     );
 }
 
-fn all_at_once(files: &[Load], command: impl Fn(&Load) -> std::process::Command) {
+fn all_at_once(files: &[Load], command: impl Fn(&Load) -> Command) {
     let clients: Vec<_> = files
         .iter()
-        .map(|file| command(file).spawn().expect("the client was built"))
+        .map(|file| {
+            let mut client = command(file);
+            client.stdout(Stdio::null()).stderr(Stdio::null());
+            client.spawn().expect("the client was built")
+        })
         .collect();
     for mut client in clients {
         let status = client.wait().expect("a child can be waited for");
