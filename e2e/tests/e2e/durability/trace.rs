@@ -133,10 +133,8 @@ impl Trace {
     /// The last time bytes went to a file.
     pub fn last_write(&self, path: &str) -> Option<&Call> {
         let of_path = format!("<{path}>");
-        let writes = self.calls.iter().filter(|call| call.is_write());
-        writes
-            .filter(|call| call.first_argument().ends_with(&of_path))
-            .next_back()
+        let mut writes = self.calls.iter().filter(|call| call.is_write());
+        writes.rfind(|call| call.first_argument().ends_with(&of_path))
     }
 
     /// The first page of the database's log that names this job and was written after the request was read.
