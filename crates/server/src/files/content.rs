@@ -16,7 +16,7 @@ use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
 /// Bytes that are read at a time; what one transfer holds in memory is a small multiple of it.
-pub const PIECE: usize = 256 << 10;
+pub const PIECE: usize = 128 << 10;
 
 /// Chunks one reply may carry.
 const MOST_PARTS: u64 = 64;

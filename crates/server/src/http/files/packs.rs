@@ -74,8 +74,8 @@ pub(in crate::http) async fn pack_send(
 }
 
 /// Bytes that go to a thread that may block in one go: handing them over costs as much as hashing some ten
-/// kilobytes.
-const AT_ONCE: usize = 512 << 10;
+/// kilobytes. Hundreds of connections may hold as many at once.
+const AT_ONCE: usize = 128 << 10;
 
 /// What follows the pieces that came together.
 enum After {
