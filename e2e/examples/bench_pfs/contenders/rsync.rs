@@ -74,8 +74,9 @@ impl Rsync {
             Durable::Yes => "--fsync",
             Durable::No => "",
         };
+        // Files change within a second here, which its look at size and time does not see.
         shell(format!(
-            "rsync -a {fsync} '{}' '{}'",
+            "rsync -a -I {fsync} '{}' '{}'",
             from.display(),
             to.display()
         ))
