@@ -85,7 +85,9 @@ impl Engine<'_> {
 fn judge(item: &Item, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
     let root = &item.tree.local;
     let here = root.stat_link(&item.local).ok().map(|meta| FileMeta::of(&meta));
-    let same_time = here.as_ref().is_some_and(|here| here.mtime.is_same_moment(item.mtime));
+    let same_time = here
+        .as_ref()
+        .is_some_and(|here| here.mtime.is_same_moment(item.mtime));
     let by_time = item.judge(here.as_ref(), same_time, no_overwrite);
     let by_content = item.judge(here.as_ref(), true, no_overwrite);
     if !checksum || !item.is_file() || by_content != Verdict::Unchanged {
