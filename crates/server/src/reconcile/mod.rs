@@ -9,9 +9,6 @@ mod clock;
 mod handle;
 mod ids;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -286,3 +283,6 @@ fn words_of(error: &dyn std::error::Error) -> String {
         None => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;
