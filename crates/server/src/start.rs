@@ -56,7 +56,7 @@ pub enum StartError {
     },
     #[error("cannot serve users' files from {backend}")]
     Files {
-        backend: Backend,
+        backend: Box<Backend>,
         #[source]
         source: StoreError,
     },
@@ -143,7 +143,7 @@ impl Server {
         let storage = storage.with_owners(system_users);
         storage.make_homes()?;
         let files = Files::open(&config, &storage).map_err(|source| StartError::Files {
-            backend: config.backend.clone(),
+            backend: Box::new(config.backend.clone()),
             source,
         })?;
         let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;

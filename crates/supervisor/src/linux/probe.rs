@@ -22,24 +22,32 @@ const PROBE_MEMORY: u64 = 64 << 20;
 pub fn probe() -> Isolation {
     let mut isolation = Isolation::default();
     probe_namespaces(&mut isolation);
-    let cpu = Limits {
-        cpu_millis: Some(1000),
-        memory_bytes: None,
-    };
-    match find_group("cpu", |parent| Isolation { cpu: Some(parent), ..Default::default() }, cpu) {
-        Ok(parent) => isolation.cpu = Some(parent),
-        Err(reason) => isolation.degraded.push(format!(
-            "cpu limits are kept by binding workers to whole cores, since no cpu control group can be used ({reason})"
-        )),
-    }
     let memory = Limits {
         cpu_millis: None,
         memory_bytes: Some(PROBE_MEMORY),
     };
-    match find_group("memory", |parent| Isolation { memory: Some(parent), ..Default::default() }, memory) {
+    let only = |parent| Isolation {
+        memory: Some(parent),
+        ..Default::default()
+    };
+    match find_group(candidates("memory"), only, memory) {
         Ok(parent) => isolation.memory = Some(parent),
         Err(reason) => isolation.degraded.push(format!(
             "memory is watched four times a second, so a worker can exceed its limit for a moment, since no memory control group can be used ({reason})"
+        )),
+    }
+    let cpu = Limits {
+        cpu_millis: Some(1000),
+        memory_bytes: None,
+    };
+    let only = |parent| Isolation {
+        cpu: Some(parent),
+        ..Default::default()
+    };
+    match find_group(beside(isolation.memory.as_ref(), candidates("cpu")), only, cpu) {
+        Ok(parent) => isolation.cpu = Some(parent),
+        Err(reason) => isolation.degraded.push(format!(
+            "cpu limits are kept by binding workers to whole cores, since no cpu control group can be used ({reason})"
         )),
     }
     isolation
@@ -149,13 +157,13 @@ fn run_forked(
 
 /// The nearest place where a group with this controller can be made, limited and joined.
 fn find_group(
-    controller: &str,
+    candidates: Vec<CgroupParent>,
     only: impl Fn(CgroupParent) -> Isolation,
     limits: Limits,
 ) -> Result<CgroupParent, String> {
     let marker = format!("probe-{}", std::process::id());
     let mut reason = "it is not mounted".to_owned();
-    for parent in candidates(controller) {
+    for parent in candidates {
         let mut groups = match Groups::create(&only(parent.clone()), limits, &marker) {
             Ok(groups) => groups,
             Err(error) => {
@@ -171,6 +179,14 @@ fn find_group(
         }
     }
     Err(reason)
+}
+
+/// A process is in one group of version 2 only: where memory has one, cpu is limited there or not at all.
+fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<CgroupParent> {
+    if let Some(memory) = memory.filter(|parent| parent.version == CgroupVersion::V2) {
+        cpu.retain(|parent| parent.version == CgroupVersion::V1 || parent == memory);
+    }
+    cpu
 }
 
 /// Our own group first; with v2 also those around it, since a group that holds processes cannot
@@ -232,6 +248,24 @@ mod tests {
 32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct
 41 31 0:38 /user.slice /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
+
+    #[test]
+    fn a_second_group_of_version_2_is_not_used() {
+        let parent = |version, path: &str| CgroupParent {
+            version,
+            path: path.into(),
+        };
+        let (near, far) = (
+            parent(CgroupVersion::V2, "/a/b/paddlecloud"),
+            parent(CgroupVersion::V2, "/a/paddlecloud"),
+        );
+        let old = parent(CgroupVersion::V1, "/cpu/paddlecloud");
+        let both = vec![near.clone(), far.clone()];
+        assert_eq!(beside(Some(&far), both.clone()), std::slice::from_ref(&far));
+        assert_eq!(beside(None, both.clone()), both);
+        assert_eq!(beside(Some(&old), both.clone()), both);
+        assert_eq!(beside(Some(&far), vec![old.clone()]), [old]);
+    }
 
     #[test]
     fn own_group_is_found_per_controller() {
