@@ -39,9 +39,11 @@ fn changes(
 ) {
     let load = stage.big();
     sent(send(&load), relay);
-    let edits: [(&str, fn(&Path)); 2] = [("changed", change), ("inserted", insert)];
-    for (what, edit) in edits {
-        edit(&load.path);
+    for what in ["changed", "inserted"] {
+        match what {
+            "changed" => change(&load.path),
+            _ => insert(&load.path),
+        }
         let (up, down, seconds) = sent(send(&load), relay);
         assert_same(&load.path, &contender.kept(&load));
         let share = (up + down) as f64 / load.bytes as f64 * 100.0;

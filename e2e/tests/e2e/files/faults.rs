@@ -97,9 +97,9 @@ fn bytes_read(env: &TestEnvironment, file: &Path, args: &[&str]) -> Option<u64> 
         String::from_utf8_lossy(&output.stderr)
     );
     let of_the_file = format!("<{}>", arg(file));
-    let traces = fs::read_dir(traces).unwrap().flatten();
+    let traces = fs::read_dir(traces).expect("strace wrote its traces").flatten();
     let text: String = traces
-        .map(|trace| fs::read_to_string(trace.path()).unwrap())
+        .map(|trace| fs::read_to_string(trace.path()).expect("a trace can be read"))
         .collect();
     let reads = text.lines().filter(|line| line.contains(&of_the_file));
     Some(
