@@ -157,7 +157,10 @@ async fn an_upload_goes_on_after_the_server_was_started_again() {
             .upload_chunk(&caller, &id, index, hasher.finish())
             .await
             .unwrap();
-        taking.feed(bytes::Bytes::copy_from_slice(bytes)).await.unwrap();
+        taking
+            .feed(vec![bytes::Bytes::copy_from_slice(bytes)])
+            .await
+            .unwrap();
         taking.finish().await.unwrap();
     }
     let folder = stage.finish().await;
@@ -213,7 +216,10 @@ async fn a_flipped_bit_is_found_before_it_counts() {
         .upload_chunk(&caller, &id, 0, hasher.finish())
         .await
         .unwrap();
-    taking.feed(bytes::Bytes::from_static(b"abC")).await.unwrap();
+    taking
+        .feed(vec![bytes::Bytes::from_static(b"abC")])
+        .await
+        .unwrap();
     assert_eq!(taking.finish().await.unwrap_err().error, ErrorName::Damaged);
     assert_eq!(
         stage.app.upload_show(&caller, &id).await.unwrap().missing,

@@ -102,7 +102,11 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_file_costs_little() {
-        assert_eq!(fetched([0, 20, 4000].into_iter(), 20), [0..4 << 10]);
+        let first = 0..4 << 10;
+        assert_eq!(
+            fetched([0, 20, 4000].into_iter(), 20),
+            std::slice::from_ref(&first)
+        );
     }
 
     #[test]
