@@ -11,6 +11,7 @@ mod environment;
 mod error;
 #[cfg(target_os = "linux")]
 mod holder;
+mod known_files;
 pub mod package;
 mod private_file;
 mod program;

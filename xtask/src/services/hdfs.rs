@@ -61,12 +61,9 @@ impl Hdfs {
         );
         let mut command = Command::new("java");
         command
-            .args([
-                "-Xmx512m",
-                "--add-opens",
-                "java.base/java.lang=ALL-UNNAMED",
-                "-cp",
-            ])
+            .args(["-Xmx512m", "--add-opens", "java.base/java.lang=ALL-UNNAMED"])
+            .arg(format!("-Djava.io.tmpdir={}", folder.path().display()))
+            .arg("-cp")
             .arg(classes)
             .arg("MiniHdfs")
             .arg(folder.path().join("cluster"))

@@ -16,7 +16,7 @@ use crate::sys;
 
 const ATTEMPTS: usize = 3;
 
-/// Fills in the digest of every file, and size, time and bit as they were when it was read.
+/// Fills in the digest of every file, and size, time and bit as they were when it was read. Tells how many were read.
 ///
 /// `stamps` are those of the entries when they were listed: what is known under its stamp is not even opened.
 pub(super) fn fill_digests(
@@ -24,7 +24,7 @@ pub(super) fn fill_digests(
     entries: &mut [Entry],
     stamps: &[Stamp],
     options: &ScanOptions<'_>,
-) -> Result<(), ScanError> {
+) -> Result<usize, ScanError> {
     let mut slots = Vec::new();
     for (entry, stamp) in entries.iter_mut().zip(stamps) {
         if let Node::File { digest, .. } = &mut entry.node {
@@ -49,7 +49,8 @@ pub(super) fn fill_digests(
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().expect("hashing does not panic"))
-    })
+    })?;
+    Ok(slots.len())
 }
 
 fn thread_count(options: &ScanOptions<'_>, files: usize) -> usize {

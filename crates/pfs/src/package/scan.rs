@@ -53,6 +53,8 @@ pub enum Reading {
 pub struct Scan {
     pub entries: Vec<Entry>,
     pub total_bytes: u64,
+    /// Files whose content was read; of the others it was known.
+    pub read: usize,
     /// Files and folders that ignore rules kept out; an ignored folder counts once.
     pub ignored: u64,
     pub left_out: Vec<LeftOut>,
@@ -133,7 +135,7 @@ pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanErr
     check_names(&scan, options)?;
     check_links(&scan)?;
     if options.reading == Reading::Digests {
-        fill_digests(root, &mut scan.entries, &stamps, options)?;
+        scan.read = fill_digests(root, &mut scan.entries, &stamps, options)?;
     }
     scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     Ok(scan)
