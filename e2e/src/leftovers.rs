@@ -115,6 +115,7 @@ fn contains(bytes: &[u8], path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixListener;
     use std::process::{Command, Stdio};
 
@@ -127,8 +128,12 @@ mod tests {
         let mut child = Command::new("cat")
             .env("HOME", home.path())
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // Whoever answers has become the program, with its environment.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found: Vec<u32> = processes(home.path()).iter().map(|process| process.pid).collect();
         assert_eq!(found, [child.id()]);
         processes(home.path())[0].end();
