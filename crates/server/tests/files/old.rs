@@ -145,9 +145,11 @@ async fn an_old_client_lists_makes_and_removes() {
     stage.finish().await;
 }
 
+/// The name comes first, what was staged goes a moment later.
 async fn wait_until_file_holds(file: &std::path::Path, content: &[u8]) {
+    let staging = file.with_file_name(".pfs-staging");
     let waited = tokio::time::timeout(std::time::Duration::from_secs(30), async {
-        while std::fs::read(file).unwrap() != content {
+        while std::fs::read(file).unwrap() != content || staging.exists() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     });
