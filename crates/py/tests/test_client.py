@@ -204,7 +204,9 @@ def test_a_client_works_after_a_fork(client):
 def test_ctrl_c_ends_a_wait(client, package):  # noqa: F811
     submitted = up(client, package(ENDLESS), name="left")
     program = (
-        "import paddlecloud, sys\n"
+        "import paddlecloud, signal\n"
+        # As in a terminal; what runs in the background inherits that the key is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "client = paddlecloud.Client()\n"
         "client.ping()\n"
         "print('waiting', flush=True)\n"
