@@ -43,7 +43,7 @@ impl Environment {
             return std::path::absolute(folder).ok();
         }
         let home = self.var(if cfg!(windows) { "USERPROFILE" } else { "HOME" })?;
-        Some(PathBuf::from(home).join(".paddle"))
+        std::path::absolute(PathBuf::from(home).join(".paddle")).ok()
     }
 
     /// The part of the shell's environment that comes along to a server on the same machine.

@@ -1,8 +1,8 @@
 //! Puts a server together, runs it until it is asked to stop, and takes it apart again.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -240,6 +240,8 @@ fn take_data_folder(path: &Path) -> Result<File, StartError> {
         source,
     };
     durable::make_folders(path, 0o700).map_err(fail)?;
+    // One that was there may be open to everybody, and users' jobs run on this machine.
+    std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(fail)?;
     durable::sync_names(path);
     let mut options = File::options();
     let options = options

@@ -1,5 +1,8 @@
 //! Disks that are full or read-only: said in one sentence, nothing lost, and work goes on where it can.
 
+use std::fs::File;
+use std::io::Write as _;
+
 use e2e::{Disk, TestEnvironment};
 
 const MEGABYTE: u64 = 1 << 20;
@@ -43,4 +46,38 @@ fn a_home_that_cannot_be_written_is_explained() {
     disk.make_read_only();
     env.paddlectl(&["get", "jobs"]).refused(3).says(".paddle");
     assert!(env.processes().is_empty(), "no server runs");
+}
+
+/// Writes until there is no room left.
+fn fill(path: &std::path::Path) {
+    let mut file = File::create(path).expect("a file can still be made");
+    while file.write_all(&[0; 1024]).is_ok() {}
+}
+
+#[test]
+fn a_kill_on_a_full_disk_is_refused_or_kept() {
+    let env = TestEnvironment::new();
+    let folder = env.home().join(".paddle");
+    let Some(_disk) = Disk::mount(&folder, 12 * MEGABYTE) else {
+        return;
+    };
+    let package = env.package("sleeper").file("train.sh", "echo up; sleep 1000\n");
+    env.submit("sleeper", &package, &["-entry", "sh train.sh"]);
+    env.wait_for_status("sleeper", "Running");
+    let stone = folder.join("stone");
+    fill(&stone);
+    for _ in 0..4 {
+        // Done or refused: that depends on what little room is left.
+        let _ = env.paddlectl(&["kill", "sleeper"]);
+    }
+    std::fs::remove_file(stone).unwrap();
+    env.paddlectl(&["kill", "sleeper"]).ok();
+    env.wait_for_status("sleeper", "Killed");
+    env.paddlectl(&["server", "stop"]).ok();
+    assert_eq!(
+        env.status("sleeper"),
+        "Killed",
+        "what was acknowledged is still there"
+    );
+    env.paddlectl(&["server", "stop"]).ok();
 }

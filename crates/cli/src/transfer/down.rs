@@ -10,7 +10,8 @@ use paddlecloud_pfs::{Entry, Mtime, PfsPath, RelPath, Root, RootError, staging};
 use super::location::{Remote, shown};
 use super::remote::{self, RemoteSource};
 use super::report::Lost;
-use super::rules::{Kind, Landing, Request};
+use super::rules::{Kind, Landing, Request, Target};
+use super::unfinished::{Unfinished, absolute};
 use super::{Copy, Transfer, in_lines, local};
 use crate::error::{CliError, chain};
 
@@ -25,7 +26,10 @@ impl Transfer<'_> {
         copy: &Copy,
     ) -> Result<(), CliError> {
         self.moved = "received";
+        let from: Vec<String> = sources.iter().map(|source| source.path.to_string()).collect();
+        let unfinished = Unfinished::of(&from.join("\0"), &absolute(dest));
         let target = local::target(dest).map_err(|error| cannot_write(dest, &error))?;
+        let target = unfinished.target(target);
         let request = Request {
             target,
             slash: local::has_slash(dest),
@@ -35,6 +39,10 @@ impl Transfer<'_> {
         };
         let found = self.remote_sources(sources).await?;
         let landed = self.land(found, |found| &found.source, request, &shown(dest));
+        let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
+        if target == Target::Missing && makes_folder && !self.options.dry_run {
+            unfinished.begin();
+        }
         let mut work = Vec::new();
         for (source, landing) in landed {
             let place = match place_of(dest, &landing) {
@@ -51,6 +59,9 @@ impl Transfer<'_> {
         }
         for (what, downloads) in in_lines(work) {
             self.fetch(&what, downloads).await?;
+        }
+        if self.tally.failures() == 0 && !self.options.dry_run {
+            unfinished.end();
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod progress;
 pub mod remote;
 pub mod report;
 pub mod rules;
+mod unfinished;
 mod up;
 
 use std::future::Future;

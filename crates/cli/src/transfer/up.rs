@@ -10,6 +10,7 @@ use super::local::{self, LocalSource};
 use super::location::{Remote, shown};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
+use super::unfinished::{Unfinished, absolute};
 use super::{Copy, Transfer, in_lines, remote};
 use crate::error::{CliError, chain};
 
@@ -18,7 +19,9 @@ const SHOWN: usize = 40;
 
 impl Transfer<'_> {
     pub(super) async fn up(&mut self, sources: &[&Path], dest: &Remote, copy: &Copy) -> Result<(), CliError> {
-        let target = remote::target(&self.files, &dest.path).await?;
+        let from: Vec<String> = sources.iter().map(|path| absolute(path)).collect();
+        let unfinished = Unfinished::of(&from.join("\0"), &dest.path.to_string());
+        let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,
             slash: dest.path.has_trailing_slash(),
@@ -33,6 +36,10 @@ impl Transfer<'_> {
             }
         }
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
+        let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
+        if target == Target::Missing && makes_folder && !self.options.dry_run {
+            unfinished.begin();
+        }
         let mut work = Vec::new();
         for (source, landing) in landed {
             if let Some(upload) = self.upload_of(&source, &landing, &dest.path, target).await? {
@@ -41,6 +48,9 @@ impl Transfer<'_> {
         }
         for (what, uploads) in in_lines(work) {
             self.send(&what, uploads).await?;
+        }
+        if self.tally.failures() == 0 && !self.options.dry_run {
+            unfinished.end();
         }
         Ok(())
     }

@@ -30,6 +30,8 @@ pub enum SystemUserError {
         "the workers of user `{user}` cannot run as system user `{account}`, since the server does not run as root"
     )]
     NotRoot { user: UserName, account: String },
+    #[error("the workers of user `{user}` would run as root, before whom nothing of the others is safe")]
+    Root { user: UserName },
     #[error("the workers of users `{first}` and `{second}` would run as the same system user")]
     Shared { first: UserName, second: UserName },
     #[error(
@@ -45,7 +47,9 @@ impl SystemUserError {
                 "make it with `useradd`, or correct `system_user`"
             }
             SystemUserError::NotRoot { .. } => "start the server as root, or leave `system_user` out",
-            SystemUserError::Shared { .. } => "give every user a `system_user` of their own",
+            SystemUserError::Shared { .. } | SystemUserError::Root { .. } => {
+                "give every user a `system_user` of their own"
+            }
             SystemUserError::NoView { .. } => {
                 "permit mount namespaces (a container needs CAP_SYS_ADMIN), or leave `system_user` out"
             }
@@ -99,6 +103,9 @@ fn find_with(
         if let Some(first) = taken.insert(found.uid, &user.name) {
             let (first, second) = (first.clone(), name());
             return Err(SystemUserError::Shared { first, second });
+        }
+        if found.uid == 0 && users.len() > 1 {
+            return Err(SystemUserError::Root { user: name() });
         }
         if found.uid == own {
             continue;

@@ -169,14 +169,17 @@ impl Task {
 
     /// Writes rows in one transaction. A broken connection is replaced once: every row may be written twice.
     async fn transact(&mut self, rows: Vec<&Row>) -> Result<(), WriteError> {
-        let result = match self.try_transact(&rows).await {
-            Err(error) if error.as_database_error().is_none() => {
-                tracing::warn!(%error, "connecting to the database again");
-                self.connection = None;
-                self.try_transact(&rows).await
-            }
-            result => result,
-        };
+        let mut result = self.try_transact(&rows).await;
+        if let Err(error) = &result
+            && error.as_database_error().is_none()
+        {
+            tracing::warn!(%error, "connecting to the database again");
+            self.hang_up().await;
+            result = self.try_transact(&rows).await;
+        }
+        if result.is_err() {
+            self.hang_up().await;
+        }
         self.counters
             .commits
             .fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
@@ -184,6 +187,16 @@ impl Task {
             self.counters.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
         }
         Ok(result?)
+    }
+
+    /// A commit that failed can leave its transaction open (a full disk does), and the next one would end inside it,
+    /// acknowledged and never written. A new connection knows nothing of it.
+    async fn hang_up(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close_hard().await
+        {
+            tracing::warn!(%error, "the database did not close cleanly");
+        }
     }
 
     async fn try_transact(&mut self, rows: &[&Row]) -> Result<(), sqlx::Error> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use e2e::TestEnvironment;
+use e2e::{TestEnvironment, wait_until};
 
 use super::{arg, assert_same, bytes_moved, home, noise, plant};
 
@@ -299,4 +299,34 @@ fn inside_the_cluster_the_server_copies_and_moves() {
     assert_eq!(env.paddlectl(&["ls", &at("new")]).ok().stdout, "a\nb\n");
     env.paddlectl(&["cp", "-r", &at("one"), &at("new")]).ok();
     assert_eq!(env.paddlectl(&["cat", &at("new/one/sub/b")]).ok().stdout, "2");
+}
+
+/// By cp(1)'s rules the folder that the first try made would take in the second one.
+#[test]
+fn an_interrupted_folder_goes_on_in_the_same_place() {
+    let env = TestEnvironment::new();
+    let (data, back) = (env.folder("data"), env.home().join("back"));
+    fs::write(data.join("big.bin"), noise(5, 20_000_000)).unwrap();
+    plant(&data, &[("small", "x\n")]);
+    let remote = format!("{}/up", home(&env));
+    let slowly = ["cp", "-r", "--bwlimit", "1M"];
+
+    let first = env.start(&[&slowly[..], &[arg(&data), &remote]].concat());
+    wait_until("the folder is there", || {
+        let looked = env.paddlectl(&["stat", &remote]);
+        (looked.code == Some(0)).then_some(())
+    });
+    first.interrupt();
+    assert!(!first.end().0.success());
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+
+    let first = env.start(&[&slowly[..], &[&remote, arg(&back)]].concat());
+    wait_until("the folder is here", || back.exists().then_some(()));
+    first.interrupt();
+    assert!(!first.end().0.success());
+    env.paddlectl(&["cp", &remote, arg(&back)]).ok();
+    assert_same(&data, &back);
+
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    env.paddlectl(&["stat", &format!("{remote}/data/small")]).ok();
 }
