@@ -2,7 +2,7 @@
 //!
 //! It makes a test the master of time without anybody sleeping.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -33,10 +33,22 @@ impl Gate {
 
     /// Waits until somebody stands before it, then lets them through.
     pub fn open(&self) {
+        wait_until("somebody must come to the gate", || self.try_open());
+    }
+
+    /// Lets everybody through who comes, until it is enough. Two may come at once or one after the other.
+    pub fn open_until(&self, what: &str, mut is_enough: impl FnMut() -> bool) {
+        wait_until(what, || {
+            drop(self.try_open());
+            is_enough().then_some(())
+        });
+    }
+
+    fn try_open(&self) -> Option<File> {
         let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).expect("flags of open are small");
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(nonblocking);
-        wait_until("somebody must come to the gate", || options.open(&self.path).ok());
+        options.open(&self.path).ok()
     }
 }
 

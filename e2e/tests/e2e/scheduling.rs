@@ -50,6 +50,11 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
     let small = env.package("small").file("train.sh", "echo small\n");
     env.submit("small", &small, &["-entry", "sh train.sh"]);
     assert_eq!(env.status("small"), "Pending", "{}", why(&env, "small"));
+    let reason = why(&env, "small");
+    assert!(
+        reason.contains("waits for `huge ("),
+        "who is in the way is named: {reason}"
+    );
     gate.open();
     env.paddlectl(&["wait", "huge"]).ok();
     env.paddlectl(&["wait", "small"]).ok();
@@ -93,9 +98,7 @@ fn every_trainer_has_cards_of_its_own_and_others_wait_for_them() {
     ];
     env.paddlectl(&refused).refused(1).says("GPU");
     env.paddlectl(&["kill", "more"]).ok();
-    gate.open();
-    gate.open();
-    env.paddlectl(&["wait", "cards"]).ok();
+    gate.open_until("both trainers end", || env.status("cards") == "Succeeded");
 }
 
 #[test]

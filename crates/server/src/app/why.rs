@@ -3,13 +3,15 @@
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
 use paddlecloud_core::job::{Job, Phase};
-use paddlecloud_core::names::{JobId, JobRef};
+use paddlecloud_core::names::{JobId, JobRef, UserName};
 
 use super::{App, view};
 use crate::auth::Caller;
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
+/// What is said of a job that the reader may not see.
+const ANOTHERS: &str = "a job of another user";
 
 impl App {
     pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, ErrorBody> {
@@ -28,12 +30,13 @@ impl App {
             return Ok(answer);
         }
         if let Some(why) = self.jobs.explain(&job.id).await {
-            answer.ahead = why.ahead.iter().map(|id| self.shown_ahead(caller, id)).collect();
+            let shown = |id| self.shown_to(&caller.user, caller.admin, id);
+            answer.ahead = why.ahead.iter().map(shown).collect();
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate.as_ref().map(|estimate| estimate.at);
             answer.estimate_basis = why.estimate.map(|estimate| estimate.basis);
             answer.change = why.change;
-            answer.reason = why.reason;
+            answer.reason = self.with_names(&caller.user, caller.admin, &why.reason);
         }
         Ok(answer)
     }
@@ -44,7 +47,7 @@ impl App {
             return;
         }
         if let Some(why) = self.jobs.explain(&job.id).await {
-            view.message = Some(why.reason);
+            view.message = Some(self.with_names(&job.user, false, &why.reason));
         }
     }
 
@@ -55,13 +58,23 @@ impl App {
         }
     }
 
-    /// Name and id of the caller's own jobs; of others' only that they are there.
-    fn shown_ahead(&self, caller: &Caller, id: &JobId) -> String {
+    /// Name and id of the reader's own jobs; of others' only that they are there.
+    fn shown_to(&self, user: &UserName, admin: bool, id: &JobId) -> String {
         match self.jobs.get(id) {
-            Some(job) if job.user == caller.user || caller.admin => format!("{} ({id})", job.spec.name),
-            Some(_) => "a job of another user".to_owned(),
+            Some(job) if job.user == *user || admin => format!("{} ({id})", job.spec.name),
+            Some(_) => ANOTHERS.to_owned(),
             None => id.to_string(),
         }
+    }
+
+    /// The scheduler knows jobs by their ids, people by their names.
+    fn with_names(&self, user: &UserName, admin: bool, reason: &str) -> String {
+        let named = |part: &str| match part.parse() {
+            Ok(id) => self.shown_to(user, admin, &id),
+            Err(_) => part.to_owned(),
+        };
+        let parts: Vec<String> = reason.split('`').map(named).collect();
+        parts.join("`").replace(&format!("`{ANOTHERS}`"), ANOTHERS)
     }
 
     async fn first_failure(&self, job: &Job) -> Option<FailureView> {
