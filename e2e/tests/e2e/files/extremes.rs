@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use e2e::TestEnvironment;
 
@@ -118,7 +118,12 @@ fn whoever_reads_sees_the_old_file_or_the_new_one() {
     let remote = format!("{}/model", home(&env));
     let versions: Vec<Vec<u8>> = (0..2).map(|seed| vec![b'0' + seed; 6 << 20]).collect();
     for (number, bytes) in versions.iter().enumerate() {
-        fs::write(data.join(number.to_string()), bytes).unwrap();
+        // Of the same size: only the time tells them apart, and two writes may fall into one tick of the clock.
+        let mut file = fs::File::create(data.join(number.to_string())).unwrap();
+        file.write_all(bytes).unwrap();
+        let seconds = 1_500_000_000 + number as u64;
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+            .unwrap();
     }
     let put = |number: usize| env.start(&["cp", arg(&data.join(number.to_string())), &remote]);
     assert!(put(0).end().0.success());
