@@ -193,7 +193,7 @@ mod tests {
           hint: start the server as root, or leave `system_user` out
         the workers of users `a` and `b` would run as the same system user
           hint: give every user a `system_user` of their own
-        the workers of users `a` and `b` would run as the same system user
+        the workers of user `a` would run as root, before whom nothing of the others is safe
           hint: give every user a `system_user` of their own
         ");
     }
