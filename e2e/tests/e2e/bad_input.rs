@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use e2e::{Package, TestEnvironment};
+use e2e::{Gate, Package, TestEnvironment};
 
 fn good(env: &TestEnvironment) -> Package {
     env.package("good").file("train.sh", "echo fine\n")
@@ -177,13 +177,7 @@ fn a_dry_run_starts_nothing() {
 fn what_is_refused_was_not_sent() {
     let env = TestEnvironment::new();
     let package = good(&env);
-    let gate = env.gate("go");
-    let waits = env.package("waits").file("train.sh", "cat $GATE\n");
-    env.submit(
-        "taken",
-        &waits,
-        &["-env", &gate.variable("GATE"), "-entry", "sh train.sh"],
-    );
+    let gate = take_name(&env, "taken");
     let before = stored_packages(env.home());
     let submit = ["submit", "-entry", "sh train.sh"];
     for (flags, says) in [
@@ -203,13 +197,7 @@ fn what_is_refused_was_not_sent() {
 fn a_dry_run_refuses_what_a_submit_would() {
     let env = TestEnvironment::new();
     let package = good(&env);
-    let gate = env.gate("go");
-    let waits = env.package("waits").file("train.sh", "cat $GATE\n");
-    env.submit(
-        "taken",
-        &waits,
-        &["-env", &gate.variable("GATE"), "-entry", "sh train.sh"],
-    );
+    let gate = take_name(&env, "taken");
     let dry = ["submit", "--dry-run", "-entry", "sh train.sh"];
     env.paddlectl(&[&dry[..], &["-jobname", "taken", package.arg()]].concat())
         .refused(1)
@@ -219,6 +207,15 @@ fn a_dry_run_refuses_what_a_submit_would() {
         .says("GPU");
     gate.open();
     env.paddlectl(&["wait", "taken"]).ok();
+}
+
+/// A job of this name that runs until the gate opens.
+fn take_name(env: &TestEnvironment, name: &str) -> Gate {
+    let gate = env.gate("go");
+    let waits = env.package("waits").file("train.sh", "cat $GATE\n");
+    let flags = ["-env", &gate.variable("GATE"), "-entry", "sh train.sh"];
+    env.submit(name, &waits, &flags);
+    gate
 }
 
 /// What lies in the folders of uploads, of whatever user.
