@@ -3,6 +3,8 @@
 //! Each comes as a feature, since it brings a client library along; what a server is built without it says so when it is
 //! configured. Rights, quotas and uploads are not decided here.
 
+#[cfg(any(feature = "hdfs", feature = "s3"))]
+mod copy_through;
 #[cfg(feature = "hdfs")]
 mod hdfs;
 #[cfg(any(feature = "hdfs", feature = "s3"))]

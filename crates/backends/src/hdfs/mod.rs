@@ -19,6 +19,7 @@ use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, 
 
 use self::failure::told;
 use self::writing::NewHdfsFile;
+use crate::copy_through::copy_through;
 use crate::read_ahead::ReadAhead;
 use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
@@ -184,30 +185,6 @@ impl HdfsStore {
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
-
-    fn copy_file(&self, from: &Place, to: &Place, existing: Existing) -> Result<u64, RootError> {
-        let source = self.open(from)?;
-        let meta = source.meta().clone();
-        let attributes = FileAttributes {
-            executable: meta.executable,
-            mtime: Some(meta.mtime),
-        };
-        let mut file = self.begin(to, attributes)?;
-        let mut buffer = vec![0; 1 << 20];
-        let mut done = 0;
-        while done < meta.size {
-            let read = source.read_at(&mut buffer, done);
-            let read = read.map_err(|source| RootError::Io {
-                action: "read",
-                path: from.path.clone(),
-                source,
-            })?;
-            file.append(&buffer[..read])?;
-            done += read as u64;
-        }
-        file.publish(existing)?;
-        Ok(done)
-    }
 }
 
 impl FileStore for HdfsStore {
@@ -289,7 +266,7 @@ impl FileStore for HdfsStore {
 
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
         if !self.stat(from)?.is_dir() {
-            let bytes = self.copy_file(from, to, existing)?;
+            let bytes = copy_through(self, from, to, existing)?;
             return Ok(Copied { bytes, files: 1 });
         }
         if from.space == to.space && to.path.is_within(&from.path) {
@@ -320,7 +297,7 @@ impl FileStore for HdfsStore {
             files.push((source, target));
         }
         for_each(&files, WRITERS, |(source, target)| {
-            self.copy_file(source, target, existing).map(drop)
+            copy_through(self, source, target, existing).map(drop)
         })?;
         Ok(copied)
     }

@@ -25,6 +25,7 @@ use self::connecting::{client, told};
 use self::keys::{Keys, MARKER};
 use self::reading::{OpenObject, folder_meta, meta_of};
 use self::writing::NewObject;
+use crate::copy_through::copy_through;
 use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{OpenError, S3Settings};
@@ -208,36 +209,12 @@ impl S3Store {
 
     fn copy_object(&self, from: &Place, to: &Place, size: u64) -> Result<(), RootError> {
         if size > COPIED_WHOLE {
-            return self.copy_through(from, to);
+            return copy_through(self, from, to, Existing::Replace).map(drop);
         }
         let (source, target) = (self.0.keys.of(from)?, self.new_key(to)?);
         self.ask("copy", &from.path, move |client| async move {
             client.copy(&source, &target).await
         })
-    }
-
-    /// Reads and writes what is too large for the service to copy.
-    fn copy_through(&self, from: &Place, to: &Place) -> Result<(), RootError> {
-        let source = self.open(from)?;
-        let meta = source.meta().clone();
-        let attributes = FileAttributes {
-            executable: meta.executable,
-            mtime: Some(meta.mtime),
-        };
-        let mut file = self.begin(to, attributes)?;
-        let mut buffer = vec![0; 4 << 20];
-        let mut done = 0;
-        while done < meta.size {
-            let read = source.read_at(&mut buffer, done);
-            let read = read.map_err(|source| RootError::Io {
-                action: "read",
-                path: from.path.clone(),
-                source,
-            })?;
-            file.append(&buffer[..read])?;
-            done += read as u64;
-        }
-        file.publish(Existing::Replace).map(drop)
     }
 
     fn delete_keys(&self, path: &RelPath, keys: Vec<Key>) -> Result<(), RootError> {
