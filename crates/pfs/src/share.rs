@@ -1,7 +1,7 @@
 //! Links that let anyone who has them read one file for a while.
 //!
-//! A link carries what it allows and a keyed BLAKE3 over it; the service keeps only its key and the ids
-//! of links that were taken back.
+//! A link says nothing of what it leads to: it is the share's random id and a keyed BLAKE3 over that. What it allows and
+//! until when is known to the service alone, which keeps the shares that work.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,10 +58,8 @@ pub struct Share {
 pub enum ShareError {
     #[error("this link is not valid")]
     Invalid,
-    #[error("this link has expired")]
-    Expired,
-    #[error("this link was taken back")]
-    Revoked,
+    #[error("this link has expired or was taken back")]
+    Over,
 }
 
 impl Share {
@@ -82,46 +80,44 @@ impl ShareKey {
     }
 
     /// The text that goes into a link: letters, digits and one dot.
-    pub fn sign(&self, share: &Share) -> String {
-        let payload = serde_json::to_vec(share).expect("strings and numbers always become JSON");
-        format!("{}.{}", to_hex(&payload), self.mac(&payload).to_hex())
+    pub fn sign(&self, id: &ShareId) -> String {
+        format!("{id}.{}", self.mac(OPAQUE, id.0.as_bytes()).to_hex())
     }
 
-    /// Reads a link back, if it is ours, not expired at `now` and not among the revoked.
-    pub fn open(
-        &self,
-        token: &str,
-        now: Mtime,
-        is_revoked: impl FnOnce(&ShareId) -> bool,
-    ) -> Result<Share, ShareError> {
-        let (payload, mac) = token.split_once('.').ok_or(ShareError::Invalid)?;
-        let payload = from_hex(payload).ok_or(ShareError::Invalid)?;
+    /// Which share a link of ours is for; whether it still works only the list of shares knows.
+    pub fn read(&self, token: &str) -> Result<ShareId, ShareError> {
+        let (body, mac) = token.split_once('.').ok_or(ShareError::Invalid)?;
         let mac = blake3::Hash::from_hex(mac).map_err(|_| ShareError::Invalid)?;
-        // Compares in constant time.
-        if self.mac(&payload) != mac {
+        match body.parse::<ShareId>() {
+            // Hashes compare in constant time.
+            Ok(id) if self.mac(OPAQUE, id.0.as_bytes()) == mac => Ok(id),
+            Ok(_) => Err(ShareError::Invalid),
+            Err(_) => self.read_speaking(body, mac),
+        }
+    }
+
+    /// Links of the first kind carried the whole share. They work as long as was promised, at most 366 days; after that
+    /// this can go.
+    fn read_speaking(&self, payload: &str, mac: blake3::Hash) -> Result<ShareId, ShareError> {
+        let payload = from_hex(payload).ok_or(ShareError::Invalid)?;
+        if self.mac(SPEAKING, &payload) != mac {
             return Err(ShareError::Invalid);
         }
         let share: Share = serde_json::from_slice(&payload).map_err(|_| ShareError::Invalid)?;
-        if now >= share.expires {
-            return Err(ShareError::Expired);
-        }
-        if is_revoked(&share.id) {
-            return Err(ShareError::Revoked);
-        }
-        Ok(share)
+        Ok(share.id)
     }
 
-    fn mac(&self, payload: &[u8]) -> blake3::Hash {
+    fn mac(&self, kind: &[u8], payload: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(b"paddlecloud share v1\0");
+        hasher.update(kind);
         hasher.update(payload);
         hasher.finalize()
     }
 }
 
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+/// What a link's signature begins with, by its kind.
+const OPAQUE: &[u8] = b"paddlecloud share v2\0";
+const SPEAKING: &[u8] = b"paddlecloud share v1\0";
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
@@ -154,45 +150,46 @@ mod tests {
         ShareKey::from_bytes([7; 32])
     }
 
+    fn speaking(share: &Share) -> String {
+        let payload = serde_json::to_vec(share).unwrap();
+        let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{hex}.{}", key().mac(SPEAKING, &payload).to_hex())
+    }
+
     #[test]
-    fn a_link_works_until_it_expires_or_is_taken_back() {
+    fn a_link_names_its_share_and_nothing_else() {
         let share = share();
-        let token = key().sign(&share);
+        let token = key().sign(&share.id);
+        assert_eq!(token.len(), 32 + 1 + 64, "{token}");
         assert!(
             token
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
         );
-        let open = |now, revoked: bool| key().open(&token, Mtime::from_nanos(now), |_| revoked);
-        assert_eq!(open(999, false), Ok(share));
-        assert_eq!(open(1000, false), Err(ShareError::Expired));
-        assert_eq!(open(999, true), Err(ShareError::Revoked));
+        assert_eq!(key().read(&token), Ok(share.id));
+    }
+
+    #[test]
+    fn a_link_of_the_first_kind_is_still_understood() {
+        let share = share();
+        assert_eq!(key().read(&speaking(&share)), Ok(share.id));
     }
 
     #[test]
     fn a_changed_link_and_a_foreign_one_are_invalid() {
-        let token = key().sign(&share());
-        for at in 0..token.len() {
-            let mut changed = token.clone().into_bytes();
-            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
-            let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(
-                key().open(&changed, Mtime::default(), |_| false),
-                Err(ShareError::Invalid),
-                "{at}"
-            );
+        let share = share();
+        for token in [key().sign(&share.id), speaking(&share)] {
+            for at in 0..token.len() {
+                let mut changed = token.clone().into_bytes();
+                changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+                let changed = String::from_utf8(changed).unwrap();
+                assert_eq!(key().read(&changed), Err(ShareError::Invalid), "{at}");
+            }
+            let other = ShareKey::from_bytes([8; 32]);
+            assert_eq!(other.read(&token), Err(ShareError::Invalid));
         }
-        let other = ShareKey::from_bytes([8; 32]);
-        assert_eq!(
-            other.open(&token, Mtime::default(), |_| false),
-            Err(ShareError::Invalid)
-        );
         for text in ["", ".", "é.é", "00.", "zz.00"] {
-            assert_eq!(
-                key().open(text, Mtime::default(), |_| false),
-                Err(ShareError::Invalid),
-                "{text}"
-            );
+            assert_eq!(key().read(text), Err(ShareError::Invalid), "{text}");
         }
     }
 

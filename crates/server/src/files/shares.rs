@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::files::{ShareRequest, ShareView, below};
-use paddlecloud_pfs::share::{Share, ShareId, ShareKey};
+use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
 use super::{Files, FilesError, owner_of, write_whole};
@@ -81,7 +81,7 @@ impl Files {
         let share = Share::new(reached.place.clone(), Mtime::from(SystemTime::now() + lifetime));
         self.0.shares.change(|given| given.push(share.clone()))?;
         let mut view = self.share_view(&share)?;
-        view.link = Some(format!("{SHARED}{}", self.0.shares.key.sign(&share)));
+        view.link = Some(format!("{SHARED}{}", self.0.shares.key.sign(&share.id)));
         Ok(view)
     }
 
@@ -112,8 +112,11 @@ impl Files {
     /// What a link allows, if it works.
     pub fn share_open(&self, token: &str) -> Result<Share, FilesError> {
         let shares = &self.0.shares;
-        let taken_back = |id: &ShareId| !shares.lock().iter().any(|share| share.id == *id);
-        Ok(shares.key.open(token, now(), taken_back)?)
+        let id = shares.key.read(token)?;
+        let now = now();
+        let given = shares.lock();
+        let works = given.iter().find(|share| share.id == id && share.expires > now);
+        Ok(works.cloned().ok_or(ShareError::Over)?)
     }
 
     fn share_view(&self, share: &Share) -> Result<ShareView, FilesError> {

@@ -40,6 +40,14 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
     assert!(link.starts_with("http://127.0.0.1:"), "{link}");
     assert_eq!(get(&link, &[]).stdout, b"shared on purpose");
     assert_eq!(get(&link, &["-r", "7-8"]).stdout, b"on");
+    let token = link.rsplit('/').next().expect("a link has a last part");
+    for told in ["ada", "home"] {
+        let hex: String = told.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert!(
+            !token.contains(told) && !token.contains(&hex),
+            "{token} tells `{told}`"
+        );
+    }
 
     // Another file's name in its place, or a changed letter, is no link.
     let forged = format!("{}x", &link[..link.len() - 1]);
