@@ -9,7 +9,7 @@ use std::str::FromStr;
 use paddlecloud_pfs::content::{ChunkName, Op};
 use paddlecloud_pfs::root::{Kind, Meta, Stamp};
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{Digest, Entry, LinkTarget, Mtime, Node, PfsPath, PfsPathError, RelPath};
+use paddlecloud_pfs::{Digest, Entry, LinkTarget, Mtime, Node, PfsPath, PfsPathError, RelPath, Space};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Where all routes of the file service begin, below [`crate::PREFIX`].
@@ -100,6 +100,17 @@ impl<'de> Deserialize<'de> for WirePath {
 /// The path of something below a folder.
 pub fn below(folder: &PfsPath, path: &RelPath) -> Result<PfsPath, PfsPathError> {
     at(folder, &folder.place().path.join(path)?)
+}
+
+/// The server's own folder in every home: read like anything else, changed by the server alone.
+pub const OURS: &str = ".paddlecloud";
+
+/// Whether something below a folder is the server's own: never compared, sent or removed with the user's files.
+pub fn is_ours(folder: &PfsPath, path: &RelPath) -> bool {
+    let place = folder.place();
+    matches!(place.space, Space::Home(_))
+        && place.path.is_root()
+        && path.parts().next() == Some(OURS.as_bytes())
 }
 
 /// The folder a path lies in, and the last name; `None` for a home itself.
@@ -337,6 +348,30 @@ pub struct StorageView {
     pub bytes_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_limit: Option<u64>,
+    /// What of the bytes used is set aside for unfinished uploads.
+    #[serde(default)]
+    pub unfinished_bytes: u64,
+    /// How many uploads were begun and not ended; each is one of the files used.
+    #[serde(default)]
+    pub unfinished_uploads: u64,
+}
+
+/// An upload that was begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnfinishedUpload {
+    /// Names it when it is given up.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub id: StagedId,
+    /// Where the file will appear.
+    pub path: WirePath,
+    /// Bytes of the whole file, which are set aside for it.
+    pub size: u64,
+    /// Bytes that are here.
+    pub arrived: u64,
+    /// When something of it last came in.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
+    pub touched: jiff::Timestamp,
 }
 
 /// Asks for small files below a folder, as a pack.
@@ -523,6 +558,17 @@ mod tests {
             );
             assert!(split_last(&folder).is_none());
         }
+    }
+
+    #[test]
+    fn only_the_folder_directly_in_a_home_is_the_servers_own() {
+        let ours = |folder: &str, path: &str| is_ours(&folder.parse().unwrap(), &path.parse().unwrap());
+        assert!(ours("/pfs/dc/home/me", ".paddlecloud/runs/j_1"));
+        assert!(ours("/pfs/dc/user/me/", ".paddlecloud"));
+        assert!(!ours("/pfs/dc/home/me", ".paddlecloud.txt"));
+        assert!(!ours("/pfs/dc/home/me", "a/.paddlecloud"));
+        assert!(!ours("/pfs/dc/home/me/a", ".paddlecloud"));
+        assert!(!ours("/pfs/dc/public", ".paddlecloud"));
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Messages {
         }
     }
 
+    /// Ends a line that was begun when not everything could be done.
+    pub fn done_but(&mut self, left_out: usize) {
+        self.line(format!("Done, {left_out} left out"));
+    }
+
     /// Ends a line that was begun by what went wrong.
     pub fn failed(&mut self) {
         self.line("Failed");

@@ -37,7 +37,8 @@ impl From<Usage> for Amount {
 }
 
 impl Amount {
-    fn plus(self, other: Self) -> Self {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
         let files = self.files.saturating_add(other.files);
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
@@ -125,6 +126,18 @@ impl Ledger {
             space: space.clone(),
             amount: asked,
         })
+    }
+
+    /// Sets an amount aside that is there already, whether it fits or not.
+    pub fn claim(&self, space: &Space, amount: Amount) -> Reservation {
+        let mut accounts = self.lock();
+        let account = accounts.entry(space.clone()).or_default();
+        account.reserved = account.reserved.plus(amount);
+        Reservation {
+            ledger: self.clone(),
+            space: space.clone(),
+            amount,
+        }
     }
 
     /// Notes that something was removed.
@@ -264,6 +277,16 @@ mod tests {
         drop(running);
         assert_eq!(ledger.report(&space()).1, amount(0, 0));
         ledger.reserve(&space(), amount(60, 1)).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_already_counts_even_where_it_does_not_fit() {
+        let ledger = limited(100, 10);
+        let found = ledger.claim(&space(), amount(120, 1));
+        assert_eq!(ledger.report(&space()).1, amount(120, 1));
+        assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
+        drop(found);
+        ledger.reserve(&space(), amount(100, 1)).unwrap();
     }
 
     #[test]

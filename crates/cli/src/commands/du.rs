@@ -56,8 +56,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         rows.push(Row { path, usage });
     }
     print(&rows, args, context)?;
-    if let Some(quota) = quota.as_ref().and_then(quota_words) {
-        context.world.err.line(quota);
+    if let Some(quota) = quota {
+        let told = [quota_words(&quota), unfinished_words(&quota, context.program)];
+        told.into_iter()
+            .flatten()
+            .for_each(|line| context.world.err.line(line));
     }
     tally.end("measure", context.world)
 }
@@ -94,6 +97,19 @@ fn quota_words(quota: &StorageView) -> Option<String> {
     (!parts.is_empty()).then(|| format!("quota: {}", parts.join(", ")))
 }
 
+/// What was begun and not ended takes room, though no listing shows it.
+fn unfinished_words(quota: &StorageView, program: &str) -> Option<String> {
+    let count = match quota.unfinished_uploads {
+        0 => return None,
+        1 => "1 with".to_owned(),
+        count => format!("{count} with"),
+    };
+    let held = size(quota.unfinished_bytes);
+    Some(format!(
+        "unfinished uploads: {count} {held}; `{program} pfs uploads` shows them"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,11 +121,26 @@ mod tests {
             files_used: 3,
             bytes_limit,
             files_limit,
+            ..StorageView::default()
         };
         assert_eq!(quota_words(&quota(None, None)), None);
         assert_eq!(
             quota_words(&quota(Some(5_000_000), Some(10))).as_deref(),
             Some("quota: 1.2 MB of 5.0 MB, 3 of 10 files")
+        );
+    }
+
+    #[test]
+    fn unfinished_uploads_are_told_where_there_are_any() {
+        let unfinished = |unfinished_uploads, unfinished_bytes| StorageView {
+            unfinished_uploads,
+            unfinished_bytes,
+            ..StorageView::default()
+        };
+        assert_eq!(unfinished_words(&unfinished(0, 0), "paddlectl"), None);
+        assert_eq!(
+            unfinished_words(&unfinished(2, 60_000_000), "paddlectl").as_deref(),
+            Some("unfinished uploads: 2 with 60.0 MB; `paddlectl pfs uploads` shows them")
         );
     }
 }

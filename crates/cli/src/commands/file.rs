@@ -60,10 +60,17 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     transfer::copy(copy, &args.transfer, context).await
 }
 
-/// Two words are source and destination even if the first is `put` or `get`; those take two more.
+/// Two words are source and destination; `put` and `get` take two more, unless a file here is called so.
 fn verb(words: &[OsString]) -> Result<Verb<'_>, CliError> {
     match words {
         [ls, paths @ ..] if ls == "ls" && paths.len() < 2 => Ok(Verb::List(paths)),
+        [put, ..] if words.len() < 3 && put == "put" && !is_here(put) => Err(CliError::usage(
+            "`file put` takes a path here and a path `/pfs/…`",
+        )),
+        [get, ..] if words.len() < 3 && get == "get" && !is_here(get) => Err(CliError::usage(
+            "`file get` takes a path `/pfs/…` and a path here",
+        )
+        .with_hint("`.` is the current folder")),
         [src, dest] => Ok(Verb::Put(src, dest)),
         [put, src, dest] if put == "put" => Ok(Verb::Put(src, dest)),
         [get, src, dest] if get == "get" => Ok(Verb::Get(src, dest)),
@@ -71,6 +78,10 @@ fn verb(words: &[OsString]) -> Result<Verb<'_>, CliError> {
             "write `file src dest`, `file put src dest`, `file get src dest` or `file ls path`",
         )),
     }
+}
+
+fn is_here(word: &OsStr) -> bool {
+    Path::new(word).symlink_metadata().is_ok()
 }
 
 fn must_be_home(space: &Space) -> Result<(), CliError> {
@@ -120,10 +131,14 @@ mod tests {
         assert_eq!(verb(&words("put src dest")).unwrap(), Verb::Put(src, dest));
         assert_eq!(verb(&words("get src dest")).unwrap(), Verb::Get(src, dest));
         assert_eq!(verb(&words("ls")).unwrap(), Verb::List(&[]));
-        assert_eq!(
-            verb(&words("put dest")).unwrap(),
-            Verb::Put(OsStr::new("put"), dest)
-        );
+        for (line, says) in [
+            ("get /pfs/dc/home/me/a", "`file get` takes"),
+            ("put a", "`file put` takes"),
+            ("get", "`file get` takes"),
+        ] {
+            let error = verb(&words(line)).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
         assert!(verb(&words("src")).is_err());
         assert!(verb(&words("move src dest")).is_err());
     }

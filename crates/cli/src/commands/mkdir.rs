@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use paddlecloud_api::error::ErrorName;
+
 use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Remote, settle};
@@ -28,7 +30,12 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     for Remote { path, .. } in &paths {
         match session.client.files().mkdir(path, args.parents).await {
             Ok(()) => {}
-            Err(error) if is_about_one_path(&error) => tally.refuse(path.to_string(), &error),
+            Err(error) if is_about_one_path(&error) => {
+                tally.refuse(path.to_string(), &error);
+                if !args.parents && error.refusal() == Some(ErrorName::NotFound) {
+                    tally.hint("`-p` also makes the folders above");
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     }

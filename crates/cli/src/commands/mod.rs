@@ -33,6 +33,7 @@ mod stat;
 pub mod submit;
 mod sync;
 mod top;
+mod uploads;
 mod version;
 mod wait;
 mod whoami;

@@ -11,7 +11,7 @@ use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
-use crate::transfer::report::{Lost, Tally};
+use crate::transfer::report::{Lost, Tally, counted};
 use crate::transfer::rules::{self, Landing, Request, Style, Target};
 
 /// Move or rename files
@@ -45,7 +45,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .into_iter()
         .map(|view| remote::node(view.path.0, &view.meta))
         .collect();
-    for (source, place) in places(&files, sources, dest, args, &mut tally).await? {
+    let places = places(&files, sources, dest, args, &mut tally).await?;
+    if args.dry_run {
+        let count = counted(places.len() as u64);
+        let line = format!("Dry run, nothing was changed: {count} would be moved");
+        context.world.err.line(line);
+    }
+    for (source, place) in places {
         if args.dry_run {
             context.world.out.line(format!("move {source} {place}"))?;
             continue;

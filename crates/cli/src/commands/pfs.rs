@@ -1,6 +1,6 @@
 //! `pfs cp|ls|…`: the file commands under the name S4 gives them.
 
-use super::{Context, cat, check, cp, du, fsck, ls, mkdir, mv, publish, rm, stat, sync};
+use super::{Context, cat, check, cp, du, fsck, ls, mkdir, mv, publish, rm, stat, sync, uploads};
 use crate::error::CliError;
 
 /// The file commands, as `pfs cp` and so on
@@ -24,6 +24,7 @@ enum Command {
     Rm(rm::Args),
     Stat(stat::Args),
     Sync(sync::Args),
+    Uploads(uploads::Args),
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
@@ -40,5 +41,6 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Command::Rm(args) => rm::run(args, context).await,
         Command::Stat(args) => stat::run(args, context).await,
         Command::Sync(args) => sync::run(args, context).await,
+        Command::Uploads(args) => uploads::run(args, context).await,
     }
 }

@@ -100,7 +100,7 @@ fn tell(gone: UsageView, args: &Args, context: &mut Context<'_>) {
     };
     let what = format!("{}{folders}, {}", counted(gone.files), size(gone.bytes));
     context.world.err.line(match args.dry_run {
-        true => format!("Dry run, nothing was removed: {what}"),
+        true => format!("Dry run, nothing was changed: {what} would be removed"),
         false => format!("removed {what}"),
     });
 }

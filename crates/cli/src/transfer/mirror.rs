@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use paddlecloud_api::client::files::RemoveOptions;
-use paddlecloud_api::files::below;
+use paddlecloud_api::files::{below, is_ours};
 use paddlecloud_pfs::sync::{Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
@@ -65,9 +65,10 @@ impl Transfer<'_> {
     async fn mirror_up(&mut self, src: &Path, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         must_be_folder(&shown(src), local::target(src).unwrap_or(Target::Missing))?;
         let had = self.remote_entries(dest).await?;
-        let Some((wanted, completeness)) = self.look_through(src) else {
+        let Some((mut wanted, completeness)) = self.look_through(src) else {
             return Ok(());
         };
+        leave_ours(dest, &mut wanted);
         let plan = self.plan(&wanted, &had, extra);
         match (completeness, plan.delete.is_empty()) {
             (Completeness::Partial, false) => {
@@ -98,9 +99,12 @@ impl Transfer<'_> {
         let Some(mut wanted) = self.look_through_there(src).await? else {
             return Ok(());
         };
+        leave_ours(src, &mut wanted);
         self.select(&mut wanted);
-        let plan = self.plan(&wanted, &have.entries, extra);
-        self.delete_here(dest, &deletions(&plan, &have.entries, &self.selection))?;
+        let mut have = have.entries;
+        leave_ours(src, &mut have);
+        let plan = self.plan(&wanted, &have, extra);
+        self.delete_here(dest, &deletions(&plan, &have, &self.selection))?;
         let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) else {
             return Ok(());
         };
@@ -120,7 +124,9 @@ impl Transfer<'_> {
         let Some(mut wanted) = self.look_through_there(src).await? else {
             return Ok(());
         };
+        leave_ours(src, &mut wanted);
         self.select(&mut wanted);
+        leave_ours(dest, &mut wanted);
         let plan = self.plan(&wanted, &had, extra);
         self.delete_there(dest, &deletions(&plan, &had, &self.selection))
             .await?;
@@ -132,7 +138,11 @@ impl Transfer<'_> {
     async fn remote_entries(&mut self, folder: &PfsPath) -> Result<Vec<Entry>, CliError> {
         match remote::target(&self.files, folder).await? {
             Target::Missing => Ok(Vec::new()),
-            Target::Folder => Ok(remote::entries(&self.files, folder).await?.entries),
+            Target::Folder => {
+                let mut entries = remote::entries(&self.files, folder).await?.entries;
+                leave_ours(folder, &mut entries);
+                Ok(entries)
+            }
             Target::File => Err(CliError::refused(format!("`{folder}` is not a folder"))),
         }
     }
@@ -200,6 +210,11 @@ impl Transfer<'_> {
         }
         Ok(())
     }
+}
+
+/// What is the server's own in a home takes no part, whichever side it is on.
+fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
+    entries.retain(|entry| !is_ours(home, &entry.path));
 }
 
 fn must_be_folder(shown: &str, target: Target) -> Result<(), CliError> {

@@ -136,13 +136,13 @@ impl<'a> Transfer<'a> {
 
     /// What was done, what was not, and the exit code.
     pub fn end(self) -> Result<u8, CliError> {
-        let words = self.tally.words(self.moved);
         if self.options.dry_run {
+            let words = self.tally.foreseen();
             self.world
                 .err
                 .line(format!("Dry run, nothing was changed: {words}"));
         } else if self.tally.failures() == 0 || self.tally.transferred > 0 {
-            self.world.err.line(words);
+            self.world.err.line(self.tally.words(self.moved));
         }
         self.tally.end("copy", self.world)
     }
@@ -199,9 +199,11 @@ impl<'a> Transfer<'a> {
         loop {
             tokio::select! {
                 summary = &mut work => {
-                    match summary.failures.is_empty() {
-                        true => line.done(&mut self.world.err),
-                        false => line.failed(&mut self.world.err),
+                    let arrived = summary.transferred + summary.unchanged + summary.kept;
+                    match (summary.failures.len(), arrived) {
+                        (0, _) => line.done(&mut self.world.err),
+                        (_, 0) => line.failed(&mut self.world.err),
+                        (lost, _) => line.done_but(lost, &mut self.world.err),
                     }
                     return Ok(summary);
                 }

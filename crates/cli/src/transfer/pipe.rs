@@ -59,11 +59,14 @@ pub async fn print_files(
     let files = session.client.files();
     let mut tally = Tally::default();
     for view in remote::find_all(&files, sources, &mut tally).await? {
-        let path = view.path.0;
-        match print_file(&files, &path, range.clone(), world).await {
+        let path = &view.path.0;
+        match print_file(&files, path, range.clone(), world).await {
             Ok(()) => {}
             Err(CliError::Client(error)) if remote::is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
+                if view.meta.is_folder() {
+                    tally.hint("`ls` shows what a folder holds, `cp` brings it here");
+                }
             }
             Err(error) => return Err(error),
         }

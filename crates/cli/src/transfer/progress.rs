@@ -86,7 +86,7 @@ impl Progress for Watch {
     }
 }
 
-/// The line of one source: begun, then ended by `Done` or `Failed`.
+/// The line of one source: begun, then ended by `Done`, `Done, 1 left out` or `Failed`.
 pub struct Line {
     what: String,
     bar: Option<ProgressBar>,
@@ -118,6 +118,17 @@ impl Line {
             Some(bar) => {
                 bar.finish_and_clear();
                 messages.line(format!("{} ... Done", self.what));
+            }
+        }
+    }
+
+    /// Done, but for some; which and why is told at the end.
+    pub fn done_but(self, left_out: usize, messages: &mut Messages) {
+        match self.bar {
+            None => messages.done_but(left_out),
+            Some(bar) => {
+                bar.finish_and_clear();
+                messages.line(format!("{} ... Done, {left_out} left out", self.what));
             }
         }
     }

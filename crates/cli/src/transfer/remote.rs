@@ -1,7 +1,5 @@
 //! The side of a transfer that lies on the cluster: what an argument names, and what a folder holds.
 
-use std::time::{Duration, Instant};
-
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::ErrorName;
@@ -104,34 +102,8 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     }
 }
 
-/// How long a listing that breaks off is begun anew, and the pauses between the tries.
-const PATIENCE: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-
-/// Everything below a folder, in order. A server that goes away meanwhile is waited for.
+/// Everything below a folder, in order.
 pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
-    let (mut broken, mut pause) = (None, FIRST_PAUSE);
-    loop {
-        let error = match entries_at_once(files, folder).await {
-            Ok(listed) => return Ok(listed),
-            Err(error) => error,
-        };
-        let may_pass = match &error {
-            ClientError::Broken { .. } => true,
-            ClientError::Unreachable { .. } => broken.is_some(),
-            _ => false,
-        };
-        let since = *broken.get_or_insert_with(Instant::now);
-        if !may_pass || since.elapsed() > PATIENCE {
-            return Err(error);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-async fn entries_at_once(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
     let options = ListOptions {
         recursive: true,
         digests: false,

@@ -106,19 +106,32 @@ impl Tally {
         self.lost.len() as u64 + self.broken_off
     }
 
-    /// `3 files copied, 97 unchanged; 12.3 kB sent`.
+    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`.
     pub fn words(&self, moved: &str) -> String {
-        let mut words = vec![format!("{} copied", counted(self.transferred))];
+        let copied = format!("{} copied", counted(self.transferred));
+        let words = self.list(copied, "removed", "left out");
+        format!("{words}; {} {moved}", size(self.moved))
+    }
+
+    /// `3 files would be copied, 97 unchanged, 1 would be left out`.
+    pub fn foreseen(&self) -> String {
+        let copied = format!("{} would be copied", counted(self.transferred));
+        self.list(copied, "would be removed", "would be left out")
+    }
+
+    fn list(&self, copied: String, removed: &str, left_out: &str) -> String {
+        let mut words = vec![copied];
         for (count, what) in [
             (self.unchanged, "unchanged"),
             (self.kept, "kept as they were"),
-            (self.removed, "removed"),
+            (self.removed, removed),
+            (self.failures(), left_out),
         ] {
             if count > 0 {
                 words.push(format!("{count} {what}"));
             }
         }
-        format!("{}; {} {moved}", words.join(", "), size(self.moved))
+        words.join(", ")
     }
 
     /// Tells what failed, file by file, and gives the exit code.
@@ -175,6 +188,16 @@ mod tests {
             tally.words("received"),
             "0 files copied, 97 unchanged, 2 removed; 0 bytes received"
         );
+        assert_eq!(
+            tally.foreseen(),
+            "0 files would be copied, 97 unchanged, 2 would be removed"
+        );
+        let mut tally = Tally {
+            transferred: 300,
+            ..Tally::default()
+        };
+        tally.lose(Lost::new("link", "it leads out of the folder"));
+        assert_eq!(tally.words("sent"), "300 files copied, 1 left out; 0 bytes sent");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use paddlecloud_api::client::files::Upload;
-use paddlecloud_api::files::{below, split_last};
+use paddlecloud_api::files::{OURS, below, is_ours, split_last};
 use paddlecloud_pfs::{Entry, PfsPath, PfsPathError, RelPath};
 
 use super::local::{self, LocalSource};
@@ -131,6 +131,12 @@ impl Transfer<'_> {
         mut entries: Vec<Entry>,
     ) -> Result<Option<Upload>, CliError> {
         self.leave_out_too_long(local, &remote, &mut entries);
+        if entries.iter().any(|entry| is_ours(&remote, &entry.path)) {
+            let ours = shown(&local.join(OURS));
+            let note = format!("`{ours}` stays here: in a home the server keeps that folder itself");
+            self.world.err.note(&note);
+            entries.retain(|entry| !is_ours(&remote, &entry.path));
+        }
         let is_made = self.make_folder(&remote).await?;
         Ok(is_made.then(|| Upload::Tree {
             local: local.to_owned(),

@@ -12,7 +12,7 @@ mod rolling;
 mod sealed;
 mod stat_cache;
 
-pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter};
+pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter, Outline};
 pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::{Root, RootError, Usage};
+use super::{Root, RootError, STAGING, Usage};
 use crate::relpath::RelPath;
 use crate::sys;
 
@@ -16,11 +16,29 @@ impl Root {
             return Ok(None);
         };
         let folders = number(c"ceph.dir.rsubdirs")?.unwrap_or(0);
-        Ok(Some(Usage {
+        let usage = Usage {
             bytes,
             files,
             folders,
-        }))
+        };
+        match folder.is_root() {
+            true => self.without_staging(usage).map(Some),
+            false => Ok(Some(usage)),
+        }
+    }
+
+    /// What is not published yet is counted by whoever set room aside for it.
+    fn without_staging(&self, all: Usage) -> Result<Usage, RootError> {
+        let staging: RelPath = STAGING.parse().expect("a plain name");
+        let number = |name| match self.attribute_number(&staging, name) {
+            Err(error) if error.is_not_found() => Ok(0),
+            other => other.map(|number| number.unwrap_or(0)),
+        };
+        Ok(Usage {
+            bytes: all.bytes.saturating_sub(number(c"ceph.dir.rbytes")?),
+            files: all.files.saturating_sub(number(c"ceph.dir.rfiles")?),
+            folders: all.folders.saturating_sub(number(c"ceph.dir.rsubdirs")?),
+        })
     }
 
     /// An extended attribute that holds a decimal number; `None` when there is no such.

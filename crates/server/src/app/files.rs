@@ -5,22 +5,24 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
     CommitRequest, CopyReply, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, PackReply,
     PackRequest, RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView,
-    TakeRequest, UploadReply, UploadRequest, UsageView, WirePath,
+    TakeRequest, UnfinishedUpload, UploadReply, UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{PfsPath, Space};
+use paddlecloud_pfs::{PfsPath, RelPath, Space};
 
 use super::{App, internal};
 use crate::auth::Caller;
 use crate::files::{ByteRange, ChunkIn, Content, Files, FilesError, Lister, PackIn, PackOut, Parts, RangeIn};
 
 /// What a request asks for a listing.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ListQuery {
     pub recursive: bool,
     pub digests: bool,
+    /// Only what comes behind this path.
+    pub after: Option<RelPath>,
 }
 
 impl App {
@@ -65,7 +67,8 @@ impl App {
     ) -> Result<Lister, ErrorBody> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {
-            files.list(caller, &path, query.recursive, query.digests)
+            let lister = files.list(caller, &path, query.recursive, query.digests)?;
+            Ok(lister.after(query.after))
         })
         .await
     }
@@ -178,6 +181,11 @@ impl App {
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
         self.with_store(caller, move |files, caller| files.upload_begin(caller, &request))
+            .await
+    }
+
+    pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
+        self.with_store(caller, |files, caller| files.upload_list(caller))
             .await
     }
 
@@ -420,7 +428,7 @@ impl Takes for RangeIn {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, ErrorBody> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = crate::lane::blocking(work).await;
     done.map_err(|_| internal())?.map_err(|error| error.refusal())
 }
 

@@ -43,6 +43,7 @@ impl App {
             let query = ListQuery {
                 recursive,
                 digests: false,
+                ..ListQuery::default()
             };
             let lister = self.file_list(caller, &path.to_string(), query).await?;
             let listed = blocking(move || Ok(lister.collect())).await??;

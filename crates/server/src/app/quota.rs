@@ -12,7 +12,8 @@ impl App {
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         let (quota, usage) = self.jobs.usage(&caller.user).await;
         let stored = self.file_storage(caller).await?;
-        Ok(vec![
+        let storage_limit = stored.bytes_limit.map(|bytes| Bytes::new(bytes).to_string());
+        let mut rows = vec![
             row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string()),
             row(
                 "memory",
@@ -27,7 +28,7 @@ impl App {
             ),
             row(
                 "storage",
-                stored.bytes_limit.map(|bytes| Bytes::new(bytes).to_string()),
+                storage_limit.clone(),
                 Bytes::new(stored.bytes_used).to_string(),
             ),
             row(
@@ -35,7 +36,13 @@ impl App {
                 stored.files_limit.map(|count| count.to_string()),
                 stored.files_used.to_string(),
             ),
-        ])
+        ];
+        if stored.unfinished_uploads > 0 {
+            let held = Bytes::new(stored.unfinished_bytes).to_string();
+            // Part of the storage, and so under its limit.
+            rows.push(row("unfinished uploads", storage_limit, held));
+        }
+        Ok(rows)
     }
 }
 

@@ -50,8 +50,13 @@ impl Accounts {
         }
     }
 
-    fn is_limited(&self, space: &Space) -> bool {
+    pub(super) fn is_limited(&self, space: &Space) -> bool {
         self.limited.contains(space)
+    }
+
+    /// Counts what is there already, whether it fits or not.
+    pub(super) fn claim(&self, space: &Space, amount: Amount) -> Reservation {
+        self.ledger.claim(space, amount)
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
@@ -102,6 +107,7 @@ impl Files {
     }
 
     fn measure(&self, space: &Space) -> Result<Amount, FilesError> {
+        self.find_rooms(space, &self.space(space)?)?;
         let place = Place {
             space: space.clone(),
             path: RelPath::root(),
@@ -122,9 +128,14 @@ impl Files {
     pub fn storage(&self, caller: &Caller) -> Result<StorageView, FilesError> {
         let space = Space::Home(owner_of(caller)?);
         let used = self.measure(&space)?;
+        let unfinished = self.unfinished_in(&space)?;
+        let set_aside = Amount {
+            bytes: unfinished.iter().map(|upload| upload.size).sum(),
+            files: unfinished.len() as u64,
+        };
         let (quota, counted) = match self.0.accounts.is_limited(&space) {
             true => self.0.accounts.ledger.report(&space),
-            false => (Quota::default(), used),
+            false => (Quota::default(), used.plus(set_aside)),
         };
         let kept = self.0.store.quota(&space).map_err(|source| FilesError::Space {
             space: space.clone(),
@@ -136,6 +147,8 @@ impl Files {
             // Whichever is reached first.
             bytes_limit: [quota.bytes, kept].into_iter().flatten().min(),
             files_limit: quota.files,
+            unfinished_bytes: set_aside.bytes,
+            unfinished_uploads: set_aside.files,
         })
     }
 

@@ -78,14 +78,9 @@ impl FilesError {
             (_, ErrorName::StorageFull) => {
                 body.with_hint("free some space on the server, or ask an administrator")
             }
-            (FilesError::Quota(_), _) => body.with_hint("remove something: `paddlectl du` shows what is big"),
-            (
-                FilesError::Storage {
-                    source: RootError::IsAFolder(_),
-                    ..
-                },
-                _,
-            ) => body.with_hint("`-r` works on whole folders"),
+            (FilesError::Quota(_), _) => body.with_hint(
+                "remove something: `paddlectl du` shows what is big, and what unfinished uploads hold",
+            ),
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: nothing of it was kept")
             }

@@ -49,6 +49,9 @@ impl Files {
                     tracing::info!(%space, count = abandoned.len(), "what a killed server had begun was removed");
                 }
                 let expired = staging::expire(root.staging(), age, now).map_err(failed)?;
+                for gone in abandoned.iter().chain(&expired) {
+                    drop(self.0.uploads.rooms.take(gone));
+                }
                 let drafts = match self.0.remote {
                     true => self.0.store.sweep(space, age).map_err(failed)?,
                     false => 0,

@@ -4,7 +4,7 @@ use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine};
 use paddlecloud_pfs::root::{DirEntry, Kind};
 use paddlecloud_pfs::store::Entries;
-use paddlecloud_pfs::{Access, PfsPath, RootError};
+use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
@@ -21,6 +21,8 @@ pub struct Lister {
     base: Reached,
     entries: Entries,
     digests: bool,
+    /// What comes up to here was told before.
+    after: Option<RelPath>,
     count: u64,
     ended: bool,
 }
@@ -51,6 +53,7 @@ impl Files {
             base,
             entries,
             digests,
+            after: None,
             count: 0,
             ended: false,
         })
@@ -58,6 +61,12 @@ impl Files {
 }
 
 impl Lister {
+    /// Leaves out what comes before the end of an earlier listing that broke off.
+    pub fn after(mut self, last: Option<RelPath>) -> Lister {
+        self.after = last;
+        self
+    }
+
     /// The next lines; `None` after the last.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         if self.ended {
@@ -77,7 +86,7 @@ impl Lister {
             };
             let line = match line {
                 Ok(Some(line)) => line,
-                // Gone between being listed and being read: as if it had gone a moment before.
+                // Told before, or gone between being listed and being read, as if it had gone a moment before.
                 Ok(None) => continue,
                 Err(error) => ListLine::Error(error.refusal()),
             };
@@ -114,6 +123,9 @@ impl Lister {
     fn line(&self, entry: DirEntry) -> Result<Option<ListLine>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
+        if self.after.as_ref().is_some_and(|last| path <= *last) {
+            return Ok(None);
+        }
         let mut meta = FileMeta::of(&entry.meta);
         if self.digests && entry.meta.kind == Kind::File {
             meta.digest = match self.files.digest(&self.base.below(&path)?) {

@@ -13,6 +13,7 @@ mod old;
 mod packs;
 mod shares;
 mod tree;
+mod unfinished;
 mod uploads;
 
 use std::io;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use paddlecloud_api::files::below;
+use paddlecloud_api::files::{OURS, below};
 use paddlecloud_pfs::content::{Hint, HintStore, hash_file};
 use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
@@ -43,9 +44,6 @@ use crate::packages::{Acting, Storage};
 use accounts::Accounts;
 use shares::Shares;
 use uploads::Uploads;
-
-/// The server's own folder in every home: read like anything else, changed by the server alone.
-const OURS: &[u8] = b".paddlecloud";
 
 /// More hints are not kept: they are a convenience, and memory is not endless.
 const MOST_HINTS: usize = 1_000_000;
@@ -121,7 +119,8 @@ impl Files {
             },
         };
         let place = path.admit(&asking, access)?.clone();
-        let ours = place.path.parts().next() == Some(OURS) && matches!(place.space, Space::Home(_));
+        let ours =
+            place.path.parts().next() == Some(OURS.as_bytes()) && matches!(place.space, Space::Home(_));
         if access == Access::Write && ours {
             return Err(FilesError::Ours(path.clone()));
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
+use paddlecloud_api::files::{OURS, PackFailure, PackReply, PackRequest, SMALL_FILE};
 use paddlecloud_pfs::pack::{PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacker};
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::store::ReadAt;
@@ -142,7 +142,7 @@ impl PackIn {
 }
 
 fn ours() -> RelPath {
-    RelPath::from_bytes(super::OURS).expect("a plain name")
+    OURS.parse().expect("a plain name")
 }
 
 /// A pack on its way out. Files that cannot be read, or are not small any more, are left out.

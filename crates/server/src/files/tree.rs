@@ -1,5 +1,6 @@
 //! Looking at files and changing where they lie: stat, glob, mkdir, remove, rename, copy, measure.
 
+use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{
     CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, StatsRequest,
     UsageView, WirePath, below, version_of,
@@ -119,7 +120,7 @@ impl Files {
             let result = self.remove_one(caller, &path.0, request.recursive, request.dry_run);
             let (usage, error) = match result {
                 Ok(usage) => (usage, None),
-                Err(error) => (UsageView::default(), Some(error.refusal())),
+                Err(error) => (UsageView::default(), Some(refusal_to_remove(&error))),
             };
             Removed {
                 path: path.clone(),
@@ -276,6 +277,22 @@ impl Files {
         let _acting = self.act(&reached.place.space)?;
         let usage = self.0.store.usage(&reached.place).map_err(reached.failed())?;
         Ok(usage_view(usage))
+    }
+}
+
+fn refusal_to_remove(error: &FilesError) -> ErrorBody {
+    let is_folder = matches!(
+        error,
+        FilesError::Storage {
+            source: RootError::IsAFolder(_),
+            ..
+        }
+    );
+    match is_folder {
+        true => error
+            .refusal()
+            .with_hint("`-r` removes folders with all they hold"),
+        false => error.refusal(),
     }
 }
 

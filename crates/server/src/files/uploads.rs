@@ -1,7 +1,7 @@
 //! Large files on their way up: begun once, gone on with after any restart, published whole.
 //!
 //! What arrived lies with the file's own space (`paddlecloud_pfs::content::Assembly`); here is only which sender's file is which
-//! upload, and the room that is set aside for those that are being worked on.
+//! upload. The room that is set aside for them is the business of `unfinished`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
 };
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, ChunkWriter, Op};
-use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 use super::tree::existing;
-use super::{Files, FilesError, Reached, owner_of};
+use super::unfinished::Rooms;
+use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
 /// Longest name a sender may give to its file's state.
@@ -32,13 +33,13 @@ const IDLE: Duration = Duration::from_secs(1800);
 pub(super) struct Uploads {
     folder: PathBuf,
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
+    pub(super) rooms: Rooms,
 }
 
 /// An upload that is being worked on.
 struct Live {
     reached: Reached,
     assembly: Assembly,
-    room: Mutex<Option<Reservation>>,
     used: Mutex<Instant>,
     /// Set when the disk had no room for it; others at the same upload are told that, not that it is over.
     found_full: AtomicBool,
@@ -75,6 +76,7 @@ impl Uploads {
         Ok(Uploads {
             folder,
             live: Mutex::default(),
+            rooms: Rooms::default(),
         })
     }
 
@@ -96,7 +98,7 @@ impl Uploads {
         std::fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
-    /// Puts down what nobody touches, so that it holds neither room nor open files.
+    /// Puts down what nobody touches, so that it holds no open files. Its room stays set aside.
     pub(super) fn put_down_idle(&self) {
         self.lock().retain(|_, live| {
             let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,19 +206,21 @@ impl Files {
             return Err(reached.failed()(RootError::NoSpace(plan.path)));
         }
         let assembly = Assembly::create(reached.root.staging(), plan)?;
-        Ok(self.live(reached, assembly, room))
+        if let Some(room) = room {
+            self.0.uploads.rooms.keep(assembly.id(), room);
+        }
+        Ok(self.live(reached, assembly))
     }
 
-    fn live(&self, reached: Reached, assembly: Assembly, room: Option<Reservation>) -> Arc<Live> {
+    fn live(&self, reached: Reached, assembly: Assembly) -> Arc<Live> {
         let live = Arc::new(Live {
             reached,
-            room: Mutex::new(room),
             used: Mutex::new(Instant::now()),
             found_full: AtomicBool::new(false),
             assembly,
         });
         let id = live.assembly.id().clone();
-        // Two requests may take up the same upload at once; the first one's room counts.
+        // Two requests may take up the same upload at once.
         self.0.uploads.lock().entry(id).or_insert(live).clone()
     }
 
@@ -264,11 +268,7 @@ impl Files {
 
     /// Finds an upload of the caller's, also one from before a restart.
     fn upload(&self, caller: &Caller, id: &StagedId) -> Result<Arc<Live>, FilesError> {
-        let mut spaces = vec![Space::Home(owner_of(caller)?)];
-        if caller.admin {
-            spaces.push(Space::Public);
-        }
-        for space in spaces {
+        for space in self.writable(caller)? {
             let _acting = self.act(&space)?;
             let root = self.space(&space)?;
             match self.take_up(&root, &space, id) {
@@ -288,6 +288,7 @@ impl Files {
             *live.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             return Ok(live);
         }
+        self.find_rooms(space, root)?;
         let assembly = match Assembly::open(root.staging(), id) {
             Err(AssemblyError::Storage(error)) if error.is_not_found() => {
                 return Err(FilesError::NoUpload(id.to_string()));
@@ -295,7 +296,6 @@ impl Files {
             Err(AssemblyError::State { .. }) => return Err(FilesError::NoUpload(id.to_string())),
             other => other?,
         };
-        let room = self.reserve(space, amount(assembly.plan()))?;
         let path = assembly.plan().path.clone();
         let reached = Reached {
             root: root.clone(),
@@ -306,7 +306,7 @@ impl Files {
                 path,
             },
         };
-        Ok(self.live(reached, assembly, room))
+        Ok(self.live(reached, assembly))
     }
 
     /// What has not arrived.
@@ -422,11 +422,10 @@ impl Files {
             }
             Err(error) => return Err(error),
         };
-        self.forget_upload(id);
-        let room = live.room.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(room) = room {
+        if let Some(room) = self.0.uploads.rooms.take(id) {
             room.settle(amount(live.assembly.plan()), replaced);
         }
+        self.forget_upload(id);
         if live.assembly.plan().mtime.is_some() {
             self.remember(&live.reached.place, meta.stamp, request.digest);
         }
@@ -447,6 +446,7 @@ impl Files {
 
     fn forget_upload(&self, id: &StagedId) {
         self.0.uploads.lock().remove(id);
+        drop(self.0.uploads.rooms.take(id));
     }
 
     fn make_parent(&self, reached: &Reached) -> Result<(), FilesError> {
@@ -457,7 +457,8 @@ impl Files {
     }
 }
 
-fn amount(plan: &AssemblyPlan) -> Amount {
+/// What an upload takes of a quota, from its first byte on.
+pub(super) fn amount(plan: &AssemblyPlan) -> Amount {
     Amount {
         bytes: plan.size,
         files: 1,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use e2e::TestEnvironment;
+use e2e::{TestEnvironment, wait_until};
 
 use super::dice::seed;
 use super::network::Way;
@@ -35,6 +35,39 @@ fn a_network_that_cuts_every_connection_only_slows_a_transfer() {
     );
     assert_identical(&tree, &back.join("tree"));
     assert!(staged(&back).is_empty(), "nothing unfinished stays");
+}
+
+#[test]
+fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_moment() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    site.run("ada", &["mkdir", REMOTE]).ok();
+    let (tree, there) = (env.folder("tree"), site.home("ada").join("tree"));
+    let names: Vec<String> = (0..4000).map(|number| format!("file-{number:05}")).collect();
+    for folder in [&tree, &there] {
+        for name in &names {
+            fs::write(folder.join(name), "").expect("a file can be written");
+        }
+    }
+    for words in [&["ls", "-r", REMOTE][..], &["check", arg(&tree), REMOTE]] {
+        // No connection carries more than a part of it.
+        site.network().cut_after(seed(), 20_000..60_000);
+        let mut client = site.begin("ada", words);
+        let killer = site.server().killer();
+        site.network().after(100_000, killer);
+        wait_until("the server must die or the client be done", || {
+            (site.has_ended() || client.has_ended()).then_some(())
+        });
+        assert!(site.has_ended(), "{words:?} was over before the server died");
+        site.start_again();
+        let (status, lines) = client.end();
+        site.network().heal();
+        assert!(status.success(), "{words:?}: {}", lines.join("\n"));
+        match words[0] {
+            "ls" => assert_eq!(lines, names, "every name once"),
+            _ => assert_eq!(lines, ["no difference: 4000 files the same"]),
+        }
+    }
 }
 
 #[test]

@@ -222,6 +222,8 @@ fn one_bad_file_does_not_stop_the_others() {
     let remote = format!("{}/data", home(&env));
     env.paddlectl(&["cp", "-r", arg(&data), &remote])
         .refused(1)
+        .says("Done, 1 left out")
+        .says("2 files copied, 1 left out; ")
         .says("outside")
         .says("/etc/passwd");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\nz\n");

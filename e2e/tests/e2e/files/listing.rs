@@ -68,14 +68,44 @@ fn stat_and_du_count_what_is_there() {
 }
 
 #[test]
+fn a_range_without_a_byte_prints_nothing_and_a_folder_is_not_printed() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let file = format!("{remote}/a.txt");
+    let cat = |flags: &[&str]| {
+        let line = [&["cat"], flags, &[file.as_str()]].concat();
+        env.paddlectl(&line).ok().stdout
+    };
+    assert_eq!(cat(&["--length", "0"]), "");
+    assert_eq!(cat(&["--offset", "2", "--length", "0"]), "");
+    assert_eq!(cat(&["--offset", "5"]), "");
+    assert_eq!(cat(&["--offset", "500", "--length", "3"]), "");
+    assert_eq!(cat(&["--offset", "4", "--length", "9"]), "5");
+    for flags in [&[][..], &["--length", "0"], &["--offset", "7"]] {
+        let line = [&["cat"], flags, &[remote.as_str()]].concat();
+        let refused = env.paddlectl(&line).refused(1).says("is a folder");
+        assert!(
+            refused.stderr.contains("hint: `ls`") && !refused.stderr.contains("-r"),
+            "{refused}"
+        );
+        let line = [&["cat"], flags, &["/pfs/local/home/nobody/a"]].concat();
+        env.paddlectl(&line).refused(1).says("does not exist");
+    }
+}
+
+#[test]
 fn folders_are_made_and_removed_as_asked() {
     let env = TestEnvironment::new();
     let home = home(&env);
     let at = |name: &str| format!("{home}/{name}");
-    env.paddlectl(&["mkdir", &at("x/y")]).refused(1);
+    env.paddlectl(&["mkdir", &at("x/y")])
+        .refused(1)
+        .says("hint: `-p` also makes the folders above");
     env.paddlectl(&["mkdir", "-p", &at("x/y"), &at("z")]).ok();
     env.paddlectl(&["mkdir", &at("z")]).refused(1);
-    env.paddlectl(&["rm", &at("x")]).refused(1);
+    env.paddlectl(&["rm", &at("x")])
+        .refused(1)
+        .says("hint: `-r` removes folders");
     env.paddlectl(&["rm", "-r", &at("x"), &at("z")]).ok();
     env.paddlectl(&["rm", &at("x")]).refused(1);
     env.paddlectl(&["rm", "-f", &at("x")]).ok();
@@ -88,7 +118,12 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
     let remote = with_files(&env);
     let foreseen = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
     assert_eq!(foreseen.stdout, format!("remove {remote}\n"));
-    assert!(foreseen.stderr.contains("3 files"), "{foreseen}");
+    assert!(
+        foreseen
+            .stderr
+            .contains("3 files and 2 folders, 12 bytes would be removed"),
+        "{foreseen}"
+    );
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a.txt\nsub\n");
 
     let data = env.folder("data");
@@ -98,6 +133,10 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
     let foreseen = env.paddlectl(&dry).ok();
     let data = arg(&data);
     assert_eq!(foreseen.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
+    assert_eq!(
+        foreseen.stderr,
+        "Dry run, nothing was changed: 2 files would be copied, 2 unchanged\n"
+    );
     assert_eq!(
         env.paddlectl(&["cat", &format!("{remote}/a.txt")]).ok().stdout,
         "12345"

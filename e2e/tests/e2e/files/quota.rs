@@ -47,6 +47,80 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
         .says("quota: 307.2 kB of 1.0 MB, 2 of 10 files");
 }
 
+/// The row of `get quota` that is called so.
+fn quota_row(site: &Site<'_>, name: &str) -> Option<String> {
+    let quota = site.run("ada", &["get", "quota"]).ok().stdout;
+    let row = quota.lines().find(|line| line.starts_with(&format!("{name}\t")));
+    row.map(str::to_owned)
+}
+
+#[test]
+fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_restart() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "  quota: {storage: 32Mi}\n");
+    let data = env.folder("data");
+    let (file, other) = (data.join("big"), data.join("other"));
+    fs::write(&file, noise(5, 20 << 20)).unwrap();
+    fs::write(&other, noise(6, 20 << 20)).unwrap();
+    let path = "/pfs/cloud/home/ada/big";
+    let begin_and_die = |site: &Site<'_>| {
+        let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(&file), path];
+        let client = site.begin("ada", &words);
+        wait_until("a part must arrive", || {
+            let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+            known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
+        });
+        client.killer()();
+        drop(client.end());
+    };
+    begin_and_die(&site);
+    for _ in 0..2 {
+        assert_eq!(
+            quota_row(&site, "storage").as_deref(),
+            Some("storage\t32Mi\t20Mi")
+        );
+        assert_eq!(
+            quota_row(&site, "unfinished uploads").as_deref(),
+            Some("unfinished uploads\t32Mi\t20Mi")
+        );
+        site.run("ada", &["cp", arg(&other), "/pfs/cloud/home/ada/other"])
+            .refused(1)
+            .says("20971520 of 33554432 bytes are used")
+            .says("unfinished uploads");
+        site.run("ada", &["du"])
+            .ok()
+            .says("unfinished uploads: 1 with 21.0 MB; `paddlectl pfs uploads` shows them");
+        site.server().killer()();
+        site.start_again();
+    }
+
+    // Its room was kept: it goes on.
+    site.run("ada", &["cp", arg(&file), path]).ok();
+    assert_eq!(
+        quota_row(&site, "storage").as_deref(),
+        Some("storage\t32Mi\t20Mi")
+    );
+    assert_eq!(quota_row(&site, "unfinished uploads"), None);
+
+    site.run("ada", &["rm", path]).ok();
+    begin_and_die(&site);
+    site.server().killer()();
+    site.start_again();
+    site.run("ada", &["pfs", "uploads"]).ok().prints(path);
+    site.run("ada", &["pfs", "uploads", "--drop"])
+        .refused(2)
+        .says("--all");
+    site.run("ada", &["pfs", "uploads", "--drop", "/pfs/cloud/home/ada/none"])
+        .refused(1);
+    site.run("ada", &["pfs", "uploads", "--drop", path])
+        .ok()
+        .says("1 upload given up, 21.0 MB free again");
+    assert_eq!(site.run("ada", &["pfs", "uploads"]).ok().stdout, "");
+    assert!(staged(site.storage()).is_empty(), "nothing of it stays");
+    site.run("ada", &["cp", arg(&other), "/pfs/cloud/home/ada/other"])
+        .ok();
+}
+
 #[test]
 fn what_does_not_fit_in_the_middle_leaves_nothing() {
     let env = TestEnvironment::new();

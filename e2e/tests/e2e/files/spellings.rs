@@ -95,6 +95,9 @@ fn the_slash_after_the_source_decides_whether_its_folder_comes_along() {
     assert!(work.join("down/without/a").is_file());
     file(&["get", &format!("{without}/"), "flat"]).ok();
     assert!(work.join("flat/a").is_file());
+    file(&["get", &without])
+        .refused(2)
+        .says("`file get` takes a path `/pfs/…` and a path here");
 }
 
 #[test]

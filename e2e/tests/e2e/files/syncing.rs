@@ -57,6 +57,38 @@ fn what_is_excluded_is_neither_sent_nor_deleted() {
 }
 
 #[test]
+fn a_whole_home_is_synced_without_what_the_server_keeps_there() {
+    let env = TestEnvironment::new();
+    let package = env.package("job").file("train.sh", "echo done\n");
+    env.submit("once", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "once"]).ok();
+    let (data, back, home) = (env.folder("data"), env.folder("back"), home(&env));
+    plant(&data, &[("a", "1"), ("sub/b", "2")]);
+    env.paddlectl(&["mkdir", &format!("{home}/extra")]).ok();
+    // The package's name leads to its latest run and is the user's to remove.
+    let words = ["sync", "--delete", "--dry-run", arg(&data), &home];
+    let foreseen = env.paddlectl(&words).ok();
+    assert!(foreseen.stdout.contains("extra"), "{foreseen}");
+    assert!(!foreseen.stdout.contains(".paddlecloud"), "{foreseen}");
+    env.paddlectl(&["sync", "--delete", arg(&data), &home]).ok();
+    env.paddlectl(&["check", arg(&data), &home]).ok();
+    env.paddlectl(&["ls", &format!("{home}/.paddlecloud")])
+        .ok()
+        .prints("runs");
+    env.paddlectl(&["sync", &home, arg(&back)]).ok();
+    assert_same(&data, &back);
+
+    // Somebody's copy of a whole home can go back into one.
+    plant(&back, &[(".paddlecloud/latest", "not ours")]);
+    env.paddlectl(&["cp", "-r", &format!("{}/.", arg(&back)), &home])
+        .ok()
+        .says("the server keeps that folder itself");
+    env.paddlectl(&["sync", "--delete", arg(&back), &home]).ok();
+    env.paddlectl(&["sync", "--delete", &home, arg(&back)]).ok();
+    assert!(back.join(".paddlecloud/latest").exists());
+}
+
+#[test]
 fn two_folders_of_the_cluster_are_synced_there() {
     let env = TestEnvironment::new();
     let data = env.folder("data");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Method;
+use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Existing, PfsPath};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +17,7 @@ use crate::client::call::{Call, Replay};
 use crate::client::query::Target;
 use crate::files::{
     CopyReply, FILES, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
-    ShareRequest, ShareView, StorageView, UsageView, WirePath,
+    ShareRequest, ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
 };
 
 /// How long the server may work on a whole tree before it replies.
@@ -60,12 +61,9 @@ impl<'a> FileClient<'a> {
         self.message(&call).await
     }
 
-    /// What is in a folder, as a stream: in order, folders before what they hold.
+    /// What is in a folder, as a stream: in order, folders before what they hold. A server that goes away is waited for.
     pub async fn list(&self, path: &PfsPath, options: ListOptions) -> Result<Listing<'a>, ClientError> {
-        let target = Self::at("list", path)
-            .maybe("recursive", options.recursive.then_some(true))
-            .maybe("digest", options.digests.then_some(true));
-        Listing::open(self.client, &Call::get(target)).await
+        Listing::open(*self, path.clone(), options).await
     }
 
     /// Everything that matches a pattern such as `/pfs/dc/home/me/*.txt`, in order.
@@ -136,6 +134,18 @@ impl<'a> FileClient<'a> {
     /// What the caller may store and stores.
     pub async fn quota(&self) -> Result<StorageView, ClientError> {
         self.get(Target::new(FILES).word("quota")).await
+    }
+
+    /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
+    pub async fn unfinished(&self) -> Result<Vec<UnfinishedUpload>, ClientError> {
+        self.get(Target::new(FILES).word("uploads")).await
+    }
+
+    /// Gives an unfinished upload up, with all that arrived.
+    pub async fn give_up(&self, upload: &StagedId) -> Result<(), ClientError> {
+        let target = Target::new(FILES).word("uploads").word(&upload.to_string());
+        let call = Call::new(Method::DELETE, target.into_string());
+        self.client.bytes(&call).await.map(drop)
     }
 
     /// Makes a link that anybody can read one of the caller's files by, for a while.

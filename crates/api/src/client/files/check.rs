@@ -9,7 +9,7 @@ use paddlecloud_pfs::{KEEPS_EXECUTABLE_BITS, PfsPath, RelPath, Root, RootError};
 
 use super::engine::blocking;
 use super::{FileClient, ListOptions, TransferError};
-use crate::files::{FileKind, FileMeta};
+use crate::files::{FileKind, FileMeta, is_ours};
 
 /// One of the two sides.
 #[derive(Debug, Clone)]
@@ -38,10 +38,18 @@ impl TreeDifference {
 type Nodes = BTreeMap<RelPath, FileMeta>;
 
 impl FileClient<'_> {
-    /// Compares two folders, or two files. Both sides are read where they are.
+    /// Compares two folders, or two files. Both sides are read where they are. What is the server's own in a home takes no
+    /// part.
     pub async fn check(&self, left: &Side, right: &Side) -> Result<TreeDifference, TransferError> {
-        let (left, right) = tokio::join!(self.nodes(left), self.nodes(right));
-        Ok(compare(&left?, &right?))
+        let (one, other) = tokio::join!(self.nodes(left), self.nodes(right));
+        let (mut one, mut other) = (one?, other?);
+        for side in [left, right] {
+            if let Side::Remote(folder) = side {
+                one.retain(|path, _| !is_ours(folder, path));
+                other.retain(|path, _| !is_ours(folder, path));
+            }
+        }
+        Ok(compare(&one, &other))
     }
 
     async fn nodes(&self, side: &Side) -> Result<Nodes, TransferError> {

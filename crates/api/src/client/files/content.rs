@@ -13,18 +13,30 @@ use crate::client::{Client, ClientError};
 /// The bytes of a file on their way.
 pub struct Content<'a> {
     client: &'a Client,
-    reply: Opened,
+    /// Absent when there is nothing to read.
+    reply: Option<Opened>,
     left: Option<u64>,
 }
 
 impl<'a> FileClient<'a> {
-    /// Reads a file, or a range of it; the end may lie beyond the file's.
+    /// Reads a file, or a range of it; the end may lie beyond the file's. A range that holds no byte of the file, or none
+    /// at all, is read as nothing.
     ///
     /// All bytes are of one version of the file. A stream that is cut is an error, never a short file.
     pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
         let mut call = Call::get(Self::at("content", path));
         if let Some(range) = range {
-            call.headers.push((RANGE, range_value(&range)));
+            let meta = self.stat(path).await?;
+            if meta.is_file() && (range.is_empty() || range.start >= meta.size) {
+                return Ok(Content {
+                    client: self.client,
+                    reply: None,
+                    left: Some(0),
+                });
+            }
+            if !range.is_empty() {
+                call.headers.push((RANGE, range_value(&range)));
+            }
         }
         self.opened(&call).await
     }
@@ -51,7 +63,7 @@ impl<'a> FileClient<'a> {
         let left = length.and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Content {
             client: self.client,
-            reply,
+            reply: Some(reply),
             left,
         })
     }
@@ -65,7 +77,10 @@ fn range_value(range: &Range<u64>) -> HeaderValue {
 impl Content<'_> {
     /// The next bytes; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let piece = self.reply.piece(self.client).await?;
+        let Some(reply) = &mut self.reply else {
+            return Ok(None);
+        };
+        let piece = reply.piece(self.client).await?;
         let read = piece.as_ref().map_or(0, |piece| piece.len() as u64);
         self.left = self.left.map(|left| left.saturating_sub(read));
         if piece.is_none() && self.left.is_some_and(|left| left > 0) {

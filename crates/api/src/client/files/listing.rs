@@ -1,7 +1,12 @@
 //! A listing as it comes in: line by line, in memory that does not grow with the folder.
+//!
+//! Entries come in order, so a listing that breaks off is asked for again and goes on behind the last one.
 
 use bytes::{Buf, BytesMut};
+use paddlecloud_pfs::{PfsPath, RelPath};
 
+use super::patience::Patience;
+use super::{FileClient, ListOptions};
 use crate::client::call::{Call, Opened};
 use crate::client::{Client, ClientError};
 use crate::files::{ListEntry, ListLine};
@@ -12,42 +17,89 @@ const LONGEST_LINE: usize = 1 << 20;
 /// A stream of entries.
 pub struct Listing<'a> {
     client: &'a Client,
+    folder: PfsPath,
+    options: ListOptions,
     reply: Opened,
     buffer: BytesMut,
+    /// The last entry that was handed out.
+    last: Option<RelPath>,
+    patience: Patience<'a>,
     ended: bool,
 }
 
 impl<'a> Listing<'a> {
-    pub(super) async fn open(client: &'a Client, call: &Call) -> Result<Listing<'a>, ClientError> {
+    pub(super) async fn open(
+        files: FileClient<'a>,
+        folder: PfsPath,
+        options: ListOptions,
+    ) -> Result<Listing<'a>, ClientError> {
+        let client = files.client;
+        let mut patience = Patience::new(client);
+        let reply = loop {
+            match client.open(&call(&folder, options, None)).await {
+                Ok(reply) => break reply,
+                Err(error @ ClientError::Broken { .. }) => patience.after(error).await?,
+                Err(error) => return Err(error),
+            }
+        };
         Ok(Listing {
             client,
-            reply: client.open(call).await?,
+            folder,
+            options,
+            reply,
             buffer: BytesMut::new(),
+            last: None,
+            patience,
             ended: false,
         })
     }
 
-    /// The next entry; `None` when there are no more. A listing that was cut is an error.
+    /// The next entry; `None` when there are no more. A server that goes away meanwhile is waited for; a listing that
+    /// stays cut is an error.
     pub async fn next(&mut self) -> Result<Option<ListEntry>, ClientError> {
-        if self.ended {
-            return Ok(None);
-        }
-        loop {
+        while !self.ended {
             if let Some(line) = self.take_line()? {
-                return match line {
-                    ListLine::Entry(entry) => Ok(Some(entry)),
-                    ListLine::Error(error) => Err(ClientError::Refused(error)),
+                match line {
+                    ListLine::Entry(entry) if self.is_known(&entry.path) => {}
+                    ListLine::Entry(entry) => {
+                        self.last = Some(entry.path.clone());
+                        self.patience.renew();
+                        return Ok(Some(entry));
+                    }
+                    ListLine::Error(error) => return Err(ClientError::Refused(error)),
                     ListLine::End(_) => {
                         self.ended = true;
-                        // The connection is free again once its reply was read to the end.
-                        self.reply.piece(self.client).await?;
-                        Ok(None)
+                        // The connection is free again once its reply was read to the end. Nothing is missing if it is not.
+                        drop(self.reply.piece(self.client).await);
                     }
-                };
+                }
+                continue;
             }
-            match self.reply.piece(self.client).await? {
-                Some(piece) => self.buffer.extend_from_slice(&piece),
-                None => return Err(self.client.broken("cut a listing off")),
+            match self.reply.piece(self.client).await {
+                Ok(Some(piece)) => self.buffer.extend_from_slice(&piece),
+                Ok(None) => self.begin_anew(self.client.broken("cut a listing off")).await?,
+                Err(error) => self.begin_anew(error).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_known(&self, path: &RelPath) -> bool {
+        self.last.as_ref().is_some_and(|last| path <= last)
+    }
+
+    /// Asks for the rest, as soon as somebody answers.
+    async fn begin_anew(&mut self, mut error: ClientError) -> Result<(), ClientError> {
+        loop {
+            self.patience.after(error).await?;
+            let rest = call(&self.folder, self.options, self.last.as_ref());
+            match self.client.open(&rest).await {
+                Ok(reply) => {
+                    self.reply = reply;
+                    self.buffer.clear();
+                    return Ok(());
+                }
+                Err(again) => error = again,
             }
         }
     }
@@ -75,4 +127,12 @@ impl<'a> Listing<'a> {
                 .broken(format!("sent a listing that cannot be read: {error}"))
         })
     }
+}
+
+fn call(folder: &PfsPath, options: ListOptions, after: Option<&RelPath>) -> Call {
+    let target = FileClient::at("list", folder)
+        .maybe("recursive", options.recursive.then_some(true))
+        .maybe("digest", options.digests.then_some(true))
+        .maybe("after", after);
+    Call::get(target)
 }

@@ -9,8 +9,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AssemblyError, AssemblyPlan, Inner};
-use crate::content::journal::RECORD;
+use super::received::Received;
+use super::{AssemblyError, AssemblyPlan, Inner, Outline};
+use crate::content::chunk::Layout;
+use crate::content::journal::{RECORD, read_records};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
@@ -94,6 +96,25 @@ fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Resul
 pub(super) fn peek(root: &Root, id: &StagedId) -> Option<AssemblyPlan> {
     let folder = root.open_dir_no_links(&staged_path(id)).ok()?;
     read_state(&folder, id).ok().map(|state| state.plan)
+}
+
+/// Like [`peek`], with how much of it arrived by its journal's word.
+pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
+    let path = staged_path(id);
+    let folder = root.open_dir_no_links(&path).ok()?;
+    let plan = read_state(&folder, id).ok()?.plan;
+    let journal = reopen(&folder, &path, "journal", OFlags::RDONLY).ok()?;
+    let layout = Layout::of(plan.size);
+    let received = Received::replay(layout, read_records(&journal).ok()?);
+    let missing: u64 = received
+        .missing(layout)
+        .iter()
+        .map(|gap| gap.end - gap.start)
+        .sum();
+    Some(Outline {
+        arrived: plan.size - missing,
+        plan,
+    })
 }
 
 fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {

@@ -50,6 +50,14 @@ impl AssemblyPlan {
     }
 }
 
+/// What an unfinished file is going to be, and how much of it is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    pub plan: AssemblyPlan,
+    /// Bytes.
+    pub arrived: u64,
+}
+
 /// Why a piece was refused or the file cannot appear.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
@@ -137,6 +145,11 @@ impl Assembly {
             }
         }
         Self::create(root, plan)
+    }
+
+    /// Looks at an unfinished file, by whomever it is worked at; `None` when it is no such.
+    pub fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
+        disk::outline(root, id)
     }
 
     /// The name to go on with later.

@@ -115,6 +115,22 @@ fn whoever_goes_on_learns_which_chunks_were_checked_and_since_when() {
 }
 
 #[test]
+fn an_unfinished_file_can_be_looked_at_while_somebody_is_at_it() {
+    let (_folder, root) = scratch();
+    let bytes = content();
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    let outline = || Assembly::outline(&root, assembly.id()).unwrap();
+    assert_eq!((outline().plan, outline().arrived), (plan(SIZE), 0));
+    let name = table(&bytes).names[1];
+    assembly.put_chunk(1, name, piece(&bytes, 1)).unwrap();
+    assembly.put_range(0, &bytes[..10]).unwrap();
+    assert_eq!(outline().arrived, CHUNK + 10);
+    let id = assembly.id().clone();
+    assembly.discard().unwrap();
+    assert_eq!(Assembly::outline(&root, &id), None);
+}
+
+#[test]
 fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
     let (folder, root) = scratch();
     let bytes = content();

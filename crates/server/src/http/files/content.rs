@@ -18,6 +18,7 @@ use crate::files::{ByteRange, Content, FilesError};
 use crate::http::Shared;
 use crate::http::reply::Refused;
 use crate::http::request::Asked;
+use crate::lane::{self, Seat};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
@@ -119,14 +120,16 @@ pub(super) fn stream<T: Send + 'static>(
     source: T,
     next: fn(&mut T) -> io::Result<Option<Bytes>>,
 ) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send {
-    stream::unfold(Some(source), move |source| async move {
-        let mut source = source?;
-        let made = tokio::task::spawn_blocking(move || {
+    stream::unfold(Some((source, None)), move |begun| async move {
+        let (mut source, seat) = begun?;
+        let seat = seat.unwrap_or_else(Seat::take);
+        seat.reach().await;
+        let made = lane::blocking(move || {
             let piece = next(&mut source);
             (source, piece)
         });
         match made.await {
-            Ok((source, Ok(Some(piece)))) => Some((Ok(piece), Some(source))),
+            Ok((source, Ok(Some(piece)))) => Some((Ok(piece), Some((source, Some(seat))))),
             Ok((_, Ok(None))) => None,
             Ok((_, Err(error))) => Some((Err(error), None)),
             Err(error) => Some((Err(io::Error::other(error)), None)),

@@ -15,6 +15,7 @@ use paddlecloud_api::files::{
     CopyReply, FileMeta, FileView, FsckReply, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed,
     StatsRequest, StorageView, UsageView,
 };
+use paddlecloud_pfs::RelPath;
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -43,7 +44,7 @@ pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
         .routes(routes!(content::file_parts))
         .routes(routes!(content::file_signature))
         .routes(routes!(packs::pack_receive, packs::pack_send))
-        .routes(routes!(uploads::upload_begin))
+        .routes(routes!(uploads::upload_begin, uploads::upload_list))
         .routes(routes!(uploads::upload_show, uploads::upload_discard))
         .routes(routes!(uploads::upload_chunk))
         .routes(routes!(uploads::upload_range))
@@ -106,6 +107,9 @@ pub(super) struct ListQuery {
     /// With the digests of files.
     #[serde(default, deserialize_with = "flag")]
     digest: bool,
+    /// Only what comes behind this path: the last one of a listing that broke off.
+    #[param(value_type = Option<String>)]
+    after: Option<RelPath>,
 }
 
 /// What is in a folder: a line of JSON for every entry, then one that says it is the end.
@@ -121,6 +125,7 @@ pub(super) async fn file_list(
     let asked = FileListQuery {
         recursive: query.recursive,
         digests: query.digest,
+        after: query.after,
     };
     let lister = app.file_list(&caller, &query.path, asked).await?;
     let lines = content::stream(lister, |lister| Ok(lister.next_lines().map(Into::into)));

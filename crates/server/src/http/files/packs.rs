@@ -20,6 +20,7 @@ use crate::auth::Caller;
 use crate::http::Shared;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::{Asked, Body, flag};
+use crate::lane::Seat;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -87,8 +88,11 @@ enum After {
 /// Feeds a request's body to whoever takes it. What came before a break is taken too.
 pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
     let mut stream = body.into_data_stream();
+    let seat = Seat::take();
     loop {
-        let (pieces, after) = gather(&mut stream).await;
+        // Where nothing is handed over, pieces are best taken while the processor has them at hand.
+        let enough = if seat.reach().await { 1 } else { AT_ONCE };
+        let (pieces, after) = gather(&mut stream, enough).await;
         if !pieces.is_empty() {
             taking.feed(pieces).await?;
         }
@@ -100,10 +104,10 @@ pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> R
     }
 }
 
-async fn gather(stream: &mut BodyDataStream) -> (Vec<Bytes>, After) {
+async fn gather(stream: &mut BodyDataStream, enough: usize) -> (Vec<Bytes>, After) {
     let mut pieces = Vec::new();
     let mut bytes = 0;
-    while bytes < AT_ONCE {
+    while bytes < enough {
         match stream.next().await {
             Some(Ok(piece)) => {
                 bytes += piece.len();

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
-    CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
+    CommitRequest, FileMeta, ReuseRequest, TakeRequest, UnfinishedUpload, UploadReply, UploadRequest,
 };
 use serde::Deserialize;
 
@@ -26,6 +26,18 @@ pub(in crate::http) async fn upload_begin(
     Body(request): Body<UploadRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_begin(&caller, request).await?))
+}
+
+/// The caller's uploads that were begun and not ended, the one that was longest left alone first.
+#[utoipa::path(
+    get, path = "/api/v1/pfs/uploads", tag = "files",
+    responses((status = 200, body = Envelope<Vec<UnfinishedUpload>>))
+)]
+pub(in crate::http) async fn upload_list(
+    State(app): Shared,
+    caller: Caller,
+) -> Reply<Envelope<Vec<UnfinishedUpload>>> {
+    Ok(envelope(app.upload_list(&caller).await?))
 }
 
 /// What has not arrived.

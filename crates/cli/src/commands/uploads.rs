@@ -1,0 +1,155 @@
+//! `pfs uploads [--drop]`: uploads that were begun and not ended.
+
+use std::ffi::OsString;
+
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::UnfinishedUpload;
+
+use super::Context;
+use crate::error::CliError;
+use crate::printer::{Format, Table};
+use crate::time_text::{rfc3339, size};
+use crate::transfer::location::{Remote, settle};
+use crate::transfer::report::{Lost, Tally};
+
+/// Show uploads that were begun and not ended, or give them up
+///
+/// The room of such an upload is kept, so that the same `cp` can go on; three days after the last byte it is cleared
+/// away. `--drop` gives up what is named, by id or by path, and with `--all` everything, also what is just being sent.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Ids, or paths `/pfs/…` where the files would appear; all when left out
+    uploads: Vec<OsString>,
+
+    /// Give them up, with all that arrived
+    #[arg(long)]
+    drop: bool,
+
+    /// With `--drop`: all there are
+    #[arg(long, requires = "drop", conflicts_with = "uploads")]
+    all: bool,
+
+    /// Sizes as people read them: `3.4 MB`
+    #[arg(id = "help", long = "human-readable", short = 'h')]
+    human: bool,
+
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    if args.drop && args.uploads.is_empty() && !args.all {
+        return Err(CliError::usage("`--drop` must be told which uploads")
+            .with_hint("name them by id or path, or write `--drop --all`"));
+    }
+    let mut wanted = parse(&args.uploads)?;
+    let session = context.session().await?;
+    settle(&session, wanted.iter_mut().filter_map(Wanted::as_path)).await?;
+    let files = session.client.files();
+    let mut tally = Tally::default();
+    let found = choose(files.unfinished().await?, &wanted, &mut tally);
+    if !args.drop {
+        print(&found, args, context)?;
+        return tally.end("show", context.world);
+    }
+    let (mut count, mut freed) = (0, 0);
+    for upload in &found {
+        match files.give_up(&upload.id).await {
+            Ok(()) => (count, freed) = (count + 1, freed + upload.size),
+            // Complete since we looked.
+            Err(error) if error.refusal() == Some(ErrorName::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let line = format!("{} given up, {} free again", uploads(count), size(freed));
+    context.world.err.line(line);
+    tally.end("give up", context.world)
+}
+
+/// One of those that were named.
+#[derive(Debug)]
+enum Wanted {
+    Id(String),
+    Path(Remote),
+}
+
+impl Wanted {
+    fn as_path(&mut self) -> Option<&mut Remote> {
+        match self {
+            Wanted::Path(remote) => Some(remote),
+            Wanted::Id(_) => None,
+        }
+    }
+
+    fn is(&self, upload: &UnfinishedUpload) -> bool {
+        match self {
+            Wanted::Id(id) => *id == upload.id.to_string(),
+            Wanted::Path(remote) => remote.path.place() == upload.path.0.place(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Wanted::Id(id) => id.clone(),
+            Wanted::Path(remote) => remote.path.to_string(),
+        }
+    }
+}
+
+fn parse(words: &[OsString]) -> Result<Vec<Wanted>, CliError> {
+    let wanted = |word: &OsString| match word.to_str().filter(|word| !word.contains('/')) {
+        Some(id) => Ok(Wanted::Id(id.to_owned())),
+        None => Remote::parse(word).map(Wanted::Path),
+    };
+    words.iter().map(wanted).collect()
+}
+
+/// Those that were named, or all; names that stand for none are told.
+fn choose(all: Vec<UnfinishedUpload>, wanted: &[Wanted], tally: &mut Tally) -> Vec<UnfinishedUpload> {
+    if wanted.is_empty() {
+        return all;
+    }
+    for missing in wanted
+        .iter()
+        .filter(|wanted| !all.iter().any(|one| wanted.is(one)))
+    {
+        tally.lose(Lost::new(missing.shown(), "there is no such unfinished upload"));
+    }
+    let is_wanted = |upload: &UnfinishedUpload| wanted.iter().any(|wanted| wanted.is(upload));
+    all.into_iter().filter(is_wanted).collect()
+}
+
+fn print(found: &[UnfinishedUpload], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if args.output == Some(Format::Name) {
+        return found
+            .iter()
+            .try_for_each(|upload| out.line(upload.id.to_string()));
+    }
+    if out.structured(args.output, &found)? || found.is_empty() {
+        return Ok(());
+    }
+    let bytes = |count: u64| match args.human {
+        true => size(count),
+        false => count.to_string(),
+    };
+    let mut table = Table::new(&["ID", "ARRIVED", "SIZE", "TOUCHED", "PATH"]);
+    for upload in found {
+        table.push(vec![
+            upload.id.to_string(),
+            bytes(upload.arrived),
+            bytes(upload.size),
+            rfc3339(upload.touched),
+            upload.path.to_string(),
+        ]);
+    }
+    out.table(&table)
+}
+
+fn uploads(count: u64) -> String {
+    match count {
+        1 => "1 upload".to_owned(),
+        count => format!("{count} uploads"),
+    }
+}

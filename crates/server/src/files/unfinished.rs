@@ -1,0 +1,114 @@
+//! Uploads that were begun and not ended: which there are, and the room that is set aside for each until it is
+//! complete, given up or expired.
+//!
+//! The whole size counts from the first byte on, also after a restart of the server, so that whoever goes on has room.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use paddlecloud_api::files::{UnfinishedUpload, below};
+use paddlecloud_pfs::Space;
+use paddlecloud_pfs::content::{Assembly, Outline};
+use paddlecloud_pfs::quota::Reservation;
+use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
+use paddlecloud_pfs::store::OpenSpace;
+
+use super::uploads::amount;
+use super::{Files, FilesError, owner_of};
+use crate::auth::Caller;
+
+/// Room that is set aside, upload by upload.
+#[derive(Default)]
+pub(super) struct Rooms {
+    held: Mutex<HashMap<StagedId, Reservation>>,
+    /// Spaces in which what an earlier server had begun was looked for.
+    looked_at: Mutex<HashSet<Space>>,
+}
+
+impl Rooms {
+    pub(super) fn keep(&self, id: &StagedId, room: Reservation) {
+        self.lock().insert(id.clone(), room);
+    }
+
+    pub(super) fn take(&self, id: &StagedId) -> Option<Reservation> {
+        self.lock().remove(id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Reservation>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    /// Sets room aside for what an earlier server had begun. Must come before anything of the space is gone on with.
+    pub(super) fn find_rooms(&self, space: &Space, root: &OpenSpace) -> Result<(), FilesError> {
+        let rooms = &self.0.uploads.rooms;
+        if !self.0.accounts.is_limited(space) {
+            return Ok(());
+        }
+        // Whoever comes second waits here: without the room nobody may go on.
+        let mut looked_at = rooms.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked_at.contains(space) {
+            return Ok(());
+        }
+        for (unfinished, outline) in outlines(space, root)? {
+            rooms.keep(
+                &unfinished.id,
+                self.0.accounts.claim(space, amount(&outline.plan)),
+            );
+        }
+        looked_at.insert(space.clone());
+        Ok(())
+    }
+
+    /// The caller's uploads that were begun and not ended, the oldest first.
+    pub fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, FilesError> {
+        let mut found = Vec::new();
+        for space in self.writable(caller)? {
+            let _acting = self.act(&space)?;
+            found.extend(self.unfinished_in(&space)?);
+        }
+        found.sort_by_key(|upload| upload.touched);
+        Ok(found)
+    }
+
+    pub(super) fn unfinished_in(&self, space: &Space) -> Result<Vec<UnfinishedUpload>, FilesError> {
+        let root = self.space(space)?;
+        let name = self.name_of(space);
+        let view = |(unfinished, outline): (Unfinished, Outline)| {
+            let path = below(&name, &outline.plan.path).ok()?;
+            let (seconds, nanos) = unfinished.touched.parts();
+            Some(UnfinishedUpload {
+                id: unfinished.id,
+                path: path.into(),
+                size: outline.plan.size,
+                arrived: outline.arrived,
+                touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
+            })
+        };
+        Ok(outlines(space, &root)?.into_iter().filter_map(view).collect())
+    }
+
+    /// The spaces a caller may write to.
+    pub(super) fn writable(&self, caller: &Caller) -> Result<Vec<Space>, FilesError> {
+        let mut spaces = vec![Space::Home(owner_of(caller)?)];
+        if caller.admin {
+            spaces.push(Space::Public);
+        }
+        Ok(spaces)
+    }
+}
+
+/// What was begun in a space and can be gone on with.
+fn outlines(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
+    let staging = root.staging();
+    let unfinished = staging::unfinished(staging).map_err(|source| FilesError::Space {
+        space: space.clone(),
+        source,
+    })?;
+    let outlined = unfinished.into_iter().filter_map(|one| {
+        let outline = Assembly::outline(staging, &one.id)?;
+        Some((one, outline))
+    });
+    Ok(outlined.collect())
+}
