@@ -1,6 +1,7 @@
 //! The system users that users are mapped to, looked up on this machine.
 //!
-//! A user without a mapping acts as the server's own system user, and so does one who is mapped to it.
+//! A user without a mapping acts as the server's own system user, and so does one who is mapped to it. Where several
+//! users share a server of root's, that is root, and refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -124,6 +125,9 @@ fn find_with(
             first: first.clone(),
             second: second.name.clone(),
         }),
+        (None, Some(user)) if own == 0 && !taken.is_empty() => Err(SystemUserError::Root {
+            user: user.name.clone(),
+        }),
         _ => Ok(SystemUsers(others)),
     }
 }
@@ -162,11 +166,12 @@ mod tests {
 
     #[test]
     fn only_who_is_mapped_to_another_account_acts_as_one() {
-        let three = users("{name: a, system_user: ann}, {name: b, system_user: bob}, {name: c}");
-        let found = find_with(&three, 0, machine).unwrap();
-        assert_eq!(found.get(&three[0].name).unwrap().uid, 1001);
-        assert_eq!(found.get(&three[1].name).unwrap().groups, [1002]);
-        assert_eq!(found.get(&three[2].name), None);
+        let two = users("{name: a, system_user: ann}, {name: b, system_user: bob}");
+        let found = find_with(&two, 0, machine).unwrap();
+        assert_eq!(found.get(&two[0].name).unwrap().uid, 1001);
+        assert_eq!(found.get(&two[1].name).unwrap().groups, [1002]);
+        let alone = find_with(&users("{name: c}"), 0, machine).unwrap();
+        assert_eq!(alone, SystemUsers::default(), "nobody is beside them");
         let own = find_with(&users("{name: a, system_user: ann}"), 1001, machine).unwrap();
         assert_eq!(
             own,
@@ -183,6 +188,8 @@ mod tests {
             refused(1001, "{name: a, system_user: bob}"),
             refused(0, "{name: a, system_user: bob}, {name: b, system_user: robert}"),
             refused(0, "{name: a, system_user: root}, {name: b}"),
+            refused(0, "{name: a, system_user: ann}, {name: c}"),
+            refused(0, "{name: c}, {name: a, system_user: ann}"),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r"
         user `a`: there is no system user `nobody-here` on this machine
@@ -194,6 +201,10 @@ mod tests {
         the workers of users `a` and `b` would run as the same system user
           hint: give every user a `system_user` of their own
         the workers of user `a` would run as root, before whom nothing of the others is safe
+          hint: give every user a `system_user` of their own
+        the workers of user `c` would run as root, before whom nothing of the others is safe
+          hint: give every user a `system_user` of their own
+        the workers of user `c` would run as root, before whom nothing of the others is safe
           hint: give every user a `system_user` of their own
         ");
     }

@@ -31,7 +31,8 @@ impl<'a> Site<'a> {
             return None;
         }
         let of_bob = format!("  system_user: nobody\n{of_bob}");
-        Some(Self::with(env, &[("ada", ""), ("bob", &of_bob)], "", &[]))
+        let of_ada = "  system_user: daemon\n";
+        Some(Self::with(env, &[("ada", of_ada), ("bob", &of_bob)], "", &[]))
     }
 
     /// The user `ada` alone, who works as whoever runs the test.
