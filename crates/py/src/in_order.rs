@@ -96,9 +96,9 @@ impl InOrder {
             };
             self.first.clear();
             if reader.read_batch(1, &mut self.first)? == 1 {
+                self.check_losses()?;
                 self.has_first = true;
                 self.note_loaded();
-                self.check_losses()?;
             } else {
                 self.check_losses()?;
                 self.end_file();

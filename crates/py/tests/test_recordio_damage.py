@@ -114,6 +114,19 @@ def test_the_bound_for_skipping_holds_over_all_files(write_records):
         list(recordio.reader(paths, policy="skip", max_lost_bytes=CHUNK_BYTES))
 
 
+@pytest.mark.parametrize("batch", ["read_batch", "read_batch_buffer"])
+def test_what_lies_before_too_much_damage_is_given_and_then_it_fails_for_good(write_records, batch):
+    paths = [write_records(RECORDS, f"part-{i}", compressor="none", chunk_size=15) for i in range(3)]
+    for path in paths:
+        flip(path, 30)
+    reader = recordio.reader(paths, policy="skip", max_lost_ranges=2)
+    given = getattr(reader, batch)(60)
+    assert (len(given) if batch == "read_batch" else len(given[1]) - 1) == 50
+    for _ in range(3):
+        with pytest.raises(recordio.DamageError, match="damaged beyond the bound for skipping"):
+            getattr(reader, batch)(60)
+
+
 def test_a_record_asked_for_by_number_is_given_or_an_error(path):
     flip(path, CHUNK_BYTES + 24)
     for policy in ["strict", "skip"]:
