@@ -107,11 +107,10 @@ def test_many_files_are_read_at_once(home, folder, tree):  # noqa: F811
     }
 
 
-def test_a_link_is_made_listed_and_taken_back(files, folder, tree):
+def test_the_embedded_server_gives_no_link_that_nobody_could_open(files, folder, tree):
     path = f"{folder}/a.txt"
     files.upload(tree / "a.txt", path)
-    share = files.publish(path, lifetime=3600)
-    assert share.path == path and share.link
-    assert share.id in {known.id for known in files.published()}
-    files.unpublish(share.id)
-    assert share.id not in {known.id for known in files.published()}
+    with pytest.raises(errors.ForbiddenError) as refused:
+        files.publish(path, lifetime=3600)
+    assert "no address that others could reach" in str(refused.value)
+    assert files.published() == []

@@ -22,7 +22,6 @@ SPEC = json.loads((ROOT / "crates" / "api" / "openapi.json").read_text())
 # Steps of a transfer that depend on what the other side has already: no caller takes them one by one.
 STEPS = {
     "upload_show": "an upload that goes on after a lost connection",
-    "upload_discard": "an upload that is given up",
     "upload_range": "a new version of a file, of which only what differs is sent",
     "upload_reuse": "the same",
     "upload_take": "a file whose content the server has",
@@ -110,6 +109,13 @@ def use_files(way, tmp_path):
     call(there.rename(f"{top}/tree", f"{top}/moved"))
     call(there.copy(f"{top}/moved", f"{top}/copy"))
     assert call(there.usage(top)).files == 4 and call(there.quota()).files_used >= 4
+    begun = {"path": f"{top}/begun", "size": 5_000_000, "key": way.name}
+    call(way.client.request("POST", "/api/v1/pfs/uploads", json=begun))
+    [upload] = call(there.uploads())
+    assert (upload.path, upload.size, upload.arrived) == (f"{top}/begun", 5_000_000, 0)
+    assert call(there.quota()).unfinished_bytes == 5_000_000
+    call(there.drop_upload(upload.id))
+    assert call(there.uploads()) == []
     share = call(there.publish(f"{top}/copy/small", lifetime=60))
     assert call(there.read_published(share.link)) == b"small"
     assert share.id in {known.id for known in call(there.published())}

@@ -49,9 +49,6 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
     match path {
         Some(remote) => {
-            if session.is_embedded {
-                return Err(nobody_could_read_it(context.program));
-            }
             let share = files.publish(&remote.path, args.expires.unwrap_or(USUAL)).await?;
             if !context.world.out.structured(args.output, &share)? {
                 context
@@ -72,15 +69,6 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         None => list(&files.published().await?, args.output, context)?,
     }
     done()
-}
-
-/// The embedded server has a socket of this machine and no address.
-fn nobody_could_read_it(program: &str) -> CliError {
-    CliError::refused("cannot publish: the embedded server has no address that others could reach")
-        .with_hint(format!(
-            "`{program} cp` brings the file to this machine; send it from here"
-        ))
-        .with_hint("links work on a shared server: docs/guide/configuration.md")
 }
 
 fn list(

@@ -72,6 +72,14 @@ class FileOperations:
         """What the caller stores and may store."""
         return _call("quota", views.Storage.of)
 
+    def uploads(self) -> Operation[list[views.UnfinishedUpload]]:
+        """Uploads that were begun and not ended, the one that was longest left alone first."""
+        return request("GET", "/api/v1/pfs/uploads", message(each(views.UnfinishedUpload)))
+
+    def drop_upload(self, upload: str) -> Operation[None]:
+        """Gives an unfinished upload up, by its id, with all that arrived; its room is free again."""
+        return request("DELETE", f"/api/v1/pfs/uploads/{upload}", nothing)
+
     def read(self, path: str, start: int = 0, end: int | None = None) -> Operation[bytes]:
         """A file's bytes, or those from `start` to before `end`; all are of one version of the file."""
         if start < 0 or (end is not None and end < 0):
@@ -108,7 +116,10 @@ class FileOperations:
     def publish(
         self, path: str, *, lifetime: float | timedelta = timedelta(days=7)
     ) -> Operation[views.Share]:
-        """Makes a link that anybody can read the file by, for a while."""
+        """Makes a link that anybody can read the file by, for a while.
+
+        The embedded server has no address that others could reach, and refuses.
+        """
         return _call("publish", views.Share.of, path=path, seconds=int(seconds("lifetime", lifetime) or 0))
 
     def published(self) -> Operation[list[views.Share]]:

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 _FINAL = frozenset({"Succeeded", "Failed", "Killed", "Lost"})
-_TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate", "expires"})
+_TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate", "expires", "touched"})
 _FRACTION = re.compile(r"\.(\d+)")
 
 _V = TypeVar("_V", bound="View")
@@ -301,12 +301,25 @@ class Removed(View):
 
 @dataclasses.dataclass(frozen=True)
 class Storage(View):
-    """What the caller stores and may store; a limit of `None` is none."""
+    """What the caller stores and may store; a limit of `None` is none. What is used includes unfinished uploads."""
 
     bytes_used: int
     files_used: int
     bytes_limit: int | None
     files_limit: int | None
+    unfinished_bytes: int
+    unfinished_uploads: int
+
+
+@dataclasses.dataclass(frozen=True)
+class UnfinishedUpload(View):
+    """An upload that was begun and not ended: where its file will appear, its size, and how much of it arrived."""
+
+    id: str
+    path: str
+    size: int
+    arrived: int
+    touched: datetime
 
 
 @dataclasses.dataclass(frozen=True)

@@ -271,6 +271,9 @@ impl App {
     }
 
     pub async fn share_create(&self, caller: &Caller, request: ShareRequest) -> Result<ShareView, ErrorBody> {
+        if self.config.embedded {
+            return Err(nobody_could_read_it());
+        }
         self.with_store(caller, move |files, caller| files.share_create(caller, &request))
             .await
     }
@@ -324,6 +327,14 @@ impl App {
             tracing::info!(expired = swept.expired, "unfinished uploads were given up");
         }
     }
+}
+
+/// The embedded server has a socket of this machine and no address.
+fn nobody_could_read_it() -> ErrorBody {
+    let msg = "cannot publish: the embedded server has no address that others could reach";
+    ErrorBody::new(ErrorName::Forbidden, msg)
+        .with_hint("`paddlectl cp` brings the file to this machine; send it from here")
+        .with_hint("links work on a shared server: docs/guide/configuration.md")
 }
 
 /// Something that takes bytes, blocking.
