@@ -10,6 +10,7 @@
 //! nothing of jobs, servers or terminals: progress is told to a callback, in bytes of input.
 
 mod convert;
+mod csv_row;
 mod error;
 mod format;
 mod input;

@@ -5,6 +5,9 @@ use std::io::{self, BufRead, Read};
 /// Longer than any line of text; a binary file without line ends is told by it.
 pub(crate) const MAX_LINE: u64 = 256 << 20;
 
+/// Some programs write it before the first line; it is no part of it.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Reads the next line into `line`, its end included; false at the end of the input.
 pub(crate) fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();

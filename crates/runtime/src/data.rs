@@ -7,22 +7,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use paddlecloud_dataprep::DataError;
-use paddlecloud_dataprep::split::{self, BadPartCount, By, Divided, PartCount, Request, UnknownBy};
+use paddlecloud_dataprep::split::{self, BadPartCount, By, Divided, FirstRow, PartCount, Request, UnknownBy};
 
 const HELP: &str = "\
 paddle-data: divides files among the nodes of a job
 
-Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=auto|file|line|record] [FILE…]
+Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=UNIT] [--header|--no-header] [FILE…]
 
-Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is made for results. Lines of text and records of
-RecordIO go round, packed with gzip or not; everything else goes whole to the node that has least. A folder
-stands for the files in it; without files, those below OUT_DIR/quick_start are divided. The files themselves
+Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is made for results. Lines of text, rows of CSV
+and records of RecordIO go round, packed with gzip or not; everything else goes whole to the node that has least.
+The names above the columns of a CSV file go to every node: its first row is names unless it has a number in it or
+two cells that are the same, or --no-header says otherwise. A folder stands for the files in it; without files, those below OUT_DIR/quick_start are divided. The files themselves
 are only read, and a second run replaces what the first one made.
 
 Environment:
   OUT_DIR       the folder to divide into
   SPLIT_COUNT   how many nodes there are
-  SPLIT_BY      what stays together, unless --by says it: auto (the default), file, line or record
+  SPLIT_BY      what stays together, unless --by says it: auto (the default), file, line, row (of CSV) or record
+  SPLIT_HEADER  yes or no for --header or --no-header
 ";
 
 /// Why a data set is not divided.
@@ -34,6 +36,8 @@ enum DataFailure {
     Count(#[from] BadPartCount),
     #[error(transparent)]
     By(#[from] UnknownBy),
+    #[error("SPLIT_HEADER is `{0}`: write `yes` or `no`, or leave it out")]
+    Header(String),
     #[error("`{0}` is no flag of this program")]
     Flag(String),
     #[error(transparent)]
@@ -70,6 +74,7 @@ enum Call {
 #[derive(Debug, PartialEq, Eq)]
 struct Wish {
     by: Option<String>,
+    first_row: Option<FirstRow>,
     files: Vec<PathBuf>,
 }
 
@@ -100,7 +105,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
 
 impl Call {
     fn parse(args: &[OsString]) -> Result<Self, DataFailure> {
-        let (mut by, mut files) = (None, Vec::new());
+        let (mut by, mut first_row, mut files) = (None, None, Vec::new());
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
             match arg.to_str() {
@@ -108,6 +113,8 @@ impl Call {
                     files.extend(rest.by_ref().map(PathBuf::from));
                 }
                 Some("-h" | "--help" | "-help") => return Ok(Self::Help),
+                Some("--header" | "-header") => first_row = Some(FirstRow::Names),
+                Some("--no-header" | "-no-header") => first_row = Some(FirstRow::Data),
                 Some("--by" | "-by") => by = Some(text_of(rest.next())),
                 Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
                     let value = flag.trim_start_matches('-').strip_prefix("by=");
@@ -120,7 +127,7 @@ impl Call {
                 _ => files.push(PathBuf::from(arg)),
             }
         }
-        Ok(Self::Divide(Wish { by, files }))
+        Ok(Self::Divide(Wish { by, first_row, files }))
     }
 }
 
@@ -136,7 +143,7 @@ fn divide(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<(Divided
 }
 
 fn request(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<Request, DataFailure> {
-    let Wish { by, files } = wish;
+    let Wish { by, first_row, files } = wish;
     let set = |name: &'static str| env(name).ok_or(DataFailure::NotSet(name));
     let by = by.or_else(|| env("SPLIT_BY").map(|by| text_of(Some(&by))));
     Ok(Request {
@@ -144,15 +151,31 @@ fn request(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<Request
         out: PathBuf::from(set("OUT_DIR")?),
         parts: text_of(Some(&set("SPLIT_COUNT")?)).parse::<PartCount>()?,
         by: by.map_or(Ok(By::Auto), |by| by.parse())?,
+        first_row: match first_row {
+            Some(first_row) => first_row,
+            None => first_row_of(env("SPLIT_HEADER"))?,
+        },
     })
+}
+
+fn first_row_of(setting: Option<OsString>) -> Result<FirstRow, DataFailure> {
+    let text = setting.map(|setting| text_of(Some(&setting)));
+    match text.as_deref() {
+        None => Ok(FirstRow::AsItLooks),
+        Some("yes" | "true" | "1") => Ok(FirstRow::Names),
+        Some("no" | "false" | "0") => Ok(FirstRow::Data),
+        Some(other) => Err(DataFailure::Header(other.to_owned())),
+    }
 }
 
 fn summary(divided: &Divided, request: &Request) -> String {
     let mut text = String::new();
     for file in &divided.files {
-        let unit = match (file.by, file.units) {
-            (By::Line, _) => format!("{} lines", file.units),
-            (By::Record, _) => format!("{} records", file.units),
+        let unit = match file.by {
+            By::Line => format!("{} lines", file.units),
+            By::Row if file.has_names => format!("{} rows, names to every node", file.units),
+            By::Row => format!("{} rows, no names", file.units),
+            By::Record => format!("{} records", file.units),
             _ => "whole, to one node".to_owned(),
         };
         text.push_str(&format!("{}: {unit}\n", file.name.display()));
@@ -183,6 +206,7 @@ mod tests {
     fn wish(by: Option<&str>, files: &[&str]) -> Wish {
         Wish {
             by: by.map(str::to_owned),
+            first_row: None,
             files: files.iter().map(PathBuf::from).collect(),
         }
     }
@@ -198,6 +222,11 @@ mod tests {
             parse("-by line -- -x --help").unwrap(),
             Call::Divide(wish(Some("line"), &["-x", "--help"]))
         );
+        let with_data = Wish {
+            first_row: Some(FirstRow::Data),
+            ..wish(None, &["a"])
+        };
+        assert_eq!(parse("--no-header a").unwrap(), Call::Divide(with_data));
         assert_eq!(parse("a -h").unwrap(), Call::Help);
         assert!(matches!(parse("--bye"), Err(DataFailure::Flag(flag)) if flag == "--bye"));
     }
@@ -229,5 +258,9 @@ mod tests {
         assert_eq!(ask(&all, None).unwrap().by, By::File);
         assert_eq!(ask(&all, Some("line")).unwrap().by, By::Line);
         assert!(ask(&all, Some("word")).is_err());
+        let header = |value| ask(&[out, ("SPLIT_COUNT", "3"), ("SPLIT_HEADER", value)], None);
+        assert_eq!(header("no").unwrap().first_row, FirstRow::Data);
+        assert_eq!(header("yes").unwrap().first_row, FirstRow::Names);
+        assert_eq!(header("maybe").unwrap_err().1, 2);
     }
 }

@@ -1,31 +1,36 @@
 //! Rows of a CSV file as JSON, all values as text: CSV knows no other kind.
 
 use std::collections::HashSet;
-
-use csv::{Reader, ReaderBuilder, StringRecord};
+use std::io::BufRead;
 
 use super::{Dataset, Seen, Visit};
+use crate::csv_row::{Row, Rows};
 use crate::error::DataError;
 use crate::input::Input;
 use crate::json_row;
 
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-
-pub(super) fn each(data: &Dataset, mut input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
-    skip_mark(&mut input).map_err(|e| DataError::read(&data.path, e))?;
-    let has_names = !data.options.first_line_is_data;
-    let mut reader = ReaderBuilder::new()
-        .has_headers(has_names)
-        .from_reader(input.reader);
-    let shape = match has_names {
-        true => Shape::named(data, &mut reader)?,
-        false => Shape::unnamed(data)?,
+pub(super) fn each(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
+    let mut rows = Rows::new(input.reader);
+    let shape = match data.options.first_line_is_data {
+        false => Shape::named(data, &mut rows)?,
+        true => Shape::unnamed(data)?,
     };
-    let mut row = StringRecord::new();
-    let mut record = Vec::new();
-    let mut number = 0;
-    while reader.read_record(&mut row).map_err(|e| failed(data, e))? {
-        shape.write(&row, &mut record);
+    let mut width = match &shape {
+        Shape::Named { names, .. } => Some(names.len()),
+        Shape::Array => None,
+    };
+    let (mut record, mut number) = (Vec::new(), 0);
+    while let Some(row) = rows.next_row().map_err(|e| e.of(&data.path))? {
+        let cells = text_of(data, &row)?;
+        let expected = *width.get_or_insert(cells.len());
+        if cells.len() != expected {
+            let problem = format!(
+                "has {} values where the lines before it have {expected}",
+                cells.len()
+            );
+            return Err(DataError::line(&data.path, row.line, problem));
+        }
+        shape.write(&cells, &mut record);
         let seen = Seen {
             number,
             bytes: &record,
@@ -41,14 +46,22 @@ pub(super) fn each(data: &Dataset, mut input: Input, visit: &mut Visit<'_>) -> R
 
 /// What a row becomes.
 enum Shape {
-    Object(StringRecord),
+    Named {
+        names: Vec<String>,
+        /// The only column that is wanted.
+        only: Option<usize>,
+    },
     Array,
-    Column(usize),
 }
 
 impl Shape {
-    fn named<R: std::io::Read>(data: &Dataset, reader: &mut Reader<R>) -> Result<Self, DataError> {
-        let names = reader.headers().map_err(|e| failed(data, e))?.clone();
+    fn named(data: &Dataset, rows: &mut Rows<impl BufRead>) -> Result<Self, DataError> {
+        let first = rows.next_row().map_err(|e| e.of(&data.path))?;
+        let names = match &first {
+            Some(row) => text_of(data, row)?,
+            None => Vec::new(),
+        };
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let mut seen = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(DataError::file(
@@ -56,13 +69,11 @@ impl Shape {
                 format!("has two columns called `{twice}`"),
             ));
         }
-        match data.field() {
-            None => Ok(Self::Object(names)),
-            Some(field) => match names.iter().position(|name| name == field) {
-                Some(column) => Ok(Self::Column(column)),
-                None => Err(DataError::file(&data.path, format!("has no column `{field}`"))),
-            },
-        }
+        let only = data
+            .field()
+            .map(|field| column(data, &names, field))
+            .transpose()?;
+        Ok(Self::Named { names, only })
     }
 
     fn unnamed(data: &Dataset) -> Result<Self, DataError> {
@@ -75,39 +86,28 @@ impl Shape {
         }
     }
 
-    fn write(&self, row: &StringRecord, out: &mut Vec<u8>) {
+    fn write(&self, cells: &[&str], out: &mut Vec<u8>) {
         match self {
-            Self::Object(names) => json_row::object(names.iter().zip(row), out),
-            Self::Array => json_row::array(row.iter(), out),
-            Self::Column(column) => {
+            Self::Named {
+                only: Some(column), ..
+            } => {
                 out.clear();
-                out.extend_from_slice(row[*column].as_bytes());
+                out.extend_from_slice(cells[*column].as_bytes());
             }
+            Self::Named { names, only: None } => {
+                json_row::object(names.iter().map(String::as_str).zip(cells.iter().copied()), out);
+            }
+            Self::Array => json_row::array(cells.iter().copied(), out),
         }
     }
 }
 
-/// Some programs write a mark before the first name; it is no part of it.
-fn skip_mark(input: &mut Input) -> std::io::Result<()> {
-    if input.reader.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
-        input.reader.consume(BYTE_ORDER_MARK.len());
-    }
-    Ok(())
+fn column(data: &Dataset, names: &[String], field: &str) -> Result<usize, DataError> {
+    let found = names.iter().position(|name| name == field);
+    found.ok_or_else(|| DataError::file(&data.path, format!("has no column `{field}`")))
 }
 
-/// The csv crate's finding, with the line where it has one.
-fn failed(data: &Dataset, error: csv::Error) -> DataError {
-    let line = error.position().map(csv::Position::line);
-    let problem = match error.into_kind() {
-        csv::ErrorKind::Io(source) => return DataError::read(&data.path, source),
-        csv::ErrorKind::Utf8 { .. } => "is not UTF-8".to_owned(),
-        csv::ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => format!("has {len} values where the lines before it have {expected_len}"),
-        other => format!("cannot be read: {other:?}"),
-    };
-    match line {
-        Some(line) => DataError::line(&data.path, line, problem),
-        None => DataError::file(&data.path, problem),
-    }
+fn text_of<'a>(data: &Dataset, row: &Row<'a>) -> Result<Vec<&'a str>, DataError> {
+    let cells: Result<_, _> = row.cells().map(std::str::from_utf8).collect();
+    cells.map_err(|_| DataError::line(&data.path, row.line, "is not UTF-8"))
 }

@@ -4,14 +4,18 @@ use super::{Dataset, Seen, Visit};
 use crate::error::DataError;
 use crate::input::Input;
 use crate::json_row;
-use crate::line::read_line;
+use crate::line::{BYTE_ORDER_MARK, read_line};
 
 pub(super) fn each(data: &Dataset, mut input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
     let mut line = Vec::new();
     let (mut number, mut line_number) = (0, 0);
     while read_line(&mut input.reader, &mut line).map_err(|e| DataError::read(&data.path, e))? {
         line_number += 1;
-        let value = line.trim_ascii();
+        let text = match line_number {
+            1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
+            _ => &line,
+        };
+        let value = text.trim_ascii();
         if value.is_empty() {
             continue;
         }

@@ -1,6 +1,7 @@
 //! Goes through the records of a file from front to back, whatever its format.
 
 mod csv;
+mod guarded;
 mod jsonl;
 mod lines;
 mod parquet;
@@ -43,6 +44,15 @@ pub struct Seen<'a> {
 
 /// What is called for every record; it may say that it has seen enough.
 pub type Visit<'a> = dyn FnMut(Seen<'_>) -> Result<ControlFlow<()>, DataError> + 'a;
+
+/// What a file is gone through for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// Every record is wanted: what makes none is an error.
+    Records,
+    /// Only whether the file is whole: what the format allows and no record can hold is passed over.
+    Review,
+}
 
 /// A file whose format is known.
 #[derive(Debug)]
@@ -125,10 +135,21 @@ impl Dataset {
             ended_early |= flow.is_break();
             Ok(flow)
         };
-        let damage = self.each_in_stream(&mut within)?;
+        let damage = self.each_in_stream(Care::Records, &mut within)?;
         if !ended_early {
             self.stamp.check_origin(&self.origin)?;
         }
+        Ok(damage)
+    }
+
+    /// Reads everything to see whether the file is whole. Parts that its format allows but that make no record, such as
+    /// a link in an archive, are read too and not shown.
+    pub fn review(&self, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
+        if self.is_record_file() {
+            return self.each(visit);
+        }
+        let damage = self.each_in_stream(Care::Review, visit)?;
+        self.stamp.check_origin(&self.origin)?;
         Ok(damage)
     }
 
@@ -151,14 +172,14 @@ impl Dataset {
         self.origin.is_elsewhere() && records.start == 0 && is_strict && !self.origin.has_index()
     }
 
-    fn each_in_stream(&self, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
+    fn each_in_stream(&self, care: Care, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
         match self.format {
             Format::RecordIo => return recordio::each_in_stream(self, self.input()?, visit),
             Format::Lines => lines::each(self, self.input()?, visit),
             Format::Csv => csv::each(self, self.input()?, visit),
             Format::Jsonl => jsonl::each(self, self.input()?, visit),
-            Format::Tar => tar::each(self, self.input()?, visit),
-            Format::Parquet => parquet::each(self, visit),
+            Format::Tar => tar::each(self, self.input()?, care, visit),
+            Format::Parquet => parquet::each(self, care, visit),
         }?;
         Ok(DamageReport::default())
     }

@@ -9,32 +9,33 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::{Field, Row};
 
-use super::{Dataset, Seen, Visit};
+use super::guarded::guarded;
+use super::{Care, Dataset, Seen, Visit};
 use crate::error::DataError;
 use crate::json_row;
 use crate::origin::FrontToBack;
 
-pub(super) fn each(data: &Dataset, visit: &mut Visit<'_>) -> Result<(), DataError> {
-    let failed =
-        |error: ParquetError| DataError::file(&data.path, format!("cannot be read as Parquet: {error}"));
+pub(super) fn each(data: &Dataset, care: Care, visit: &mut Visit<'_>) -> Result<(), DataError> {
     let pieces = Pieces {
         bytes: data.origin.bytes()?,
         len: data.len(),
     };
-    let reader = SerializedFileReader::new(pieces).map_err(failed)?;
+    let failed = |problem| DataError::file(&data.path, format!("cannot be read as Parquet: {problem}"));
+    let reader = attempt(|| SerializedFileReader::new(pieces)).map_err(failed)?;
     let groups = reader.metadata().row_groups();
     let all_rows: u64 = groups.iter().map(|group| group.num_rows().max(0) as u64).sum();
-    let mut record = Vec::new();
-    let mut number = 0;
-    for row in reader.get_row_iter(None).map_err(failed)? {
-        let row = row.map_err(failed)?;
-        write_row(&row, data.field(), &mut record)
+    let at_column = |problem| failed(located(&reader).unwrap_or(problem));
+    let mut rows = attempt(|| reader.get_row_iter(None)).map_err(at_column)?;
+    let (mut record, mut number) = (Vec::new(), 0);
+    while let Some(row) = attempt(|| rows.next().transpose()).map_err(at_column)? {
+        write_row(&row, data.field(), care, &mut record)
             .map_err(|problem| DataError::record(&data.path, number, problem))?;
         let seen = Seen {
             number,
             bytes: &record,
             // Columns lie apart, so the share of the rows stands for the share of the bytes.
-            position: (u128::from(data.len()) * u128::from(number + 1) / u128::from(all_rows.max(1))) as u64,
+            position: (u128::from(data.len()) * u128::from(number + 1) / u128::from(all_rows.max(1)))
+                .min(u128::from(data.len())) as u64,
         };
         if visit(seen)?.is_break() {
             return Ok(());
@@ -45,6 +46,35 @@ pub(super) fn each(data: &Dataset, visit: &mut Visit<'_>) -> Result<(), DataErro
         let problem = format!("says that it has {all_rows} rows, and {number} are there");
         return Err(DataError::file(&data.path, problem));
     }
+    Ok(())
+}
+
+fn attempt<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    guarded(work)?.map_err(|error| error.to_string())
+}
+
+/// The first column that cannot be read, where it lies, and why.
+fn located(reader: &SerializedFileReader<Pieces>) -> Option<String> {
+    for (number, group) in reader.metadata().row_groups().iter().enumerate() {
+        for (at, column) in group.columns().iter().enumerate() {
+            if let Err(problem) = attempt(|| read_pages(reader, number, at)) {
+                let name = column.column_path().string();
+                let start = attempt(|| Ok(column.byte_range().0));
+                let place = start.map_or_else(|_| String::new(), |start| format!(" at offset {start}"));
+                return Some(format!("column `{name}` of row group {number}{place}: {problem}"));
+            }
+        }
+    }
+    None
+}
+
+fn read_pages(
+    reader: &SerializedFileReader<Pieces>,
+    group: usize,
+    column: usize,
+) -> Result<(), ParquetError> {
+    let mut pages = reader.get_row_group(group)?.get_column_page_reader(column)?;
+    while pages.get_next_page()?.is_some() {}
     Ok(())
 }
 
@@ -83,15 +113,15 @@ impl ChunkReader for Pieces {
     }
 }
 
-fn write_row(row: &Row, field: Option<&str>, out: &mut Vec<u8>) -> Result<(), String> {
+fn write_row(row: &Row, field: Option<&str>, care: Care, out: &mut Vec<u8>) -> Result<(), String> {
     out.clear();
     match field {
-        Some(name) => write_field(row, name, out),
-        None => write_object(row, out),
+        Some(name) => write_field(row, name, care, out),
+        None => write_object(row, care, out),
     }
 }
 
-fn write_field(row: &Row, name: &str, out: &mut Vec<u8>) -> Result<(), String> {
+fn write_field(row: &Row, name: &str, care: Care, out: &mut Vec<u8>) -> Result<(), String> {
     let found = row.get_column_iter().find(|(known, _)| known.as_str() == name);
     match found {
         None | Some((_, Field::Null)) => Err(format!("has no field `{name}`")),
@@ -103,25 +133,25 @@ fn write_field(row: &Row, name: &str, out: &mut Vec<u8>) -> Result<(), String> {
             out.extend_from_slice(text.as_bytes());
             Ok(())
         }
-        Some((_, other)) => write_value(other, out),
+        Some((_, other)) => write_value(other, care, out),
     }
 }
 
-fn write_object(row: &Row, out: &mut Vec<u8>) -> Result<(), String> {
+fn write_object(row: &Row, care: Care, out: &mut Vec<u8>) -> Result<(), String> {
     let mut separator = b'{';
     for (name, value) in row.get_column_iter() {
         out.push(separator);
         json_row::text(name, out);
         out.push(b':');
-        write_value(value, out)?;
+        write_value(value, care, out)?;
         separator = b',';
     }
     out.push(b'}');
     Ok(())
 }
 
-fn write_value(value: &Field, out: &mut Vec<u8>) -> Result<(), String> {
-    if !is_finite(value) {
+fn write_value(value: &Field, care: Care, out: &mut Vec<u8>) -> Result<(), String> {
+    if care == Care::Records && !is_finite(value) {
         return Err("has a number that JSON cannot write: not a number, or infinite".to_owned());
     }
     serde_json::to_writer(out, &value.to_json_value()).expect("a JSON value is always written");

@@ -1,10 +1,13 @@
 //! Samples of a WebDataset archive as records.
 
-use std::io::Read;
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use tar::{Archive, Entry};
 
-use super::{Dataset, Seen, Visit};
+use super::{Care, Dataset, Seen, Visit};
 use crate::error::DataError;
 use crate::input::{Input, Position};
 use crate::sample::Sample;
@@ -12,19 +15,30 @@ use crate::sample::Sample;
 /// A file inside an archive that is larger than this makes no record.
 const MAX_FILE: u64 = 2 << 30;
 
-pub(super) fn each(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Result<(), DataError> {
+/// A header, or the unit that contents are filled up to.
+const BLOCK: usize = 512;
+
+pub(super) fn each(data: &Dataset, input: Input, care: Care, visit: &mut Visit<'_>) -> Result<(), DataError> {
     let mut samples = Samples {
         data,
         position: input.position,
         number: 0,
         record: Vec::new(),
     };
-    let mut archive = Archive::new(input.reader);
+    let passed = Passed::default();
+    let mut archive = Archive::new(Watched {
+        inner: input.reader,
+        passed: passed.clone(),
+    });
     let mut current: Option<Sample> = None;
-    let entries = archive.entries().map_err(|e| DataError::read(&data.path, e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| DataError::read(&data.path, e))?;
-        let Some((key, extension, bytes)) = member(data, entry)? else {
+    for entry in archive.entries().map_err(|e| passed.failed(data, &e))? {
+        let entry = entry.map_err(|e| passed.failed(data, &e))?;
+        let member = match (member(data, entry, care, &passed)?, care) {
+            (Ok(member), _) => member,
+            (Err(_), Care::Review) => continue,
+            (Err(refusal), Care::Records) => return Err(refusal),
+        };
+        let Some((key, extension, bytes)) = member else {
             continue;
         };
         if current.as_ref().is_some_and(|sample| sample.key != key)
@@ -34,13 +48,83 @@ pub(super) fn each(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Resul
             return Ok(());
         }
         let sample = current.get_or_insert_with(|| Sample::new(&key));
-        sample
-            .add(&extension, bytes)
-            .map_err(|problem| DataError::file(&data.path, problem))?;
+        match (sample.add(&extension, bytes), care) {
+            (Err(problem), Care::Records) => return Err(DataError::file(&data.path, problem)),
+            _ => {}
+        }
     }
-    match current {
-        Some(sample) => samples.show(&sample, visit).map(drop),
-        None => Ok(()),
+    if let Some(sample) = current
+        && samples.show(&sample, visit)?.is_break()
+    {
+        return Ok(());
+    }
+    check_end(data, archive.into_inner(), &passed)
+}
+
+/// An archive ends with two empty blocks and nothing else behind them: only so it shows that nothing was cut off,
+/// and that no second archive follows, which no reader would see.
+fn check_end(data: &Dataset, mut rest: Watched, passed: &Passed) -> Result<(), DataError> {
+    let at_end = |problem: &str| {
+        let offset = passed.offset.get();
+        Err(DataError::file(
+            &data.path,
+            format!("{problem} (offset {offset})"),
+        ))
+    };
+    const CUT: &str = "ends without the two empty blocks that an archive ends with: it is cut off";
+    if passed.has_ended.get() {
+        return at_end(CUT);
+    }
+    let (mut block, mut empty_blocks) = ([0; BLOCK], 1);
+    loop {
+        let got = read_block(&mut rest, &mut block).map_err(|e| passed.failed(data, &e))?;
+        match got {
+            0 if empty_blocks < 2 => return at_end(CUT),
+            0 => return Ok(()),
+            _ if block[..got].iter().any(|byte| *byte != 0) => {
+                return at_end("has more behind the end of the archive, which is not read");
+            }
+            _ => empty_blocks += 1,
+        }
+    }
+}
+
+fn read_block(input: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match input.read(&mut block[filled..])? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    Ok(filled)
+}
+
+/// How far an archive has been read.
+#[derive(Clone, Default)]
+struct Passed {
+    offset: Rc<Cell<u64>>,
+    has_ended: Rc<Cell<bool>>,
+}
+
+impl Passed {
+    fn failed(&self, data: &Dataset, error: &io::Error) -> DataError {
+        let problem = format!("cannot be read as tar at offset {}: {error}", self.offset.get());
+        DataError::file(&data.path, problem)
+    }
+}
+
+struct Watched {
+    inner: Box<dyn io::BufRead>,
+    passed: Passed,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buf)?;
+        self.passed.offset.set(self.passed.offset.get() + got as u64);
+        self.passed.has_ended.set(got == 0 && !buf.is_empty());
+        Ok(got)
     }
 }
 
@@ -52,11 +136,7 @@ struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    fn show(
-        &mut self,
-        sample: &Sample,
-        visit: &mut Visit<'_>,
-    ) -> Result<std::ops::ControlFlow<()>, DataError> {
+    fn show(&mut self, sample: &Sample, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, DataError> {
         let bytes = match self.data.field() {
             Some(extension) => sample.file(extension).ok_or_else(|| {
                 let problem = format!("(`{}`) has no file `{extension}`", sample.key);
@@ -77,32 +157,47 @@ impl Samples<'_> {
     }
 }
 
-/// Key, extension and contents of a file in the archive; nothing for a folder.
+/// A file's key, extension and contents.
+type Member = (String, String, Vec<u8>);
+
+/// The next file of the archive; nothing for a folder. Inside: why it makes no part of a sample. Outside: why it cannot
+/// be read.
 fn member(
     data: &Dataset,
     mut entry: Entry<'_, impl Read>,
-) -> Result<Option<(String, String, Vec<u8>)>, DataError> {
+    care: Care,
+    passed: &Passed,
+) -> Result<Result<Option<Member>, DataError>, DataError> {
     let kind = entry.header().entry_type();
-    if kind.is_dir() {
-        return Ok(None);
-    }
     let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
     let refuse = |problem: &str| DataError::file(&data.path, format!("holds `{name}`, {problem}"));
-    if !kind.is_file() {
-        return Err(refuse("which is no regular file"));
-    }
     let size = entry.size();
-    if size > MAX_FILE {
-        return Err(refuse("which is too large for a record"));
+    let place = Sample::split_name(&name);
+    let refusal = match place {
+        _ if kind.is_dir() => return Ok(Ok(None)),
+        _ if !kind.is_file() => Some("which is no regular file"),
+        _ if size > MAX_FILE => Some("which is too large for a record"),
+        None => Some("whose name has no extension, so it belongs to no sample"),
+        Some(_) => None,
+    };
+    let cut = || refuse(&format!("which is cut off at offset {}", passed.offset.get()));
+    if let Some(refusal) = refusal {
+        // Whether it is all there is asked even of what makes no record.
+        if care == Care::Review {
+            let got = io::copy(&mut entry, &mut io::sink()).map_err(|e| passed.failed(data, &e))?;
+            if got != size {
+                return Err(cut());
+            }
+        }
+        return Ok(Err(refuse(refusal)));
     }
-    let (key, extension) = Sample::split_name(&name)
-        .ok_or_else(|| refuse("whose name has no extension, so it belongs to no sample"))?;
+    let (key, extension) = place.expect("a name without these was refused");
     let mut bytes = Vec::new();
     entry
         .read_to_end(&mut bytes)
-        .map_err(|e| DataError::read(&data.path, e))?;
-    if bytes.len() as u64 != size {
-        return Err(refuse("which is cut off"));
+        .map_err(|e| passed.failed(data, &e))?;
+    match bytes.len() as u64 == size {
+        true => Ok(Ok(Some((key.to_owned(), extension.to_owned(), bytes)))),
+        false => Err(cut()),
     }
-    Ok(Some((key.to_owned(), extension.to_owned(), bytes)))
 }

@@ -9,8 +9,9 @@ use paddlecloud_recordio::{
 };
 
 use super::inputs::Item;
-use super::{By, DividedFile, PartCount, Progress};
+use super::{By, DividedFile, FirstRow, Progress, Request};
 use crate::error::DataError;
+use crate::format::Format;
 use crate::input::{self, Head, Input};
 use crate::line::read_line;
 use crate::packed::{PackedFile, Packing};
@@ -18,9 +19,10 @@ use crate::packed::{PackedFile, Packing};
 /// So many pieces are written at once; for more nodes a file is read again. Bounds open files and memory.
 const AT_ONCE: u32 = 64;
 
-/// Deals lines and records out in turn, on from file to file, so that nodes differ by one at most.
+/// Deals lines, rows and records out in turn, on from file to file, so that nodes differ by one at most.
 pub(super) struct Cutter<'a> {
     stage: &'a Path,
+    request: &'a Request,
     parts: u32,
     /// The node whose turn it is.
     turn: u64,
@@ -30,17 +32,18 @@ pub(super) struct Cutter<'a> {
 }
 
 /// A file and how it is divided.
-struct Task<'a> {
-    item: &'a Item,
+pub(super) struct Task<'a> {
+    pub(super) item: &'a Item,
     by: By,
     packing: Packing,
 }
 
 impl<'a> Cutter<'a> {
-    pub(super) fn new(stage: &'a Path, parts: PartCount) -> Self {
-        let parts = parts.get();
+    pub(super) fn new(stage: &'a Path, request: &'a Request) -> Self {
+        let parts = request.parts.get();
         Self {
             stage,
+            request,
             parts,
             turn: 0,
             read: 0,
@@ -51,12 +54,11 @@ impl<'a> Cutter<'a> {
     pub(super) fn cut_all(
         &mut self,
         items: &[Item],
-        by: By,
         progress: &mut Progress<'_>,
     ) -> Result<Vec<DividedFile>, DataError> {
         let tasks = items
             .iter()
-            .map(|item| Task::new(item, by))
+            .map(|item| Task::new(item, self.request.by))
             .collect::<Result<Vec<_>, _>>()?;
         let homes = self.deal(&tasks);
         let passes = u64::from(self.parts.div_ceil(AT_ONCE));
@@ -65,7 +67,7 @@ impl<'a> Cutter<'a> {
         for (task, home) in tasks.iter().zip(homes) {
             let begun = self.read;
             let mut tell = |read: u64| progress((begun + read).min(total), total);
-            let units = match home {
+            let cut = match home {
                 Some(part) => self.copy(task, part)?,
                 None => self.cut(task, &mut tell)?,
             };
@@ -75,7 +77,8 @@ impl<'a> Cutter<'a> {
                 name: task.item.name.clone(),
                 source: task.item.path.clone(),
                 by: task.by,
-                units,
+                units: cut.units,
+                has_names: cut.has_names,
             });
         }
         Ok(files)
@@ -98,7 +101,11 @@ impl<'a> Cutter<'a> {
         homes
     }
 
-    fn copy(&self, task: &Task<'_>, part: u32) -> Result<u64, DataError> {
+    pub(super) fn first_row(&self) -> FirstRow {
+        self.request.first_row
+    }
+
+    fn copy(&self, task: &Task<'_>, part: u32) -> Result<Cut, DataError> {
         let (from, to) = (&task.item.path, self.piece(part, task));
         make_parent(&to)?;
         let mut source = File::open(from).map_err(|e| DataError::read(from, e))?;
@@ -106,11 +113,11 @@ impl<'a> Cutter<'a> {
         std::io::copy(&mut source, &mut target)
             .and_then(|_| target.sync_all())
             .map_err(|e| DataError::write(&to, e))?;
-        Ok(1)
+        Ok(Cut::without_names(1))
     }
 
-    fn cut(&mut self, task: &Task<'_>, tell: &mut dyn FnMut(u64)) -> Result<u64, DataError> {
-        let mut units = 0;
+    fn cut(&mut self, task: &Task<'_>, tell: &mut dyn FnMut(u64)) -> Result<Cut, DataError> {
+        let mut cut = Cut::without_names(0);
         for (pass, first) in (0..self.parts).step_by(AT_ONCE as usize).enumerate() {
             let group = Group {
                 first,
@@ -120,13 +127,14 @@ impl<'a> Cutter<'a> {
             };
             let before = pass as u64 * task.item.stamp.len;
             let mut tell = |read: u64| tell(before + read);
-            units = match task.by {
-                By::Record => self.cut_records(task, &group, &mut tell)?,
-                _ => self.cut_lines(task, &group, &mut tell)?,
+            cut = match task.by {
+                By::Record => Cut::without_names(self.cut_records(task, &group, &mut tell)?),
+                By::Row => self.cut_rows(task, &group, &mut tell)?,
+                _ => Cut::without_names(self.cut_lines(task, &group, &mut tell)?),
             };
         }
-        self.turn = (self.turn + units) % u64::from(self.parts);
-        Ok(units)
+        self.turn = (self.turn + cut.units) % u64::from(self.parts);
+        Ok(cut)
     }
 
     fn cut_lines(&self, task: &Task<'_>, group: &Group, tell: &mut dyn FnMut(u64)) -> Result<u64, DataError> {
@@ -194,7 +202,11 @@ impl<'a> Cutter<'a> {
     }
 
     /// A piece for every node of the group, also where it will stay empty: all nodes see the same names.
-    fn pieces(&self, task: &Task<'_>, group: &Group) -> Result<Vec<(PathBuf, PackedFile)>, DataError> {
+    pub(super) fn pieces(
+        &self,
+        task: &Task<'_>,
+        group: &Group,
+    ) -> Result<Vec<(PathBuf, PackedFile)>, DataError> {
         let open = |part| {
             let path = self.piece(part, task);
             make_parent(&path)?;
@@ -212,8 +224,24 @@ impl<'a> Cutter<'a> {
     }
 }
 
+/// What was found in a file while it was cut.
+pub(super) struct Cut {
+    pub(super) units: u64,
+    /// Whether names of columns stand above its rows.
+    pub(super) has_names: bool,
+}
+
+impl Cut {
+    fn without_names(units: u64) -> Self {
+        Self {
+            units,
+            has_names: false,
+        }
+    }
+}
+
 /// The nodes that are written for in one pass over a file.
-struct Group {
+pub(super) struct Group {
     first: u32,
     end: u32,
     parts: u32,
@@ -223,7 +251,7 @@ struct Group {
 
 impl Group {
     /// Which of the group's pieces gets unit `n`, if one of them does.
-    fn place(&self, n: u64) -> Option<usize> {
+    pub(super) fn place(&self, n: u64) -> Option<usize> {
         let part = ((self.turn + n) % u64::from(self.parts)) as u32;
         (self.first..self.end)
             .contains(&part)
@@ -247,10 +275,14 @@ impl<'a> Task<'a> {
         match by {
             By::File => Ok(By::File),
             By::Auto if head.is_recordio() => Ok(By::Record),
+            By::Auto if head.is_text() && is_table(item) => Ok(By::Row),
             By::Auto if head.is_text() => Ok(By::Line),
             By::Auto => Ok(By::File),
             By::Line if head.is_recordio() => refuse("is RecordIO: it has records, not lines"),
             By::Line if !head.is_text() => refuse("is no text, so it has no lines; divide it by file"),
+            By::Row if head.is_recordio() => refuse("is RecordIO: it has records, not rows"),
+            By::Row if !head.is_text() => refuse("is no text, so it has no rows; divide it by file"),
+            By::Record if is_table(item) => refuse("is CSV, not RecordIO: divide it by row"),
             By::Record if !head.is_recordio() && !head.bytes.is_empty() => {
                 refuse("is not RecordIO, so it has no records")
             }
@@ -265,6 +297,11 @@ impl<'a> Task<'a> {
             _ => self.item.stamp.len * passes,
         }
     }
+}
+
+/// Nothing but its name shows that a text is a table.
+fn is_table(item: &Item) -> bool {
+    Format::of_name(&item.path) == Some(Format::Csv)
 }
 
 /// Pieces are compressed as the file's first chunk is.

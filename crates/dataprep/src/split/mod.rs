@@ -1,10 +1,11 @@
 //! Divides files among the nodes of a job: `<out>/<i>/data`, with `<out>/output` beside them.
 //!
-//! Nothing is lost and nothing doubled: every line, record or file goes to exactly one node. What was there
+//! Nothing is lost and nothing doubled: every line, row, record or file goes to exactly one node. What was there
 //! before is replaced only when all of the new is written; the files that are divided are only read.
 
 mod cut;
 mod inputs;
+mod rows;
 mod tree;
 
 use std::fmt;
@@ -21,25 +22,28 @@ use tree::Tree;
 /// What stays together when a file is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum By {
-    /// Records of RecordIO, lines of text, and everything else whole.
+    /// Records of RecordIO, rows of CSV, lines of text, and everything else whole.
     #[default]
     Auto,
     /// Files are dealt out whole, so that every node has about as many bytes.
     File,
     /// Line `n` goes to node `n` modulo the number of nodes.
     Line,
+    /// Row `n` of a CSV file goes to node `n` modulo the number of nodes; the names of the columns go to all.
+    Row,
     /// Record `n` goes to node `n` modulo the number of nodes.
     Record,
 }
 
 impl By {
-    pub const ALL: [Self; 4] = [Self::Auto, Self::File, Self::Line, Self::Record];
+    pub const ALL: [Self; 5] = [Self::Auto, Self::File, Self::Line, Self::Row, Self::Record];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::File => "file",
             Self::Line => "line",
+            Self::Row => "row",
             Self::Record => "record",
         }
     }
@@ -53,7 +57,7 @@ impl fmt::Display for By {
 
 /// A word that says nothing about how to divide.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a file cannot be divided by `{0}` (there are auto, file, line and record)")]
+#[error("a file cannot be divided by `{0}` (there are auto, file, line, row and record)")]
 pub struct UnknownBy(String);
 
 impl FromStr for By {
@@ -65,6 +69,16 @@ impl FromStr for By {
             .find(|by| by.name() == name)
             .ok_or_else(|| UnknownBy(name.to_owned()))
     }
+}
+
+/// What the first row of a CSV file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FirstRow {
+    /// Names of columns, unless one of its cells is a number or two are the same.
+    #[default]
+    AsItLooks,
+    Names,
+    Data,
 }
 
 /// How many nodes there are.
@@ -102,6 +116,7 @@ pub struct Request {
     pub out: PathBuf,
     pub parts: PartCount,
     pub by: By,
+    pub first_row: FirstRow,
 }
 
 /// What became of one file.
@@ -110,10 +125,12 @@ pub struct DividedFile {
     /// Its path below every `data` folder.
     pub name: PathBuf,
     pub source: PathBuf,
-    /// File, line or record.
+    /// File, line, row or record.
     pub by: By,
-    /// How many of those it has.
+    /// How many of those it has; a row of names is not counted.
     pub units: u64,
+    /// Whether its first row was taken for names, which every node has.
+    pub has_names: bool,
 }
 
 /// What a division did.
@@ -131,8 +148,8 @@ pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 pub fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Divided, DataError> {
     let items = inputs::find(request)?;
     let tree = Tree::open(&request.out, request.parts)?;
-    let mut cutter = Cutter::new(tree.stage(), request.parts);
-    let files = cutter.cut_all(&items, request.by, progress)?;
+    let mut cutter = Cutter::new(tree.stage(), request);
+    let files = cutter.cut_all(&items, progress)?;
     for item in &items {
         item.stamp.check(&item.path)?;
     }

@@ -40,6 +40,18 @@ impl Place {
             out: self.out(),
             parts: parts.to_string().parse().unwrap(),
             by,
+            first_row: FirstRow::AsItLooks,
+        };
+        run(&request, &mut |_, _| {})
+    }
+
+    fn split_table(&self, table: &Path, first_row: FirstRow) -> Result<Divided, DataError> {
+        let request = Request {
+            inputs: vec![table.to_owned()],
+            out: self.out(),
+            parts: "2".parse().unwrap(),
+            by: By::Auto,
+            first_row,
         };
         run(&request, &mut |_, _| {})
     }
@@ -110,6 +122,50 @@ fn lines_go_round_and_every_node_sees_the_same_names() {
         "output/",
     ];
     assert_eq!(place.tree(), tree);
+}
+
+#[test]
+fn rows_of_a_table_stay_whole_and_every_node_has_the_names() {
+    let place = Place::new();
+    let table = place.file(
+        "a.csv",
+        "id,note\r\n1,\"two\r\nlines\"\r\n2,\"a, \"\"b\"\"\"\r\n\r\n3,x",
+    );
+    let divided = place.split_table(&table, FirstRow::AsItLooks).unwrap();
+    let file = &divided.files[0];
+    assert_eq!((file.by, file.units, file.has_names), (By::Row, 3, true));
+    assert_eq!(place.text(0, "a.csv"), "id,note\r\n1,\"two\r\nlines\"\r\n3,x");
+    assert_eq!(place.text(1, "a.csv"), "id,note\r\n2,\"a, \"\"b\"\"\"\r\n");
+}
+
+#[test]
+fn a_first_row_of_numbers_is_data_unless_it_is_said_to_be_names() {
+    let place = Place::new();
+    let halves = || (place.text(0, "a.csv"), place.text(1, "a.csv"));
+    let (first, second) = ("1,x\n3,z\n".to_owned(), "2,y\n".to_owned());
+    let table = place.file("a.csv", "1,x\n2,y\n3,z\n");
+    assert!(!place.split_table(&table, FirstRow::AsItLooks).unwrap().files[0].has_names);
+    assert_eq!(halves(), (first, second));
+    assert!(place.split_table(&table, FirstRow::Names).unwrap().files[0].has_names);
+    assert_eq!(halves(), ("1,x\n2,y\n".to_owned(), "1,x\n3,z\n".to_owned()));
+    let words = place.file("b.csv", "great,good\nbad,worse\n");
+    place.split_table(&words, FirstRow::Data).unwrap();
+    assert_eq!(
+        place.text(0, "b.csv") + &place.text(1, "b.csv"),
+        "great,good\nbad,worse\n"
+    );
+}
+
+#[test]
+fn a_table_whose_rows_cannot_be_told_is_refused_with_its_line() {
+    let place = Place::new();
+    let table = place.file("a.csv", "id,note\n1,\"open\n2,x\n");
+    let problem = problem(place.split_table(&table, FirstRow::AsItLooks));
+    assert!(
+        problem.starts_with("line 2 of") && problem.ends_with("has a quote in column 2 that is never closed"),
+        "{problem}"
+    );
+    assert!(place.tree().is_empty(), "{:?}", place.tree());
 }
 
 #[test]
@@ -292,7 +348,10 @@ fn what_cannot_be_divided_so_is_refused() {
     let text = place.file("a.txt", "0\n");
     let binary = place.file("a.bin", [0, 1, 2]);
     let same_name = place.file("other/a.txt", "0\n");
+    let table = place.file("a.csv", "a,b\n");
     let cases = [
+        (vec![table], By::Record, "divide it by row"),
+        (vec![binary.clone()], By::Row, "it has no rows"),
         (vec![text.clone()], By::Record, "is not RecordIO"),
         (vec![binary], By::Line, "is no text"),
         (vec![text.clone(), same_name], By::Line, "have the same name"),
@@ -314,4 +373,41 @@ fn the_number_of_nodes_is_checked() {
         assert!(bad.parse::<PartCount>().is_err(), "{bad}");
     }
     assert_eq!(" 3\n".parse::<PartCount>().unwrap().get(), 3);
+}
+
+#[test]
+fn a_file_where_a_folder_must_be_is_named_before_anything_is_touched() {
+    let place = Place::new();
+    let set = place.file("a.txt", "1\n2\n3\n4\n");
+    place.split(&[set.clone()], 2, By::Line).unwrap();
+    fs::write(place.out().join("2"), "mine").unwrap();
+    let error = place.split(&[set], 4, By::Line).unwrap_err().to_string();
+    assert!(error.contains("is no folder"), "{error}");
+    assert_eq!(fs::read_to_string(place.piece(0, "a.txt")).unwrap(), "1\n2\n");
+    assert_eq!(fs::read_to_string(place.piece(1, "a.txt")).unwrap(), "3\n4\n");
+    assert_eq!(fs::read_to_string(place.out().join("2")).unwrap(), "mine");
+}
+
+/// A folder of another file system in the second place: nothing can be renamed out of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_exchange_that_fails_is_taken_back() {
+    let place = Place::new();
+    let old = place.file("a.txt", "1\n2\n");
+    place.split(&[old], 2, By::Line).unwrap();
+    let note = fs::read(place.out().join(MANIFEST)).unwrap();
+
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::create_dir(elsewhere.path().join("data")).unwrap();
+    fs::copy(place.piece(1, "a.txt"), elsewhere.path().join("data/a.txt")).unwrap();
+    fs::remove_dir_all(place.out().join("1")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), place.out().join("1")).unwrap();
+
+    let new = place.file("b.txt", "3\n4\n5\n");
+    place.split(&[new], 3, By::Line).unwrap_err();
+    assert_eq!(fs::read_to_string(place.piece(0, "a.txt")).unwrap(), "1\n");
+    assert_eq!(fs::read_to_string(place.piece(1, "a.txt")).unwrap(), "2\n");
+    assert!(!place.piece(0, "b.txt").exists() && !place.out().join("2").exists());
+    assert_eq!(fs::read(place.out().join(MANIFEST)).unwrap(), note);
+    assert!(!place.out().join(".paddle-data.tmp").exists());
 }

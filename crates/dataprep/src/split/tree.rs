@@ -2,7 +2,8 @@
 //! repeated and one that is repeated doubles nothing.
 //!
 //! A note (`MANIFEST`) says how many folders are ours. While they are being exchanged it says so too: whoever
-//! finds that note afterwards knows that the exchange was broken off, and makes it anew.
+//! finds that note afterwards knows that the exchange was broken off, and makes it anew. An exchange that meets an
+//! error is taken back.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,9 @@ pub(super) struct Tree {
     parts: u32,
     /// How many folders there are from before.
     parts_before: u32,
+    before: Option<Manifest>,
+    /// Whether data from before lies in the stage for good, because it could not be put back.
+    holds_old_data: bool,
     _lock: File,
 }
 
@@ -56,15 +60,18 @@ impl Tree {
         let lock = lock(out)?;
         let stage = out.join(STAGE);
         remove_folder(&stage)?;
-        let parts_before = Manifest::read(out)?.map_or(0, |manifest| manifest.parts);
+        let before = Manifest::read(out)?;
         let tree = Self {
             out: out.to_owned(),
             stage,
             parts: parts.get(),
-            parts_before,
+            parts_before: before.as_ref().map_or(0, |manifest| manifest.parts),
+            before,
+            holds_old_data: false,
             _lock: lock,
         };
         tree.refuse_foreign_data()?;
+        tree.refuse_what_is_no_folder()?;
         for part in 0..tree.parts {
             let folder = tree.stage.join(part.to_string()).join("data");
             fs::create_dir_all(&folder).map_err(|e| DataError::write(&folder, e))?;
@@ -77,21 +84,22 @@ impl Tree {
     }
 
     /// Puts the staged folders in their place; gives the bytes in each.
-    pub(super) fn publish(self, files: &[DividedFile]) -> Result<Vec<u64>, DataError> {
-        let staged = |part: u32| self.stage.join(part.to_string()).join("data");
+    pub(super) fn publish(mut self, files: &[DividedFile]) -> Result<Vec<u64>, DataError> {
         let part_bytes = (0..self.parts)
-            .map(|part| sync_folder(&staged(part)))
+            .map(|part| sync_folder(&self.staged(part)))
             .collect::<Result<Vec<_>, _>>()?;
-        self.note(State::Exchanging, self.parts.max(self.parts_before), files)?;
-        for part in 0..self.parts.max(self.parts_before) {
-            self.put_aside(part)?;
-            if part < self.parts {
-                let place = self.place(part);
-                fs::rename(staged(part), &place).map_err(|e| DataError::write(&place, e))?;
-                sync_one(&self.out.join(part.to_string()))?;
-            } else {
-                self.remove_if_empty(part)?;
-            }
+        if let Err(error) = self.exchange(files) {
+            return Err(match self.take_back() {
+                Ok(()) => error,
+                Err(again) => {
+                    self.holds_old_data = true;
+                    let place = self.stage.display();
+                    DataError::file(
+                        &self.out,
+                        format!("{error}; what was there before could not be put back ({again}) and lies in `{place}`"),
+                    )
+                }
+            });
         }
         let output = self.out.join("output");
         fs::create_dir_all(&output).map_err(|e| DataError::write(&output, e))?;
@@ -99,6 +107,54 @@ impl Tree {
         self.note(State::Done, self.parts, files)?;
         remove_folder(&self.stage)?;
         Ok(part_bytes)
+    }
+
+    fn exchange(&self, files: &[DividedFile]) -> Result<(), DataError> {
+        self.note(State::Exchanging, self.parts.max(self.parts_before), files)?;
+        for part in 0..self.parts.max(self.parts_before) {
+            self.put_aside(part)?;
+            if part < self.parts {
+                let place = self.place(part);
+                fs::rename(self.staged(part), &place).map_err(|e| DataError::write(&place, e))?;
+                sync_one(&self.out.join(part.to_string()))?;
+            } else {
+                self.remove_if_empty(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what was there before back in its place, as far as it was exchanged, and the note with it.
+    fn take_back(&self) -> Result<(), DataError> {
+        for part in 0..self.parts.max(self.parts_before) {
+            let (place, aside) = (self.place(part), self.aside(part));
+            let had_some = aside.symlink_metadata().is_ok();
+            let is_exchanged = part < self.parts && self.staged(part).symlink_metadata().is_err();
+            if is_exchanged {
+                remove_folder(&place)?;
+            }
+            if had_some {
+                let folder = self.out.join(part.to_string());
+                fs::create_dir_all(&folder)
+                    .and_then(|()| fs::rename(&aside, &place))
+                    .map_err(|e| DataError::write(&place, e))?;
+            } else if part >= self.parts_before {
+                // Only a folder that is empty goes, and only one that was made just now can be.
+                let _ = fs::remove_dir(self.out.join(part.to_string()));
+            }
+        }
+        match &self.before {
+            Some(manifest) => manifest.write(&self.out, &self.stage),
+            None => remove_file(&self.out.join(MANIFEST)),
+        }
+    }
+
+    fn staged(&self, part: u32) -> PathBuf {
+        self.stage.join(part.to_string()).join("data")
+    }
+
+    fn aside(&self, part: u32) -> PathBuf {
+        self.stage.join(format!("old-{part}"))
     }
 
     fn place(&self, part: u32) -> PathBuf {
@@ -119,6 +175,17 @@ impl Tree {
         }
     }
 
+    fn refuse_what_is_no_folder(&self) -> Result<(), DataError> {
+        let folders = (0..self.parts).map(|part| self.out.join(part.to_string()));
+        match { folders }.find(|folder| folder.symlink_metadata().is_ok() && !folder.is_dir()) {
+            None => Ok(()),
+            Some(place) => Err(DataError::file(
+                &place,
+                "is no folder, and one of that name is needed: move it away, or divide into another folder",
+            )),
+        }
+    }
+
     fn put_aside(&self, part: u32) -> Result<(), DataError> {
         let place = self.place(part);
         let folder = self.out.join(part.to_string());
@@ -126,8 +193,7 @@ impl Tree {
         if place.symlink_metadata().is_err() {
             return Ok(());
         }
-        let aside = self.stage.join(format!("old-{part}"));
-        fs::rename(&place, &aside).map_err(|e| DataError::write(&place, e))
+        fs::rename(&place, self.aside(part)).map_err(|e| DataError::write(&place, e))
     }
 
     /// A folder of a former node goes, unless somebody keeps something else in it.
@@ -156,8 +222,10 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // What is left after a failure is of no use; the next run would remove it too.
-        let _ = fs::remove_dir_all(&self.stage);
+        // What is left after a failure is of no use, unless data from before could not be put back.
+        if !self.holds_old_data {
+            let _ = fs::remove_dir_all(&self.stage);
+        }
     }
 }
 
@@ -203,6 +271,13 @@ fn lock(out: &Path) -> Result<File, DataError> {
 fn remove_folder(folder: &Path) -> Result<(), DataError> {
     match fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DataError::write(folder, e)),
+        _ => Ok(()),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), DataError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DataError::write(path, e)),
         _ => Ok(()),
     }
 }

@@ -4,4 +4,5 @@
 mod elsewhere;
 mod formats;
 mod refusals;
+mod review;
 mod workbench;

@@ -45,7 +45,7 @@ fn every_refusal_names_file_and_record_and_leaves_nothing() {
         ("unknown", "x.rio", "the format of `/unknown` cannot be told"),
         ("ok.txt", "x", "the format of `/x` cannot be told"),
         ("ok.txt", "x.rio.gz", "which no reader expects"),
-        ("cut.tar", "x.rio", "cannot read `/cut.tar`"),
+        ("cut.tar", "x.rio", "`/cut.tar` cannot be read as tar"),
     ];
     for (from, to, words) in cases {
         let problem = match Dataset::open(bench.path(from), ReadOptions::default()) {

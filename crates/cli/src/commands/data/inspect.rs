@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use paddlecloud_dataprep::{Dataset, Format as DataFormat, Origin};
+use paddlecloud_dataprep::{Dataset, Format as DataFormat, Origin, ReadOptions};
 use paddlecloud_recordio::{ChunkInfo, Layout, Policy, SkipBound};
 use serde::Serialize;
 
@@ -115,7 +115,13 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 }
 
 fn inspected(file: &Origin, args: &Args, context: &mut Context<'_>) -> Result<FileView, CliError> {
-    let data = open_for_review(file, args.from)?;
+    let data = open_for_review(
+        file,
+        ReadOptions {
+            format: args.from,
+            ..ReadOptions::default()
+        },
+    )?;
     match data.is_record_file() {
         true => of_recordio(&data, args.chunks),
         false => of_other(&data, context),

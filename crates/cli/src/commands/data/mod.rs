@@ -108,12 +108,12 @@ impl Reading {
 
 /// Opens a file to see all of it, whatever is wrong with it. What shows no other format is RecordIO, perhaps
 /// damaged at its start.
-fn open_for_review(origin: &Origin, from: Option<Format>) -> Result<Dataset, CliError> {
-    let format = from.or(found_format(origin)?).unwrap_or(Format::RecordIo);
+fn open_for_review(origin: &Origin, asked: ReadOptions) -> Result<Dataset, CliError> {
+    let format = asked.format.or(found_format(origin)?).unwrap_or(Format::RecordIo);
     let options = ReadOptions {
         format: Some(format),
         policy: Policy::Skip(SkipBound::UNLIMITED),
-        ..ReadOptions::default()
+        ..asked
     };
     Dataset::open(origin.clone(), options).map_err(failed)
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use paddlecloud_dataprep::split::{self, By, Divided, PartCount, Request};
+use paddlecloud_dataprep::split::{self, By, Divided, FirstRow, PartCount, Request};
 use serde::Serialize;
 
 use super::copies::Copies;
@@ -10,12 +10,13 @@ use super::progress::Progress;
 use super::{check_written_here, failed};
 use crate::commands::{Context, done};
 use crate::error::CliError;
+use crate::messages::Messages;
 use crate::printer::{Format, Table};
 
 /// Divide files among the nodes of a job: `<out>/<i>/data`, beside `<out>/output`
 ///
-/// Lines and records go round, so that nodes differ by one at most; what is neither goes whole to the node that
-/// has least. A second run replaces what the first one made. `paddle-data` does the same inside a job.
+/// Lines, rows of CSV and records go round, so that nodes differ by one at most; what is none of these goes whole to
+/// the node that has least. The names above the columns of a CSV file go to every node. A second run replaces what the first one made. `paddle-data` does the same inside a job.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files, and folders whose files are meant; without any, those below `<out>/quick_start`
@@ -29,9 +30,17 @@ pub struct Args {
     #[arg(long, short = 'd', value_name = "DIR")]
     out: PathBuf,
 
-    /// What stays together: auto, file, line or record
+    /// What stays together: auto, file, line, row (of CSV) or record
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     by: By,
+
+    /// CSV: the first row is names, even where it looks like data
+    #[arg(long, conflicts_with = "no_header")]
+    header: bool,
+
+    /// CSV: the first row is data, even where it looks like names
+    #[arg(long)]
+    no_header: bool,
 
     /// How to print the result
     #[arg(long, short, value_name = "FORMAT")]
@@ -52,6 +61,8 @@ struct FileView {
     name: PathBuf,
     by: &'static str,
     units: u64,
+    /// Whether names of columns were found, which every node has.
+    has_names: bool,
 }
 
 impl DividedView {
@@ -61,11 +72,22 @@ impl DividedView {
             name: file.name,
             by: file.by.name(),
             units: file.units,
+            has_names: file.has_names,
         });
         Self {
             out,
             files: files.collect(),
             node_bytes: divided.part_bytes,
+        }
+    }
+}
+
+impl Args {
+    fn first_row(&self) -> FirstRow {
+        match (self.header, self.no_header) {
+            (true, _) => FirstRow::Names,
+            (_, true) => FirstRow::Data,
+            _ => FirstRow::AsItLooks,
         }
     }
 }
@@ -79,6 +101,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         out: args.out.clone(),
         parts: args.count,
         by: args.by,
+        first_row: args.first_row(),
     };
     let mut progress = Progress::new(&mut context.world.err, "Dividing");
     let divided = split::run(&request, &mut |done, total| progress.tell(done, total))
@@ -87,6 +110,11 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let view = DividedView::of(divided, request.out, &copies);
     if !context.world.out.structured(args.output, &view)? {
         context.world.out.table(&table(&view))?;
+        if args.first_row() == FirstRow::AsItLooks {
+            view.files
+                .iter()
+                .for_each(|file| tell_first_row(file, &mut context.world.err));
+        }
         let nodes = args.count.get();
         context
             .world
@@ -94,6 +122,20 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
             .line(format!("`{}` has the data of {nodes} nodes", view.out.display()));
     }
     done()
+}
+
+/// What was decided by looks can have been decided wrongly.
+fn tell_first_row(file: &FileView, messages: &mut Messages) {
+    let name = file.file.display();
+    match (file.by, file.has_names) {
+        ("row", true) => messages.note(&format!(
+            "the first row of `{name}` was taken for names, which every node has; `--no-header` makes it data"
+        )),
+        ("row", false) => messages.note(&format!(
+            "the first row of `{name}` was taken for data; `--header` gives it to every node as names"
+        )),
+        _ => {}
+    }
 }
 
 fn table(view: &DividedView) -> Table {

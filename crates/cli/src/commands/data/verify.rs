@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use paddlecloud_dataprep::Format as DataFormat;
+use paddlecloud_dataprep::{Format as DataFormat, ReadOptions};
 use serde::Serialize;
 
 use super::damage::DamageView;
@@ -17,7 +17,8 @@ use crate::printer::{Format, Table};
 
 /// Read files from front to back and report all damage
 ///
-/// Ends with 1 when something is wrong with one of them.
+/// RecordIO is checked chunk by chunk and gone through behind damage; of the other formats the first fault is told:
+/// the line of a table or of JSON, the offset in an archive, the column of Parquet. Ends with 1 when something is wrong with one of them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files, here or on the cluster
@@ -27,6 +28,10 @@ pub struct Args {
     /// Read them as this format instead of finding it out
     #[arg(long, value_name = "FORMAT")]
     from: Option<DataFormat>,
+
+    /// CSV: the first line is data, not names
+    #[arg(long)]
+    no_header: bool,
 
     /// How to print the result
     #[arg(long, short, value_name = "FORMAT")]
@@ -49,10 +54,7 @@ struct VerifiedView {
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let sources = sources::gather(&args.files, context)?;
     let err = &mut context.world.err;
-    let views: Vec<VerifiedView> = sources
-        .iter()
-        .map(|source| verified(source, args.from, err))
-        .collect();
+    let views: Vec<VerifiedView> = sources.iter().map(|source| verified(source, args, err)).collect();
     let bad = views.iter().filter(|view| !view.whole).count();
     if !context.world.out.structured(args.output, &views)? {
         context.world.out.table(&table(&views))?;
@@ -69,7 +71,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     }
 }
 
-fn verified(source: &Source, from: Option<DataFormat>, err: &mut Messages) -> VerifiedView {
+fn verified(source: &Source, args: &Args, err: &mut Messages) -> VerifiedView {
     let mut view = VerifiedView {
         file: source.named().to_owned(),
         format: None,
@@ -79,24 +81,24 @@ fn verified(source: &Source, from: Option<DataFormat>, err: &mut Messages) -> Ve
         damage: Vec::new(),
         problem: None,
     };
-    if let Err(problem) = fill(&mut view, source, from, err) {
+    if let Err(problem) = fill(&mut view, source, args, err) {
         view.problem = Some(problem);
     }
     view.whole = view.damage.is_empty() && view.problem.is_none();
     view
 }
 
-fn fill(
-    view: &mut VerifiedView,
-    source: &Source,
-    from: Option<DataFormat>,
-    err: &mut Messages,
-) -> Result<(), String> {
-    let data = open_for_review(&source.origin, from).map_err(|error| error.to_string())?;
+fn fill(view: &mut VerifiedView, source: &Source, args: &Args, err: &mut Messages) -> Result<(), String> {
+    let asked = ReadOptions {
+        format: args.from,
+        first_line_is_data: args.no_header,
+        ..ReadOptions::default()
+    };
+    let data = open_for_review(&source.origin, asked).map_err(|error| error.to_string())?;
     view.format = Some(data.format().name());
     let name = view.file.file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(err, format!("Verifying {name}"));
-    let damage = data.each(&mut |seen| {
+    let damage = data.review(&mut |seen| {
         progress.tell(seen.position, data.len());
         view.records += 1;
         view.record_bytes += seen.bytes.len() as u64;
