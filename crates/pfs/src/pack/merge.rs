@@ -164,7 +164,7 @@ impl Merge {
     }
 
     fn sync(&self) -> Result<(), RootError> {
-        if self.target.durability() == Durability::Relaxed {
+        if self.target.durability() != Durability::Synced {
             return Ok(());
         }
         if sys::SYNCS_FILE_SYSTEMS && self.touched.len() > ONE_BY_ONE {

@@ -48,6 +48,9 @@ pub enum Durability {
     /// Files and folders are synced before an operation returns.
     #[default]
     Synced,
+    /// What a file holds is on the disk before the file has its name, so that a name never stands for bytes that were
+    /// lost; the name itself may be lost.
+    Contents,
     /// The operating system writes when it likes; for caches, scratch trees and measurements.
     Relaxed,
 }
@@ -188,12 +191,25 @@ impl Root {
             .map_err(|errno| RootError::errno(action, path, errno))
     }
 
+    /// Syncs a folder, where its names are to last.
     pub(crate) fn sync_fd(&self, fd: impl AsFd, path: &RelPath) -> Result<(), RootError> {
-        if self.durability == Durability::Relaxed {
-            return Ok(());
+        match self.durability {
+            Durability::Synced => sync(fd, path),
+            Durability::Contents | Durability::Relaxed => Ok(()),
         }
-        sys::fsync(fd).map_err(|errno| RootError::errno("sync", path, errno))
     }
+
+    /// Syncs what a file holds, before it gets its name.
+    pub(crate) fn sync_content(&self, file: impl AsFd, path: &RelPath) -> Result<(), RootError> {
+        match self.durability {
+            Durability::Synced | Durability::Contents => sync(file, path),
+            Durability::Relaxed => Ok(()),
+        }
+    }
+}
+
+fn sync(fd: impl AsFd, path: &RelPath) -> Result<(), RootError> {
+    sys::fsync(fd).map_err(|errno| RootError::errno("sync", path, errno))
 }
 
 pub(crate) fn link_target(path: &RelPath, bytes: &[u8]) -> Result<LinkTarget, RootError> {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 
-use super::{Meta, Root, RootError, stat_name, timestamps};
+use super::{Durability, Meta, Root, RootError, stat_name, timestamps};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::sys::{
@@ -101,7 +101,7 @@ impl StagedFile {
         if let Some(mtime) = self.attributes.mtime {
             sys::futimens(&self.file, &timestamps(mtime)).map_err(failed)?;
         }
-        self.root.sync_fd(&self.file, path)?;
+        self.root.sync_content(&self.file, path)?;
         let (parent, name) = self.root.open_parent(path)?;
         publish_node((&self.folder, self.name.as_bytes()), (&parent, name), existing).map_err(failed)?;
         self.published = true;
@@ -252,18 +252,19 @@ fn replace_in_two_steps(from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
 
 /// Syncs every file and folder of a tree that is about to be published.
 pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> {
-    /// Up to here one sync per file is cheaper than writing out the whole file system.
-    const ONE_BY_ONE: usize = 64;
-    if root.durability() == super::Durability::Relaxed {
-        return Ok(());
-    }
+    // Up to here one sync per file is cheaper than writing out the whole file system.
+    let one_by_one = match root.durability() {
+        Durability::Relaxed => return Ok(()),
+        Durability::Contents => 8,
+        Durability::Synced => 64,
+    };
     let mut nodes = Vec::new();
     for entry in root.walk(folder) {
         let entry = entry?;
         if entry.meta.is_dir() || entry.meta.is_file() {
             nodes.push(entry);
         }
-        if sys::SYNCS_FILE_SYSTEMS && nodes.len() > ONE_BY_ONE {
+        if sys::SYNCS_FILE_SYSTEMS && nodes.len() > one_by_one {
             let fd = root.open_dir(folder)?;
             return sys::sync_file_system(fd.as_fd())
                 .map_err(|errno| RootError::errno("sync", folder, errno));
@@ -272,7 +273,7 @@ pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> 
     for entry in &nodes {
         match entry.meta.is_dir() {
             true => root.sync_fd(root.open_dir_no_links(&entry.path)?, &entry.path)?,
-            false => root.sync_fd(root.open_file_no_links(&entry.path)?.0, &entry.path)?,
+            false => root.sync_content(root.open_file_no_links(&entry.path)?.0, &entry.path)?,
         }
     }
     root.sync_fd(root.open_dir(folder)?, folder)

@@ -3,6 +3,7 @@
 //! The server runs under `strace` while the real client submits. What is checked is what the disk was told before the
 //! reply left: contents, names of folders, and the row.
 
+mod downloads;
 mod trace;
 
 use std::path::Path;
@@ -87,26 +88,12 @@ struct Traced {
 impl Traced {
     /// `None`, with a line that says so, where nothing can be traced.
     fn start(env: &TestEnvironment) -> Option<Traced> {
-        let works = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
-        if !works.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: there is no strace on this machine, or it may not trace");
+        if !can_trace() {
             return None;
         }
         let file = env.folder("trace").join("calls");
         let data = env.home().join(".paddle/local");
-        let tool = [
-            "strace",
-            "-f",
-            "-y",
-            "-s",
-            "4200",
-            "-e",
-            CALLS,
-            "-e",
-            "signal=none",
-            "-o",
-            file.to_str().expect("a plain name"),
-        ];
+        let tool = tool(&file);
         let args = ["--embedded", "--data", data.to_str().expect("a plain name")];
         let mut server = env.start_under(&tool, "paddlecloud-server", &args);
         server.wait_for_line("ready version=");
@@ -119,6 +106,34 @@ impl Traced {
         self.server.end();
         Trace::read(&self.file)
     }
+}
+
+/// Says so where it cannot.
+fn can_trace() -> bool {
+    let works = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
+    let works = works.is_ok_and(|output| output.status.success());
+    if !works {
+        eprintln!("skipped: there is no strace on this machine, or it may not trace");
+    }
+    works
+}
+
+/// The words before a program whose calls are to be written to a file.
+fn tool(file: &Path) -> [&str; 11] {
+    let file = file.to_str().expect("a plain name");
+    [
+        "strace",
+        "-f",
+        "-y",
+        "-s",
+        "4200",
+        "-e",
+        CALLS,
+        "-e",
+        "signal=none",
+        "-o",
+        file,
+    ]
 }
 
 #[test]

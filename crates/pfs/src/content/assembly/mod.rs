@@ -455,7 +455,7 @@ impl Inner {
         if let Some(mtime) = plan.mtime {
             sys::futimens(&disk.data, &timestamps(mtime)).map_err(failed)?;
         }
-        root.sync_fd(&disk.data, &plan.path)?;
+        root.sync_content(&disk.data, &plan.path)?;
         let (parent, name) = root.open_parent(&plan.path)?;
         root::publish_node((&disk.folder, b"data"), (&parent, name), existing).map_err(failed)?;
         root.sync_fd(&parent, &plan.path)?;

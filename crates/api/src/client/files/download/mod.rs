@@ -103,7 +103,7 @@ impl Engine<'_> {
         };
         let root = blocking(move || Root::open(parent)).await?;
         let tree = Tree {
-            local: root.with_durability(Durability::Relaxed),
+            local: root.with_durability(Durability::Contents),
             shown: folder.to_string(),
             remote: folder,
         };
@@ -131,7 +131,7 @@ fn open_or_make(folder: &Path) -> Result<Root, TransferError> {
         action: "make the folder",
         source,
     })?;
-    Ok(Root::open(folder)?.with_durability(Durability::Relaxed))
+    Ok(Root::open(folder)?.with_durability(Durability::Contents))
 }
 
 /// For a dry run: a folder that is not there is as good as an empty one.
