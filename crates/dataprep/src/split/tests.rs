@@ -383,8 +383,8 @@ fn a_file_where_a_folder_must_be_is_named_before_anything_is_touched() {
     fs::write(place.out().join("2"), "mine").unwrap();
     let error = place.split(&[set], 4, By::Line).unwrap_err().to_string();
     assert!(error.contains("is no folder"), "{error}");
-    assert_eq!(fs::read_to_string(place.piece(0, "a.txt")).unwrap(), "1\n2\n");
-    assert_eq!(fs::read_to_string(place.piece(1, "a.txt")).unwrap(), "3\n4\n");
+    assert_eq!(fs::read_to_string(place.piece(0, "a.txt")).unwrap(), "1\n3\n");
+    assert_eq!(fs::read_to_string(place.piece(1, "a.txt")).unwrap(), "2\n4\n");
     assert_eq!(fs::read_to_string(place.out().join("2")).unwrap(), "mine");
 }
 
