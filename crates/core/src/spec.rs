@@ -16,6 +16,11 @@ pub const MAX_WORKERS: u32 = 10_000;
 pub const MAX_PASSES: u32 = 1_000_000;
 /// Priorities lie between minus and plus this.
 pub const MAX_PRIORITY: i32 = 1000;
+/// Most bytes of a command, or of one environment variable: the system starts no program with a longer word
+/// than 128 KiB.
+pub const MAX_WORD: usize = 64 << 10;
+/// Most bytes of all environment variables of a job together.
+pub const MAX_ENVS: usize = 512 << 10;
 /// The command of a trainer when none is given (S4).
 pub const DEFAULT_ENTRY: &str = "paddle train";
 /// The command of a parameter server when none is given.
@@ -133,7 +138,7 @@ impl JobSpec {
         range("retries", self.retries, 0, 1000)?;
         range("gpu", self.trainer.gpu, 0, 1024)?;
         range("ps_ports", u32::from(self.ps_ports), 1, 64)?;
-        if self.priority.abs() > MAX_PRIORITY {
+        if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&self.priority) {
             return Err(SpecError::new(
                 "priority",
                 format!(
@@ -144,6 +149,9 @@ impl JobSpec {
         }
         not_blank("entry", &self.entry)?;
         not_blank("psentry", &self.ps_entry)?;
+        if let Some(topology) = &self.topology {
+            not_blank("topology", topology)?;
+        }
         positive("start_limit", self.start_limit)?;
         if self.grace.is_negative() {
             return Err(SpecError::new("grace", "the grace period must not be negative"));
@@ -151,7 +159,8 @@ impl JobSpec {
         if let Some(limit) = self.max_runtime {
             positive("max_runtime", limit)?;
         }
-        check_envs(&self.envs)?;
+        check_envs("envs", &self.envs)?;
+        check_envs("shell_env", &self.shell_env)?;
         if self.package.is_none() && self.image.is_none() {
             return Err(SpecError::new(
                 "job_package",
@@ -190,14 +199,15 @@ impl JobSpec {
         }
     }
 
+    /// Whether its trainers are `paddle train`.
+    pub fn runs_paddle_train(&self) -> bool {
+        let command = self.trainer_command();
+        command == DEFAULT_ENTRY || command.starts_with("paddle train ")
+    }
+
     /// `v1` for a configuration file or the bare `paddle train`, `v2` for a program of the user's own.
     pub fn version(&self) -> &'static str {
-        let bare = self.entry == DEFAULT_ENTRY || self.entry.starts_with("paddle train ");
-        if self.topology.is_some() || bare {
-            "v1"
-        } else {
-            "v2"
-        }
+        if self.runs_paddle_train() { "v1" } else { "v2" }
     }
 }
 
@@ -232,18 +242,30 @@ fn positive(field: &'static str, value: SignedDuration) -> Result<(), SpecError>
 
 fn not_blank(field: &'static str, text: &str) -> Result<(), SpecError> {
     if text.trim().is_empty() {
-        return Err(SpecError::new(field, format!("`{field}` must name a command")));
+        return Err(SpecError::new(field, format!("`{field}` must not be empty")));
     }
+    word(field, field, text)
+}
+
+/// Something that is handed to a program: the system takes no NUL in it, and no more than so much.
+fn word(field: &'static str, name: &str, text: &str) -> Result<(), SpecError> {
     if text.contains('\0') {
         return Err(SpecError::new(
             field,
-            format!("`{field}` must not contain a NUL byte"),
+            format!("`{name}` must not contain a NUL byte"),
         ));
+    }
+    if text.len() > MAX_WORD {
+        return Err(SpecError::new(
+            field,
+            format!("`{name}` has {} bytes; {MAX_WORD} are the most", text.len()),
+        )
+        .with_hint("put what is long into a file of the package"));
     }
     Ok(())
 }
 
-fn check_envs(envs: &BTreeMap<String, String>) -> Result<(), SpecError> {
+fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<(), SpecError> {
     for (name, value) in envs {
         let head = name
             .chars()
@@ -251,19 +273,22 @@ fn check_envs(envs: &BTreeMap<String, String>) -> Result<(), SpecError> {
             .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         if !head || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             return Err(SpecError::new(
-                "envs",
+                field,
                 format!(
                     "`{}` is not the name of an environment variable",
                     name.escape_default()
                 ),
             ));
         }
-        if value.contains('\0') {
-            return Err(SpecError::new(
-                "envs",
-                format!("the value of `{name}` must not contain a NUL byte"),
-            ));
-        }
+        word(field, name, value)?;
+    }
+    let all: usize = envs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if all > MAX_ENVS {
+        return Err(SpecError::new(
+            field,
+            format!("the environment variables have {all} bytes together; {MAX_ENVS} are the most"),
+        )
+        .with_hint("put what is long into a file of the package"));
     }
     Ok(())
 }
@@ -295,6 +320,7 @@ mod tests {
         assert_eq!(field(|s| s.pservers = MAX_WORKERS + 1), "pservers");
         assert_eq!(field(|s| s.passes = 0), "passes");
         assert_eq!(field(|s| s.priority = 1001), "priority");
+        assert_eq!(field(|s| s.priority = i32::MIN), "priority");
         assert_eq!(field(|s| s.entry = "  ".into()), "entry");
         assert_eq!(field(|s| s.start_limit = SignedDuration::ZERO), "start_limit");
         assert_eq!(field(|s| s.grace = SignedDuration::from_secs(-1)), "grace");
@@ -303,6 +329,28 @@ mod tests {
             "envs"
         );
         assert_eq!(field(|s| s.package = None), "job_package");
+    }
+
+    #[test]
+    fn what_no_program_can_be_started_with_is_refused() {
+        let refused = |change: fn(&mut JobSpec)| {
+            let mut spec = spec();
+            change(&mut spec);
+            let error = spec.check().expect_err("must be refused");
+            (error.field, error.to_string())
+        };
+        let (field, told) = refused(|s| s.entry = "x".repeat(MAX_WORD + 1));
+        assert!(field == "entry" && told.contains("65537 bytes"), "{told}");
+        let (field, told) = refused(|s| s.topology = Some("a\0b".into()));
+        assert!(field == "topology" && told.contains("NUL"), "{told}");
+        let (field, told) = refused(|s| drop(s.envs.insert("A".into(), "x".repeat(MAX_WORD + 1))));
+        assert!(field == "envs" && told.contains("`A` has"), "{told}");
+        let (field, told) = refused(|s| {
+            for number in 0..9 {
+                s.envs.insert(format!("A{number}"), "x".repeat(MAX_WORD));
+            }
+        });
+        assert!(field == "envs" && told.contains("together"), "{told}");
     }
 
     #[test]

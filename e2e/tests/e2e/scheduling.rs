@@ -42,22 +42,64 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
         &asked,
     ];
     let usual: Vec<&str> = usual.iter().map(String::as_str).collect();
+    let alone = format!("{asked} cores asked, {cores} here: it runs alone, other jobs wait");
+    let planned = [&args[..], &["--dry-run"], &usual, &[package.arg()]].concat();
+    env.paddlectl(&planned).ok().says(&alone);
     env.paddlectl(&[&args[..], &usual, &[package.arg()]].concat())
         .ok()
-        .says(&format!("{asked} cores asked, {cores} here"));
+        .says(&alone);
     env.start(&["logs", "-f", "huge"]).wait_for_line("up with");
 
     let small = env.package("small").file("train.sh", "echo small\n");
     env.submit("small", &small, &["-entry", "sh train.sh"]);
     assert_eq!(env.status("small"), "Pending", "{}", why(&env, "small"));
     let reason = why(&env, "small");
-    assert!(
-        reason.contains("waits for `huge ("),
-        "who is in the way is named: {reason}"
-    );
-    gate.open();
-    env.paddlectl(&["wait", "huge"]).ok();
+    for told in [
+        "waits for `huge (",
+        "runs alone because it is larger than the machine",
+        "no -max-runtime",
+        "it would start now after `paddlectl kill huge`",
+    ] {
+        assert!(reason.contains(told), "{told}: {reason}");
+    }
+    env.paddlectl(&["kill", "huge"]).ok();
     env.paddlectl(&["wait", "small"]).ok();
+    env.wait_for_status("huge", "Killed");
+}
+
+#[test]
+fn who_follows_a_job_into_a_pipe_reads_why_it_waits_and_what_it_waits_for_next() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");
+    shared.configure(&env, PASSWORD);
+    let (one, other) = (env.gate("one"), env.gate("other"));
+    let (package, usual) = waiting(&env, &one);
+    submit(&env, "one", &package, &usual, &["-cpu", "1"]);
+    let (package, usual) = waiting(&env, &other);
+    submit(&env, "other", &package, &usual, &["-cpu", "1"]);
+    let last = env.package("last").file("train.sh", "echo last\n");
+    let mut follower = env.start(&[
+        "submit",
+        "-f",
+        "-jobname",
+        "both",
+        "-cpu",
+        "2",
+        "-memory",
+        "32Mi",
+        "-pservers",
+        "0",
+        "-entry",
+        "sh train.sh",
+        last.arg(),
+    ]);
+    follower.wait_for_line("waits for 2 cores: 2 asked, 0 free of 2");
+    one.open();
+    env.paddlectl(&["wait", "one"]).ok();
+    follower.wait_for_line("waits for 1 core: 2 asked, 1 free of 2");
+    other.open();
+    follower.wait_for_line("last");
+    env.paddlectl(&["wait", "both"]).ok();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::log_view::{LogView, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
 
-/// How often a follower at a terminal looks whether its job waits for something else now.
+/// How often a follower looks whether its job waits for something else now.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Print logs of the job.
@@ -170,7 +170,7 @@ async fn show(
     out: &mut Vec<u8>,
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
-    let mut waiting = Waiting::of(run, &query, context);
+    let mut waiting = Waiting::of(run, &query);
     let mut log = session.client.job_logs(&run.id, query);
     let mut leave = std::pin::pin!(tokio::signal::ctrl_c());
     let mut is_heard = false;
@@ -216,17 +216,17 @@ async fn show(
     }
 }
 
-/// Tells a person who follows a pending job when it comes to wait for something else.
+/// Tells who follows a pending job when it comes to wait for something else.
 struct Waiting {
     reason: Option<String>,
     is_over: bool,
 }
 
 impl Waiting {
-    fn of(run: &Run, query: &LogQuery, context: &Context<'_>) -> Waiting {
+    fn of(run: &Run, query: &LogQuery) -> Waiting {
         Waiting {
             reason: run.reason.clone(),
-            is_over: !(run.is_pending && query.follow && context.world.err.is_terminal),
+            is_over: !(run.is_pending && query.follow),
         }
     }
 

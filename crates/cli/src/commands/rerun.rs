@@ -25,8 +25,8 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
-    let reply = session.client.job_rerun(&job, &new_idempotency_key()).await?;
-    announce(&session, &reply, args.output, context).await?;
+    let mut reply = session.client.job_rerun(&job, &new_idempotency_key()).await?;
+    announce(&session, &mut reply, args.output, context).await?;
     if args.follow {
         return follow(&session, &reply, context).await;
     }

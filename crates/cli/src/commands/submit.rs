@@ -157,6 +157,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         mut request,
         spec,
     } = submission::of_args(args)?;
+    if spec.runs_paddle_train() && spec.topology.is_none() && spec.image.is_none() {
+        return Err(no_trainer_yet(&request));
+    }
     tell_plan(&spec, args.jobname.is_some(), context);
     if let (Some(topology), Some(entry)) = (&request.topology, &request.entry) {
         context.world.err.note(&format!(
@@ -179,12 +182,22 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if let Some(path) = &mut request.job_package {
         settle_text(&session, path).await?;
     }
-    let reply = start(&session, &request, package.as_ref(), context).await?;
-    announce(&session, &reply, args.output, context).await?;
+    let mut reply = start(&session, &request, package.as_ref(), context).await?;
+    announce(&session, &mut reply, args.output, context).await?;
     if args.follow && !args.dry_run {
         return follow(&session, &reply, context).await;
     }
     done()
+}
+
+/// A job that could only fail is not worth an upload. With `-topology` or `-image` the documents' own lines mean
+/// `paddle train`; there the server says so and takes the job.
+fn no_trainer_yet(request: &JobRequest) -> CliError {
+    let problem = match &request.entry {
+        None => "no `-entry` is given, and its default, `paddle train`, comes with a later version",
+        Some(_) => "`paddle train` comes with a later version",
+    };
+    CliError::refused(problem).with_hint("name your own program, for example `-entry 'python train.py'`")
 }
 
 /// What was understood, before anything happens. A name that was left out is the server's to give.
@@ -261,19 +274,16 @@ async fn start(
 /// Says what the server added, what to type next, and prints the job when that was asked for.
 pub async fn announce(
     session: &Session,
-    reply: &SubmitReply,
+    reply: &mut SubmitReply,
     format: Option<Format>,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
     machine_notes::tell(session, &reply.notes, context).await;
-    let job = &reply.job;
     let is_made = !reply.id.is_empty();
-    if is_made
-        && job.status == JobStatus::Pending
-        && let Some(reason) = &job.message
-    {
-        context.world.err.note(reason);
+    if is_made && reply.job.status == JobStatus::Pending {
+        tell_reason(session, reply, context).await;
     }
+    let job = &reply.job;
     match format {
         Some(Format::Name) => context.world.out.line(&job.name)?,
         _ => drop(context.world.out.structured(format, job)?),
@@ -288,6 +298,20 @@ pub async fn announce(
     messages.line(format!("  {program} get workers {name}"));
     messages.line(format!("  {program} kill {name}"));
     Ok(())
+}
+
+/// Says why the job waits. The reply came before anybody had worked that out, and is set right here.
+async fn tell_reason(session: &Session, reply: &mut SubmitReply, context: &mut Context<'_>) {
+    // A job that was made is not reported as a failure because its reason cannot be had.
+    if let Ok(why) = session.client.job_why(&reply.id).await {
+        reply.job.status = why.job.status;
+        reply.job.message = Some(why.reason);
+    }
+    if reply.job.status == JobStatus::Pending
+        && let Some(reason) = &reply.job.message
+    {
+        context.world.err.note(reason);
+    }
 }
 
 /// Shows the new job's log until it ends.

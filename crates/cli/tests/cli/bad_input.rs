@@ -168,7 +168,7 @@ fn a_refusal_is_exit_code_1_with_the_servers_hints() {
             .then(|| (409, body.to_owned()))
     });
     let shell = Shell::at(&server.endpoint);
-    let outcome = shell.line("submit -jobname x /pfs/dc1/home/me/pkg");
+    let outcome = shell.line("submit -jobname x -entry ./train /pfs/dc1/home/me/pkg");
     assert_eq!(outcome.code, 1);
     assert!(
         outcome

@@ -118,7 +118,7 @@ fn followers_of_a_job_that_is_removed_are_told() {
         }
     });
     let shell = Shell::at(&server.endpoint);
-    for line in ["logs -f", "submit -f /pfs/dc1/home/me/pkg", "wait"] {
+    for line in ["logs -f", "submit -f -entry ./train /pfs/dc1/home/me/pkg", "wait"] {
         let outcome = shell.line(line);
         assert_eq!(outcome.code, 1, "{line}");
         assert!(

@@ -115,7 +115,7 @@ fn a_package_the_server_has_is_not_sent_at_all() {
 fn the_job_is_data_only_when_asked_for() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
-    let line = "submit /pfs/dc1/home/me/pkg";
+    let line = "submit -entry ./train /pfs/dc1/home/me/pkg";
     assert_eq!(shell.line(line).out, "");
     assert_eq!(shell.line(&format!("{line} -o name")).out, "paddle-cluster-job\n");
     let json: serde_json::Value = serde_json::from_str(&shell.line(&format!("{line} -o json")).out).unwrap();
@@ -126,7 +126,7 @@ fn the_job_is_data_only_when_asked_for() {
 fn a_followed_submit_ends_as_the_job_does() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
-    let outcome = shell.line("submit -f /pfs/dc1/home/me/pkg");
+    let outcome = shell.line("submit -f -entry ./train /pfs/dc1/home/me/pkg");
     assert_eq!(outcome.code, 1);
     assert!(
         outcome.out.contains("trainer-0 | pass 0, cost 1.5\n"),
@@ -168,12 +168,39 @@ fn a_topology_beside_an_entry_says_which_one_runs() {
 }
 
 #[test]
+fn a_job_that_could_only_say_that_paddle_train_is_not_there_yet_is_refused_before_the_upload() {
+    let server = server();
+    let (shell, folder) = shell_with_package(&server.endpoint);
+    for entry in [
+        &[][..],
+        &["-entry", "paddle train"],
+        &["--", "paddle", "train", "--x"],
+    ] {
+        let outcome = shell.run(&[&["submit", &folder], entry].concat());
+        assert_eq!(outcome.code, 1, "{}", outcome.err);
+        for told in [
+            "`paddle train`",
+            "comes with a later version",
+            "-entry 'python train.py'",
+        ] {
+            assert!(outcome.err.contains(told), "{told}: {}", outcome.err);
+        }
+    }
+    assert_eq!(server.lines(), [""; 0], "nothing was sent");
+    assert_eq!(
+        shell.run(&["submit", &folder, "-t", "train.py"]).code,
+        0,
+        "as S4 types it"
+    );
+}
+
+#[test]
 fn a_name_that_was_left_out_is_not_made_up() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
-    let outcome = shell.line("submit /pfs/dc1/home/me/pkg");
+    let outcome = shell.line("submit -entry ./train /pfs/dc1/home/me/pkg");
     assert!(outcome.err.starts_with("1 trainer ("), "{}", outcome.err);
-    let dry = shell.line("submit --dry-run /pfs/dc1/home/me/pkg");
+    let dry = shell.line("submit --dry-run -entry ./train /pfs/dc1/home/me/pkg");
     assert!(
         dry.err.contains("would be called paddle-cluster-job\n"),
         "{}",

@@ -189,10 +189,13 @@ impl Conductor {
     }
 
     /// Whether a submit would be accepted now: its name is free, and its size can ever be admitted here.
-    pub fn check(&self, asked: &Submission) -> Result<(), Refusal> {
+    ///
+    /// Gives what its owner should know: that it would run alone.
+    pub fn check(&self, asked: &Submission) -> Result<Option<String>, Refusal> {
         self.check_name(asked)?;
         let request = Request::of(&asked.spec, asked.id.clone(), asked.user.clone(), self.next_order);
-        Ok(self.scheduler.check_fits_ever(&request)?)
+        self.scheduler.check_fits_ever(&request)?;
+        Ok(self.scheduler.note(&request))
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {

@@ -62,6 +62,11 @@ impl Account {
         self.hold
     }
 
+    /// Whether a job of the user waits for the quota, or behind one that does.
+    pub fn holds(&self, key: Key) -> bool {
+        self.hold.is_some_and(|hold| hold <= key)
+    }
+
     /// The groups in which the user has jobs.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> {
         self.lines.values().map(|(group, _)| *group)

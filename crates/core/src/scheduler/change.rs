@@ -4,7 +4,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Scheduler;
 use super::demand::Beside;
 use super::placing::{largest_below, place};
 use super::queue::{Fit, GroupId, Key, Waiting};
@@ -14,6 +13,7 @@ use super::reservation::{Reservation, Spare};
 use super::room::Shape;
 use super::search::{QuotaKept, leaves_quota};
 use super::too_big::with_trainers;
+use super::{Scheduler, estimate};
 use crate::quantity::{Bytes, Cpu};
 
 /// A flag that would start the job, and how much of what it asked for is left, in thousandths.
@@ -40,6 +40,13 @@ pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
     ];
     let best = proposals.into_iter().flatten().rev().max_by_key(|p| p.kept)?;
     Some(format!("would start now with `{}`", best.flag))
+}
+
+/// ``would start now after `paddlectl kill …` ``, if that is all it takes: beside a job that runs alone no flag helps.
+pub(super) fn end_what_runs_alone(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<String> {
+    let alone = scheduler.alone.as_ref()?;
+    estimate::starts_without(scheduler, &alone.id, key, now)
+        .then(|| format!("would start now after `paddlectl kill {}`", alone.id))
 }
 
 fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Scheduler;
 use super::demand::Beside;
 use super::placing::{Share, place};
 use super::queue::{Fit, GroupId, Key, Waiting};
@@ -17,6 +16,7 @@ use super::reservation::{Reservation, Spare};
 use super::running::{End, Run, Turn};
 use super::search::{QuotaKept, Scene, first_start};
 use super::words;
+use super::{Alone, Scheduler};
 
 impl Scheduler {
     pub(super) fn decide_round(&mut self, now: Timestamp) -> Vec<Admission> {
@@ -136,8 +136,13 @@ impl Scheduler {
         let (placement, holding) = self.cluster.seat(&request, &shape, shares);
         let id = request.id;
         let note = (fit == Fit::Alone).then(|| {
-            self.alone = Some(id.clone());
-            words::more_than_here(&shape, self.cluster.idle())
+            let problem = self.problem(&shape);
+            let note = words::runs_alone(&problem);
+            self.alone = Some(Alone {
+                id: id.clone(),
+                problem,
+            });
+            note
         });
         let run = Run {
             id: id.clone(),

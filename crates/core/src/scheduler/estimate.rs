@@ -18,6 +18,7 @@ use super::quota::Tally;
 use super::room::{Load, Shape};
 use super::running::{Run, after};
 use super::tree::RoomTree;
+use crate::names::JobId;
 
 const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urgent comes";
 
@@ -25,25 +26,27 @@ const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urge
 const EFFORT: u64 = 10_000;
 
 pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Estimate> {
-    let waiting = scheduler.queue.get(key);
-    let mut play = Play::new(scheduler, waiting.user, now);
-    for (key, ahead) in scheduler.queue.before(key) {
-        play.spend(1)?;
-        if counts(scheduler, key, ahead) {
-            play.start(ahead)?;
-        }
-    }
-    let at = play.start(waiting)?;
+    let at = Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)?;
     let basis = BASIS.to_owned();
     Some(Estimate { at, basis })
+}
+
+/// Whether a job would start at once if the job that runs alone were gone.
+pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
+    // What the end of a job gives back to its user's quota, jobs ahead may take first.
+    let is_held = |(key, ahead): (Key, &Waiting)| scheduler.accounts.get(ahead.user).holds(key);
+    if scheduler.queue.before(key).any(is_held) {
+        return false;
+    }
+    let play = Play::without(scheduler, alone, scheduler.queue.get(key).user, now);
+    play.turn_of(key) == Some(now)
 }
 
 /// Jobs that wait for their own user's quota, or for ever, keep nothing from others.
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
     let account = scheduler.accounts.get(ahead.user);
-    let is_held = account.hold().is_some_and(|hold| hold <= key);
-    group.fit != Fit::Never && account.could_ever(group.asked) && !is_held
+    group.fit != Fit::Never && account.could_ever(group.asked) && !account.holds(key)
 }
 
 /// The future, one start or end at a time.
@@ -60,6 +63,8 @@ struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     started: BTreeMap<(Timestamp, u64), Started>,
     /// The job that started last has all nodes to itself.
     is_alone: bool,
+    /// Something runs, and nobody knows until when.
+    has_unknown: bool,
     effort: u64,
 }
 
@@ -84,12 +89,43 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
             ends: ends.peekable(),
             started: BTreeMap::new(),
             is_alone: scheduler.alone.is_some(),
+            has_unknown: scheduler.running.has_unknown(),
             effort: 0,
         }
+    }
+
+    /// As if the job that runs alone were over.
+    fn without(scheduler: &'a Scheduler, alone: &'a JobId, user: UserId, now: Timestamp) -> Self {
+        let running = &scheduler.running;
+        let rest = running.known().filter(move |(_, run)| run.id != *alone);
+        let ends: Box<dyn Iterator<Item = (Timestamp, &'a Run)>> = Box::new(rest);
+        let mut play = Play {
+            ends: ends.peekable(),
+            is_alone: false,
+            has_unknown: running.unknown().any(|run| run.id != *alone),
+            ..Play::new(scheduler, user, now)
+        };
+        if let Some(run) = running.find(alone) {
+            play.give_back(run.user, run.asked);
+            play.release(&run.holding.loads);
+        }
+        play
     }
 }
 
 impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
+    /// Plays on until the job starts, after those ahead of it.
+    fn turn_of(mut self, key: Key) -> Option<Timestamp> {
+        let scheduler = self.scheduler;
+        for (key, ahead) in scheduler.queue.before(key) {
+            self.spend(1)?;
+            if counts(scheduler, key, ahead) {
+                self.start(ahead)?;
+            }
+        }
+        self.start(scheduler.queue.get(key))
+    }
+
     /// Waits until the job fits, starts it, and says when that is.
     fn start(&mut self, waiting: &Waiting) -> Option<Timestamp> {
         let group = self.scheduler.queue.group(waiting.group);
@@ -164,7 +200,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     }
 
     fn end_all(&mut self) -> Option<()> {
-        if self.scheduler.running.has_unknown() {
+        if self.has_unknown {
             return None;
         }
         while self.ends.peek().is_some() || !self.started.is_empty() {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::queue::{Fit, Key, Waiting};
 use super::quota::Limit;
 use super::room::Shape;
-use super::{Scheduler, change, estimate, placing, too_big, words};
+use super::{Alone, Scheduler, change, estimate, placing, too_big, words};
 use crate::names::JobId;
 
 /// How many of the jobs ahead are named.
@@ -25,7 +25,8 @@ pub struct Why {
     pub ahead_total: usize,
     /// When its turn comes, where that can be told.
     pub estimate: Option<Estimate>,
-    /// The smallest change that would start it now; `None` when no single flag would do.
+    /// The smallest change that would start it now: a flag, or the end of a job that runs alone; `None` when nothing
+    /// of the kind would do.
     pub change: Option<String>,
 }
 
@@ -39,7 +40,7 @@ pub struct Estimate {
 /// What stands between a job and its start.
 enum Obstacle {
     /// One job has all nodes to itself.
-    Alone(JobId),
+    Alone,
     /// The inventory shrank below it.
     Never(String),
     BeyondQuota(Limit),
@@ -71,7 +72,10 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
         ahead: ahead.named,
         ahead_total: ahead.total,
         estimate,
-        change: change::smallest(scheduler, key, now),
+        change: match obstacle {
+            Obstacle::Alone => change::end_what_runs_alone(scheduler, key, now),
+            _ => change::smallest(scheduler, key, now),
+        },
     })
 }
 
@@ -91,8 +95,8 @@ fn obstacle(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Obstacle {
     if let Some(limit) = limit(account.used()) {
         return Obstacle::Quota(limit);
     }
-    if let Some(alone) = &scheduler.alone {
-        return Obstacle::Alone(alone.clone());
+    if scheduler.alone.is_some() {
+        return Obstacle::Alone;
     }
     if group.fit == Fit::Alone && !scheduler.running.is_empty() {
         return Obstacle::NeedsAll;
@@ -156,7 +160,7 @@ fn reason(scheduler: &Scheduler, waiting: &Waiting, obstacle: &Obstacle, ahead: 
     let idle = scheduler.cluster.idle();
     let id = |key: &Key| scheduler.queue.get(*key).request.id.clone();
     match obstacle {
-        Obstacle::Alone(job) => format!("waits for `{job}`, which has everything to itself"),
+        Obstacle::Alone => alone(scheduler),
         Obstacle::Never(problem) => format!("cannot start on these machines: {problem}"),
         Obstacle::BeyondQuota(limit) => format!(
             "cannot start within your quota of {}: {} asked",
@@ -167,7 +171,7 @@ fn reason(scheduler: &Scheduler, waiting: &Waiting, obstacle: &Obstacle, ahead: 
         Obstacle::OwnJob(own) => format!("behind your job `{}`, which waits for your quota", id(own)),
         Obstacle::NeedsAll => format!(
             "waits until nothing else runs: {}",
-            words::more_than_here(shape, idle)
+            words::runs_alone(&words::more_than_here(shape, idle))
         ),
         Obstacle::NoRoom => {
             let sum = words::waits_for(shape, scheduler.cluster.free(), idle);
@@ -176,6 +180,18 @@ fn reason(scheduler: &Scheduler, waiting: &Waiting, obstacle: &Obstacle, ahead: 
         Obstacle::Kept(stuck) => format!("{}; what is free is kept for `{}`", ahead.words(), id(stuck)),
         Obstacle::Nothing => "starts with the next decision".to_owned(),
     }
+}
+
+/// Who has everything to itself, why, and until when.
+fn alone(scheduler: &Scheduler) -> String {
+    let Some(Alone { id, problem }) = &scheduler.alone else {
+        return "waits for its turn".to_owned();
+    };
+    let end = match scheduler.running.end(id) {
+        Some(end) => format!("its -max-runtime ends it by {end:.0}"),
+        None => "it has no -max-runtime, so nobody knows when it ends".to_owned(),
+    };
+    format!("waits for `{id}`, which runs alone because it is larger than the machine ({problem}); {end}")
 }
 
 /// There is enough in sum, but not where whole workers could use it.

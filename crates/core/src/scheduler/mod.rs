@@ -59,10 +59,18 @@ pub struct Scheduler {
     running: Running,
     accounts: Accounts,
     /// The running job that has all nodes to itself.
-    alone: Option<JobId>,
+    alone: Option<Alone>,
     /// The first job that did not fit in the last round: what it needs is kept for it.
     stuck: Option<Key>,
     spare: Spare,
+}
+
+/// A running job that is larger than all nodes together.
+#[derive(Debug, Clone)]
+struct Alone {
+    id: JobId,
+    /// `10 cores asked, 2 here`.
+    problem: String,
 }
 
 impl Scheduler {
@@ -86,6 +94,12 @@ impl Scheduler {
     /// always are.
     pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
         too_big::check(self, request)
+    }
+
+    /// What the owner of a job that would run alone should know: `10 cores asked, 2 here: …`.
+    pub fn note(&self, request: &Request) -> Option<String> {
+        let shape = Shape::of(request);
+        (self.fit(&shape) == Fit::Alone).then(|| words::runs_alone(&self.problem(&shape)))
     }
 
     /// Queues a job. The same id again replaces the first; a job that runs is not queued.
@@ -114,7 +128,10 @@ impl Scheduler {
         self.end(&request.id);
         let shape = Shape::of(&request);
         if self.fit(&shape) == Fit::Alone {
-            self.alone = Some(request.id.clone());
+            self.alone = Some(Alone {
+                id: request.id.clone(),
+                problem: self.problem(&shape),
+            });
         }
         let holding = self.cluster.adopt(&request, &placement);
         let loads = holding.loads.clone();
@@ -173,6 +190,11 @@ impl Scheduler {
         fit(&self.cluster, self.policy, shape)
     }
 
+    /// How a shape exceeds all nodes together.
+    fn problem(&self, shape: &Shape) -> String {
+        words::more_than_here(shape, self.cluster.idle())
+    }
+
     /// The job that room is kept for, if it still waits.
     fn stuck(&self) -> Option<(Key, GroupId)> {
         let stuck = self.stuck.filter(|stuck| self.queue.contains(*stuck))?;
@@ -194,7 +216,7 @@ impl Scheduler {
         self.cluster.give(&run.holding);
         self.spare.ended(&self.cluster, turn, &run.holding.loads);
         self.use_quota(run.user, |used| used.minus(run.asked));
-        if self.alone.as_ref() == Some(id) {
+        if self.alone.as_ref().is_some_and(|alone| alone.id == *id) {
             self.alone = None;
         }
     }

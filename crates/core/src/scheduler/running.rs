@@ -96,6 +96,18 @@ impl Running {
         &self.runs[&turn]
     }
 
+    /// When a running job is over by its `-max-runtime`, if it has one.
+    pub fn end(&self, id: &JobId) -> Option<Timestamp> {
+        match self.ids.get(id)?.0 {
+            End::By(end) => Some(end),
+            End::Unknown => None,
+        }
+    }
+
+    pub fn find(&self, id: &JobId) -> Option<&Run> {
+        self.runs.get(self.ids.get(id)?)
+    }
+
     pub fn contains(&self, id: &JobId) -> bool {
         self.ids.contains_key(id)
     }
@@ -116,7 +128,12 @@ impl Running {
 
     /// True when nobody knows when all will be over.
     pub fn has_unknown(&self) -> bool {
-        self.runs.range(FIRST_UNKNOWN..).next().is_some()
+        self.unknown().next().is_some()
+    }
+
+    /// Those of which nobody knows when they will be over.
+    pub fn unknown(&self) -> impl Iterator<Item = &Run> {
+        self.runs.range(FIRST_UNKNOWN..).map(|(_, run)| run)
     }
 
     /// The next to go after this one.

@@ -89,6 +89,11 @@ pub(super) fn more_than_here(shape: &Shape, idle: &RoomTree) -> String {
         .unwrap_or_else(|| "the workers do not fit on the machines one by one".to_owned())
 }
 
+/// What follows from asking for more than there is, where big jobs are not refused.
+pub(super) fn runs_alone(problem: &str) -> String {
+    format!("{problem}: it runs alone, other jobs wait")
+}
+
 /// `16 cores asked for one worker, 8 on the largest machine`, if a worker is larger than every node.
 pub(super) fn larger_than_any(shape: &Shape, idle: &RoomTree) -> Option<String> {
     let most = Load::of(idle.most(), 1);

@@ -76,6 +76,7 @@ impl App {
     fn submit_reply(&self, submitted: Submitted) -> SubmitReply {
         let mut notes = submitted.notes;
         notes.extend(self.unused(&submitted.job.spec));
+        notes.extend(no_trainer_yet(&submitted.job.spec));
         SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
@@ -107,6 +108,7 @@ impl App {
         }
         let (submission, mut notes) = self.would_accept(submission, named).await?;
         notes.extend(self.unused(&submission.spec));
+        notes.extend(no_trainer_yet(&submission.spec));
         let id = JobId::new(0, 0);
         let job = Job::new(
             id,
@@ -233,6 +235,15 @@ fn files_are_gone(job: &Job, error: ErrorBody) -> ErrorBody {
         .with_hint("submit the folder again"),
         _ => error,
     }
+}
+
+/// The documents' own requests may mean `paddle train`, so they are taken; their owner should know what comes.
+fn no_trainer_yet(spec: &JobSpec) -> Option<String> {
+    spec.runs_paddle_train().then(|| {
+        "`paddle train` comes with a later version, so the trainers of this job will fail; \
+         `-entry 'python train.py'` runs a program of your own"
+            .to_owned()
+    })
 }
 
 /// A suffix nobody else has.

@@ -10,6 +10,8 @@ use crate::auth::Caller;
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
+/// What a proposal to end a job begins with, as the scheduler says it.
+const KILL: &str = "`paddlectl kill ";
 /// What is said of a job that the reader may not see.
 const ANOTHERS: &str = "a job of another user";
 
@@ -35,7 +37,9 @@ impl App {
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate.as_ref().map(|estimate| estimate.at);
             answer.estimate_basis = why.estimate.map(|estimate| estimate.basis);
-            answer.change = why.change;
+            answer.change = why
+                .change
+                .and_then(|change| self.change_for(&caller.user, caller.admin, change));
             answer.reason = self.with_names(&caller.user, caller.admin, &why.reason);
         }
         Ok(answer)
@@ -75,6 +79,19 @@ impl App {
         };
         let parts: Vec<String> = reason.split('`').map(named).collect();
         parts.join("`").replace(&format!("`{ANOTHERS}`"), ANOTHERS)
+    }
+
+    /// A proposal to end a job is for those who may do that, and by the job's name where that means it.
+    fn change_for(&self, user: &UserName, admin: bool, change: String) -> Option<String> {
+        let Some((_, id)) = change.split_once(KILL) else {
+            return Some(change);
+        };
+        let job = self.jobs.get(&id.trim_end_matches('`').parse().ok()?)?;
+        let is_own = job.user == *user;
+        if is_own && job.holds_name() {
+            return Some(change.replace(job.id.as_str(), job.spec.name.as_str()));
+        }
+        (is_own || admin).then_some(change)
     }
 
     async fn first_failure(&self, job: &Job) -> Option<FailureView> {

@@ -150,8 +150,8 @@ impl Jobs {
             .await
             .map_err(|_| refused(Undone::Stopping))?;
         let checked = reply.await.map_err(|_| refused(Undone::Stopping))?;
-        checked.map_err(|refusal| refused(Undone::Refused(refusal)))?;
-        Ok(self.notes.to_vec())
+        let note = checked.map_err(|refusal| refused(Undone::Refused(refusal)))?;
+        Ok(self.notes.iter().cloned().chain(note).collect())
     }
 
     /// Ends a job, or removes one that is over. Accepted, and durable, when this returns; workers end in the background.

@@ -50,7 +50,10 @@ enum Message {
     Do(Input, oneshot::Sender<Result<Reply, Undone>>),
     Explain(JobId, oneshot::Sender<Option<Why>>),
     Usage(UserName, oneshot::Sender<(Quota, Usage)>),
-    Check(conductor::Submission, oneshot::Sender<Result<(), Refusal>>),
+    Check(
+        conductor::Submission,
+        oneshot::Sender<Result<Option<String>, Refusal>>,
+    ),
 }
 
 /// How this server shares out what it has.

@@ -223,7 +223,7 @@ fn a_job_bigger_than_the_machine_runs_alone_where_that_is_allowed() {
     assert_eq!(started[0].placement.workers.len(), 10);
     assert_eq!(
         started[0].note.as_deref(),
-        Some("10 cores asked, 2 here; 10Gi of memory asked, 4Gi here")
+        Some("10 cores asked, 2 here; 10Gi of memory asked, 4Gi here: it runs alone, other jobs wait")
     );
     assert_eq!(scheduler.run([job(4, 1)], 2), [], "nothing starts beside it");
     assert_eq!(scheduler.end_and_run(2, 3), [id(3), id(4)]);

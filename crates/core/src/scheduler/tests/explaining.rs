@@ -90,14 +90,53 @@ fn a_reason_names_the_job_that_has_the_machine_to_itself() {
     scheduler.run([job(1, 5), job(2, 1)], 0);
     assert_eq!(
         scheduler.reason(2, 0),
-        format!("waits for `{}`, which has everything to itself", id(1))
+        format!(
+            "waits for `{}`, which runs alone because it is larger than the machine (5 cores asked, 2 here; \
+             5Gi of memory asked, 4Gi here); it has no -max-runtime, so nobody knows when it ends",
+            id(1)
+        )
     );
     let mut scheduler = embedded(nodes(&[2]));
     scheduler.run([job(1, 1), job(2, 3)], 0);
     assert_eq!(
         scheduler.reason(2, 0),
-        "waits until nothing else runs: 3 cores asked, 2 here"
+        "waits until nothing else runs: 3 cores asked, 2 here: it runs alone, other jobs wait"
     );
+}
+
+#[test]
+fn behind_a_job_that_runs_alone_its_end_is_told_and_only_a_kill_helps() {
+    let mut scheduler = embedded(nodes(&[2]));
+    let big = job(1, 1).of_size(size(5, 1, 0)).for_seconds(60);
+    scheduler.run([big, job(2, 2), job(3, 1)], 0);
+    let first = scheduler.explain(&id(2), at(10)).unwrap();
+    assert_eq!(
+        first.reason,
+        format!(
+            "waits for `{}`, which runs alone because it is larger than the machine (5 cores asked, 2 here); \
+             its -max-runtime ends it by 1970-01-01T00:01:00Z",
+            id(1)
+        )
+    );
+    assert_eq!(first.estimate.unwrap().at, at(60));
+    assert_eq!(
+        first.change,
+        Some(format!("would start now after `paddlectl kill {}`", id(1)))
+    );
+    let second = scheduler.explain(&id(3), at(10)).unwrap();
+    assert_eq!(second.change, None, "job 2 would take all there is");
+    assert_eq!(scheduler.end_and_run(1, 11), [id(2)], "as it was told");
+}
+
+#[test]
+fn a_submit_is_told_that_the_job_would_run_alone() {
+    let scheduler = embedded(nodes(&[2]));
+    let memory = scheduler.note(&job(1, 1).of_size(size(1, 5, 0)));
+    assert_eq!(
+        memory.as_deref(),
+        Some("5Gi of memory asked, 4Gi here: it runs alone, other jobs wait")
+    );
+    assert_eq!(scheduler.note(&job(1, 2)), None);
 }
 
 #[test]

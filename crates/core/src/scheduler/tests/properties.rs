@@ -236,8 +236,13 @@ impl Pair {
                 continue;
             };
             let mut scheduler = self.scheduler.clone();
-            scheduler.withdraw(&request.id);
-            scheduler.enqueue(changed(request, &change), now);
+            match change.split_once("`paddlectl kill ") {
+                Some((_, alone)) => scheduler.release(&alone.trim_end_matches('`').parse().unwrap(), now),
+                None => {
+                    scheduler.withdraw(&request.id);
+                    scheduler.enqueue(changed(request, &change), now);
+                }
+            }
             let started = scheduler.decide(now);
             let is_started = started.iter().any(|admission| admission.id == request.id);
             prop_assert!(is_started, "{change}: {request:?}");
