@@ -17,6 +17,7 @@ mod tree;
 #[cfg(any(feature = "hdfs", feature = "s3"))]
 mod waiting;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use paddlecloud_pfs::store::FileStore;
@@ -37,6 +38,8 @@ pub enum OpenError {
     },
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),
+    #[error("the notes of uploads cannot be kept")]
+    Notes(#[source] std::io::Error),
 }
 
 /// Connects to HDFS and makes sure that the service's folder is there.
@@ -51,14 +54,15 @@ pub fn open_hdfs(_: &HdfsSettings) -> Result<Arc<dyn FileStore>, OpenError> {
     Err(OpenError::NotBuilt("hdfs"))
 }
 
-/// Connects to an S3-compatible service and makes sure that the bucket can be read.
+/// Connects to an S3-compatible service and makes sure that the bucket can be read. What is begun there is noted in a
+/// folder of this machine, so that [`FileStore::sweep`] finds it after a crash.
 #[cfg(feature = "s3")]
-pub fn open_s3(settings: &S3Settings) -> Result<Arc<dyn FileStore>, OpenError> {
-    s3::S3Store::open(settings).map(|store| Arc::new(store) as Arc<dyn FileStore>)
+pub fn open_s3(settings: &S3Settings, notes: &Path) -> Result<Arc<dyn FileStore>, OpenError> {
+    s3::S3Store::open(settings, notes).map(|store| Arc::new(store) as Arc<dyn FileStore>)
 }
 
 /// Without the feature there is nothing to connect with.
 #[cfg(not(feature = "s3"))]
-pub fn open_s3(_: &S3Settings) -> Result<Arc<dyn FileStore>, OpenError> {
+pub fn open_s3(_: &S3Settings, _: &Path) -> Result<Arc<dyn FileStore>, OpenError> {
     Err(OpenError::NotBuilt("s3"))
 }

@@ -32,7 +32,43 @@ fn s3_passes_the_suite() {
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
-    conformance::check(&*paddlecloud_backends::open_s3(&s3_settings(&endpoint, "secret")).unwrap());
+    let notes = tempfile::tempdir().unwrap();
+    let settings = s3_settings(&endpoint, "secret");
+    conformance::check(&*paddlecloud_backends::open_s3(&settings, notes.path()).unwrap());
+    assert_eq!(
+        std::fs::read_dir(notes.path()).unwrap().count(),
+        0,
+        "no note stays"
+    );
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
+    use paddlecloud_pfs::root::FileAttributes;
+    use paddlecloud_pfs::{Place, Space};
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let notes = tempfile::tempdir().unwrap();
+    let settings = s3_settings(&endpoint, "secret");
+    let open = || paddlecloud_backends::open_s3(&settings, notes.path()).unwrap();
+    let space = Space::Home("killed".parse().unwrap());
+    let place = Place {
+        space: space.clone(),
+        path: "large".parse().unwrap(),
+    };
+    let before = open();
+    let mut begun = before.begin(&place, FileAttributes::default()).unwrap();
+    begun.append(&vec![7; 20 << 20]).unwrap();
+    // As a process does that is killed: nothing is cleaned up.
+    std::mem::forget(begun);
+    assert_eq!(before.sweep(&space, Default::default()).unwrap(), 0, "it goes on");
+
+    let next = open();
+    assert_eq!(next.sweep(&space, Default::default()).unwrap(), 1);
+    assert_eq!(next.sweep(&space, Default::default()).unwrap(), 0);
+    assert_eq!(std::fs::read_dir(notes.path()).unwrap().count(), 0);
 }
 
 #[cfg(feature = "s3")]
@@ -52,7 +88,8 @@ fn s3_with_a_wrong_secret_is_refused() {
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
-    let refused = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "wrong"));
+    let notes = tempfile::tempdir().unwrap();
+    let refused = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "wrong"), notes.path());
     let error = refused.err().expect("a wrong secret opens nothing");
     assert!(!format!("{error:?}").contains("wrong\""), "{error:?}");
 }
@@ -85,7 +122,9 @@ fn a_service_that_is_not_there_is_told() {
     }
     #[cfg(feature = "s3")]
     {
-        let error = paddlecloud_backends::open_s3(&s3_settings(&format!("http://127.0.0.1:{port}"), "x"));
+        let notes = tempfile::tempdir().unwrap();
+        let settings = s3_settings(&format!("http://127.0.0.1:{port}"), "x");
+        let error = paddlecloud_backends::open_s3(&settings, notes.path());
         let error = error.err().expect("nobody listens").to_string();
         assert!(error.ends_with("cannot be reached"), "{error}");
     }

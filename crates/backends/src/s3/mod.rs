@@ -3,12 +3,14 @@
 //! A file is one object, its time and executable bit are metadata of it. A folder is what keys say, and an object called
 //! `.pfs-folder` where nothing else is in it. There is no rename: moving copies and then removes, which others can see.
 
+mod begun;
 mod connecting;
 mod http;
 mod keys;
 mod reading;
 mod writing;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Meta, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Place, RelPath, Root, RootError, Space};
 
+use self::begun::Begun;
 use self::connecting::{client, told};
 use self::keys::{Keys, MARKER};
 use self::reading::{OpenObject, folder_meta, meta_of};
@@ -51,12 +54,13 @@ struct Inner {
     quick: AmazonS3,
     waiter: Waiter,
     keys: Keys,
+    begun: Begun,
     name: String,
 }
 
 impl S3Store {
-    /// Connects and looks into the bucket.
-    pub fn open(settings: &S3Settings) -> Result<S3Store, OpenError> {
+    /// Connects and looks into the bucket. Uploads that take several requests are noted in a folder of this machine.
+    pub fn open(settings: &S3Settings, notes: &Path) -> Result<S3Store, OpenError> {
         let name = settings.to_string();
         let wrong = |error: object_store::Error| OpenError::Settings {
             store: name.clone(),
@@ -67,6 +71,7 @@ impl S3Store {
             quick: client(settings, 0).map_err(wrong)?,
             waiter: Waiter::new("s3").map_err(OpenError::Threads)?,
             keys: Keys::new(&settings.prefix, settings.longest_key),
+            begun: Begun::open(notes).map_err(OpenError::Notes)?,
             name: name.clone(),
         }));
         let top = store.0.keys.top();
@@ -470,9 +475,10 @@ impl FileStore for S3Store {
         Ok(None)
     }
 
-    /// Parts of uploads that were never completed are not listed by this client: a rule of the bucket removes them.
+    /// Gives up what earlier servers with the same notes had begun, in whatever space. What others left only a rule of
+    /// the bucket removes: not every service lists it.
     fn sweep(&self, _: &Space, _: Duration) -> Result<u64, RootError> {
-        Ok(0)
+        self.give_up_left_over()
     }
 }
 

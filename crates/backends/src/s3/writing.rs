@@ -1,22 +1,22 @@
 //! A new object: one request when it is small, parts when it is not. It is seen when it is complete, never before.
 
 use bytes::BytesMut;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, MultipartUpload, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    Attribute, Attributes, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
 };
 use paddlecloud_pfs::root::{FileAttributes, Meta};
 use paddlecloud_pfs::store::{FileStore, NewFile};
-use paddlecloud_pfs::{Existing, Place, RootError};
+use paddlecloud_pfs::{Existing, Place, RelPath, RootError};
 
+use super::begun::Note;
 use super::{EXECUTABLE, MTIME, S3Store};
 
 /// Bytes of a part; a service takes ten thousand, so later ones are larger.
 const PART: usize = 8 << 20;
 const LARGER_AFTER: usize = 1000;
 const LARGE_PART: usize = 128 << 20;
-
-type Upload = Box<dyn MultipartUpload>;
 
 /// An object on its way; dropped unpublished, nothing of it stays.
 pub(super) struct NewObject {
@@ -25,8 +25,8 @@ pub(super) struct NewObject {
     key: Key,
     attributes: Attributes,
     waiting: BytesMut,
-    upload: Option<Upload>,
-    parts: usize,
+    upload: Option<Note>,
+    parts: Vec<PartId>,
 }
 
 impl NewObject {
@@ -48,35 +48,55 @@ impl NewObject {
             attributes,
             waiting: BytesMut::new(),
             upload: None,
-            parts: 0,
+            parts: Vec::new(),
         }
     }
 
     fn part_size(&self) -> usize {
-        match self.parts < LARGER_AFTER {
+        match self.parts.len() < LARGER_AFTER {
             true => PART,
             false => LARGE_PART,
         }
     }
 
     fn send_part(&mut self) -> Result<(), RootError> {
-        let mut upload = match self.upload.take() {
-            Some(upload) => upload,
-            None => self.begin_parts()?,
+        let id = match &self.upload {
+            Some(upload) => upload.id.clone(),
+            None => {
+                let upload = self.begin_parts()?;
+                self.upload.insert(upload).id.clone()
+            }
         };
         let payload = PutPayload::from(self.waiting.split().freeze());
-        self.parts += 1;
-        let part = upload.put_part(payload);
-        self.upload = Some(upload);
-        self.store.ask("write", &self.place.path, move |_| part)
+        let (key, number) = (self.key.clone(), self.parts.len());
+        let part = self
+            .store
+            .ask("write", &self.place.path, move |client| async move {
+                client.put_part(&key, &id, number, payload).await
+            })?;
+        self.parts.push(part);
+        Ok(())
     }
 
-    fn begin_parts(&self) -> Result<Upload, RootError> {
+    fn begin_parts(&self) -> Result<Note, RootError> {
         let options = PutMultipartOptions::from(self.attributes.clone());
         let key = self.key.clone();
-        self.store
+        let id = self
+            .store
             .ask("begin", &self.place.path, move |client| async move {
-                client.put_multipart_opts(&key, options).await
+                client.create_multipart_opts(&key, options).await
+            })?;
+        self.store.0.begun.note(&self.key, &id).map_err(|error| {
+            self.store.give_up_later(&self.key, &id, None);
+            not_noted("note the upload of", &self.place.path, error)
+        })
+    }
+
+    fn complete(&mut self, id: String) -> Result<(), RootError> {
+        let (key, parts) = (self.key.clone(), std::mem::take(&mut self.parts));
+        self.store
+            .ask("publish", &self.place.path, move |client| async move {
+                client.complete_multipart(&key, &id, parts).await.map(drop)
             })
     }
 
@@ -114,10 +134,9 @@ impl NewFile for NewObject {
             if !self.waiting.is_empty() {
                 self.send_part()?;
             }
-            let mut upload = self.upload.take().expect("parts were sent");
-            self.store.ask("publish", &self.place.path, move |_| async move {
-                upload.complete().await.map(drop)
-            })?;
+            let id = self.upload.as_ref().expect("parts were sent").id.clone();
+            self.complete(id)?;
+            self.upload.take().expect("it was there").forget();
         }
         self.store.stat(&self.place)
     }
@@ -125,12 +144,54 @@ impl NewFile for NewObject {
 
 impl Drop for NewObject {
     fn drop(&mut self) {
-        if let Some(mut upload) = self.upload.take() {
-            self.store.0.waiter.leave(async move {
-                if let Err(error) = upload.abort().await {
-                    tracing::warn!(%error, "parts of an upload stay behind");
-                }
-            });
+        if let Some(upload) = self.upload.take() {
+            let (key, id) = (upload.key.clone(), upload.id.clone());
+            self.store.give_up_later(&key, &id, Some(upload));
         }
+    }
+}
+
+impl S3Store {
+    /// Gives an upload up without anybody waiting for it. Its note goes once that is done.
+    fn give_up_later(&self, key: &Key, id: &str, note: Option<Note>) {
+        let (client, key, id) = (self.0.client.clone(), key.clone(), id.to_owned());
+        self.0.waiter.leave(async move {
+            match client.abort_multipart(&key, &id).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {
+                    if let Some(note) = note {
+                        note.forget();
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "parts of an upload stay for the next sweep"),
+            }
+        });
+    }
+
+    /// Gives up what an earlier server had begun.
+    pub(super) fn give_up_left_over(&self) -> Result<u64, RootError> {
+        let top = RelPath::root();
+        let left = self.0.begun.left();
+        let left = left.map_err(|error| not_noted("read notes of uploads below", &top, error))?;
+        let mut count = 0;
+        for note in left {
+            let (key, id) = (note.key.clone(), note.id.clone());
+            let given_up = self.ask("give up an upload below", &top, move |client| async move {
+                client.abort_multipart(&key, &id).await
+            });
+            match given_up {
+                Ok(()) | Err(RootError::NotFound(_)) => note.forget(),
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+fn not_noted(action: &'static str, path: &RelPath, source: std::io::Error) -> RootError {
+    RootError::Io {
+        action,
+        path: path.clone(),
+        source,
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn open(config: &Config, local: &LocalStore) -> Result<Arc<dyn FileSt
             Ok(Arc::new(local.clone()))
         }
         Backend::Hdfs(settings) => Ok(open_hdfs(settings)?),
-        Backend::S3(settings) => Ok(open_s3(settings)?),
+        Backend::S3(settings) => Ok(open_s3(settings, &config.data.join("files/parts"))?),
     }
 }
 

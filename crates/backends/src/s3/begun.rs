@@ -1,0 +1,128 @@
+//! Uploads in parts that were begun, noted on this machine: a service keeps the parts until somebody completes or gives up
+//! the upload, and not every service lists them. What a killed server had begun, the next one gives up.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use object_store::path::Path as Key;
+
+/// Where uploads are noted, and which of them this process is at.
+#[derive(Clone)]
+pub(super) struct Begun {
+    folder: PathBuf,
+    ours: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+/// One upload, noted. Dropped without [`Note::forget`], it is found as left over.
+pub(super) struct Note {
+    pub(super) key: Key,
+    pub(super) id: String,
+    file: PathBuf,
+    ours: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+impl Begun {
+    pub(super) fn open(folder: &Path) -> io::Result<Begun> {
+        std::fs::create_dir_all(folder)?;
+        Ok(Begun {
+            folder: folder.to_owned(),
+            ours: Arc::default(),
+        })
+    }
+
+    /// Writes down an upload; must come before its first part.
+    pub(super) fn note(&self, key: &Key, id: &str) -> io::Result<Note> {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let file = self.folder.join(format!("{:016x}", hasher.finish()));
+        let note = self.claim(file, key.clone(), id.to_owned());
+        std::fs::write(&note.file, format!("{id}\n{key}"))?;
+        Ok(note)
+    }
+
+    /// What nobody is at any more.
+    pub(super) fn left(&self) -> io::Result<Vec<Note>> {
+        let mut left = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let file = entry?.path();
+            if lock(&self.ours).contains(&file) {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file)?;
+            match text.split_once('\n').map(|(id, key)| (id, Key::parse(key))) {
+                Some((id, Ok(key))) => left.push(self.claim(file, key, id.to_owned())),
+                // Torn by a full disk; no part was sent before it was whole.
+                _ => std::fs::remove_file(file)?,
+            }
+        }
+        Ok(left)
+    }
+
+    fn claim(&self, file: PathBuf, key: Key, id: String) -> Note {
+        lock(&self.ours).insert(file.clone());
+        Note {
+            key,
+            id,
+            file,
+            ours: self.ours.clone(),
+        }
+    }
+}
+
+impl Note {
+    /// The upload is over, one way or the other.
+    pub(super) fn forget(self) {
+        if let Err(error) = std::fs::remove_file(&self.file) {
+            tracing::warn!(%error, "a note of an upload that is over stays");
+        }
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        lock(&self.ours).remove(&self.file);
+    }
+}
+
+fn lock(ours: &Mutex<HashSet<PathBuf>>) -> MutexGuard<'_, HashSet<PathBuf>> {
+    ours.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_is_at_is_left_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Begun::open(folder.path()).unwrap();
+        let key = Key::from("top/home/ann/a b");
+        let note = begun.note(&key, "first/id+=").unwrap();
+        begun.note(&key, "second").unwrap().forget();
+        assert!(begun.left().unwrap().is_empty());
+
+        std::mem::forget(note);
+        assert!(begun.left().unwrap().is_empty(), "this process is at it");
+        let next = Begun::open(folder.path()).unwrap();
+        let mut left = next.left().unwrap();
+        assert_eq!(left.len(), 1);
+        let found = left.remove(0);
+        assert_eq!((&found.key, found.id.as_str()), (&key, "first/id+="));
+        assert!(next.left().unwrap().is_empty(), "it is being given up");
+        drop(found);
+        next.left().unwrap().remove(0).forget();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_torn_note_stands_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("0"), "an id without a k").unwrap();
+        let begun = Begun::open(folder.path()).unwrap();
+        assert!(begun.left().unwrap().is_empty());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
