@@ -72,6 +72,15 @@ def test_convert_that_fails_leaves_what_was_there(tmp_path, how):
     assert sorted(sample for name in before for sample in records_of(tmp_path / name)) == list(samples(4)())
 
 
+def test_convert_that_cannot_place_its_files_leaves_what_was_there(tmp_path):
+    common.convert(str(tmp_path), samples(4), 5, "train")
+    (tmp_path / "train-00001-of-00002").mkdir()
+    with pytest.raises(OSError):
+        common.convert(str(tmp_path), samples(10), 5, "train")
+    assert files_of(tmp_path) == ["train-00000-of-00001", "train-00001-of-00002"]
+    assert records_of(tmp_path / "train-00000-of-00001") == list(samples(4)())
+
+
 def test_convert_refuses_what_makes_no_sense(tmp_path):
     at = str(tmp_path)
     with pytest.raises(TypeError, match="either `line_count`, samples per file, or `num_shards`"):
@@ -113,6 +122,28 @@ def test_split_again_leaves_no_file_of_the_longer_one(tmp_path):
     common.split(samples(50), 10, suffix)
     common.split(samples(15), 10, suffix)
     assert files_of(tmp_path) == ["train-00000.pickle", "train-00001.pickle", "train-9.pickle"]
+
+
+def test_split_into_numbered_folders_leaves_no_file_of_the_longer_one(tmp_path):
+    suffix = str(tmp_path / "%05d" / "data.pickle")
+    common.split(samples(50), 10, suffix)
+    common.split(samples(15), 10, suffix)
+    found = sorted(glob.glob(str(tmp_path / "*" / "*")))
+    assert found == [suffix % 0, suffix % 1]
+
+
+def test_split_that_fails_leaves_what_was_there(tmp_path):
+    suffix = str(tmp_path / "%05d.pickle")
+    common.split(samples(50), 10, suffix)
+    before = {name: (tmp_path / name).read_bytes() for name in files_of(tmp_path)}
+
+    def failing():
+        yield from range(35)
+        raise KeyError("bad sample")
+
+    with pytest.raises(KeyError):
+        common.split(failing, 10, suffix)
+    assert {name: (tmp_path / name).read_bytes() for name in files_of(tmp_path)} == before
 
 
 def test_marshal_dumps_and_loads_as_the_documents_have_it(tmp_path):

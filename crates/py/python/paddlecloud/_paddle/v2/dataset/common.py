@@ -4,6 +4,7 @@
 sample lands in exactly one file, and no file is seen before it is whole.
 """
 
+import contextlib
 import glob
 import hashlib
 import itertools
@@ -63,23 +64,25 @@ def convert(
 def split(reader, line_count, suffix="%05d.pickle", dumper=pickle.dump):
     """Writes the samples of `reader` to files of `line_count` samples, each file one list.
 
-    `suffix` names the files and has one `%05d` for their number; `dumper(list, file)` writes one. Files with
-    higher numbers from an earlier split of the same name are removed.
+    `suffix` names the files and has one `%05d` for their number; `dumper(list, file)` writes one. Nothing is
+    replaced before all files are written; then those with higher numbers from an earlier split of the same name
+    are removed.
     """
     _positive("line_count", line_count)
     _check_suffix(suffix)
     dump = checked_dumper(dumper)
-    count = 0
-    samples = []
-    for sample in _samples(reader):
-        samples.append(sample)
-        if len(samples) == line_count:
-            _dump_whole(suffix % count, samples, dump)
-            count, samples = count + 1, []
-    if samples or count == 0:
-        _dump_whole(suffix % count, samples, dump)
-        count += 1
-    _remove_beyond(suffix, count)
+    drafts = []
+    try:
+        for samples in _lists(_samples(reader), line_count):
+            name = suffix % len(drafts)
+            drafts.append((_draft(name, samples, dump), name))
+        for draft, name in drafts:
+            os.replace(draft, name)
+    except BaseException:
+        for draft, _ in drafts:
+            _unlink(draft)
+        raise
+    _remove_beyond(suffix, len(drafts))
 
 
 def cluster_files_reader(files_pattern, trainer_count, trainer_id=None, loader=pickle.load, *, train_id=None):
@@ -183,17 +186,40 @@ def _write_in_turns(folder, samples, num_shards, compressor):
 
 
 def _publish(folder, count, output_path, prefix):
-    """Gives the files their names. What an earlier conversion left goes first, so that no sample is seen twice."""
+    """Gives the files their names in place of those of an earlier conversion, or leaves these as they were."""
     ours = re.compile(re.escape(prefix) + r"-\d{5,}-of-\d{5,}")
-    for name in os.listdir(output_path):
-        if ours.fullmatch(name):
-            os.unlink(os.path.join(output_path, name))
-    for number in range(count):
-        name = f"{prefix}-{number:05d}-of-{count:05d}"
-        os.replace(os.path.join(folder, str(number)), os.path.join(output_path, name))
+    aside = os.path.join(folder, "before")
+    os.mkdir(aside)
+    before, placed = [], []
+    try:
+        for name in filter(ours.fullmatch, os.listdir(output_path)):
+            path = os.path.join(output_path, name)
+            if not os.path.isdir(path):
+                os.rename(path, os.path.join(aside, name))
+                before.append(name)
+        for number in range(count):
+            name = f"{prefix}-{number:05d}-of-{count:05d}"
+            os.rename(os.path.join(folder, str(number)), os.path.join(output_path, name))
+            placed.append(name)
+    except BaseException:
+        for name in placed:
+            _unlink(os.path.join(output_path, name))
+        for name in before:
+            os.rename(os.path.join(aside, name), os.path.join(output_path, name))
+        raise
 
 
-def _dump_whole(name, samples, dump):
+def _lists(samples, size):
+    """Lists of `size` samples; at least one, which may be empty."""
+    samples = iter(samples)
+    block = list(itertools.islice(samples, size))
+    yield block
+    while len(block) == size and (block := list(itertools.islice(samples, size))):
+        yield block
+
+
+def _draft(name, samples, dump):
+    """Writes a file that is to have this name beside it; gives the name it has until then."""
     folder = os.path.dirname(name) or "."
     os.makedirs(folder, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".split-", delete=False) as file:
@@ -201,18 +227,22 @@ def _dump_whole(name, samples, dump):
             dump(samples, file)
             file.flush()
             os.chmod(file.name, 0o644)
-            os.replace(file.name, name)
         except BaseException:
-            os.unlink(file.name)
+            _unlink(file.name)
             raise
+    return file.name
+
+
+def _unlink(name):
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
 
 
 def _remove_beyond(suffix, count):
     """Removes what an earlier, longer split left behind the files just written."""
-    folder = os.path.dirname(suffix % 0) or "."
-    for name in os.listdir(folder):
-        for number in (int(digits) for digits in re.findall(r"\d+", name)):
-            path = os.path.join(folder, name)
+    any_number = re.sub(r"%[-+ #0]*\d*[diu]", "*", glob.escape(suffix)).replace("%%", "%")
+    for path in glob.glob(any_number):
+        for number in (int(digits) for digits in re.findall(r"\d+", path)):
             if number >= count and os.path.normpath(suffix % number) == os.path.normpath(path):
                 os.unlink(path)
                 break
