@@ -34,4 +34,6 @@ pub mod protocol;
 mod linux;
 
 #[cfg(target_os = "linux")]
-pub use linux::{ActingAs, SweepError, Swept, act_as, connect, find_account, is_alive, probe, run, sweep};
+pub use linux::{
+    ActingAs, SweepError, Swept, act_as, connect, find_account, is_alive, probe, run, sweep, take_place,
+};

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Pid;
 
 use super::clients::Clients;
 use super::plain::PlainCopy;
@@ -25,6 +25,10 @@ use crate::log::LogWriter;
 use crate::protocol::{Exit, FileError, Report, WorkerPlan, files};
 
 const RECORD_PAUSE: Duration = Duration::from_millis(200);
+
+/// Whoever looks whether an attempt has a supervisor holds its lock for a moment.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -38,6 +42,8 @@ enum StartError {
     Taken,
     #[error("this attempt was lost; another one needs a folder of its own")]
     Lost,
+    #[error("this attempt was given up before it began")]
+    GivenUp,
     #[error("`{marker}` cannot mark an attempt: letters, digits, `-`, `_` and `.` can")]
     Marker { marker: String },
 }
@@ -63,15 +69,19 @@ pub fn connect(dir: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(socket_path(&dir))
 }
 
-/// Whether the supervisor that wrote the folder's `pid` still lives.
+/// Whether an attempt has a supervisor: one that lives, from before its first word on, holds the lock of `pid`.
 pub fn is_alive(dir: &Path) -> bool {
-    let alive = || {
-        let text = fs::read_to_string(dir.join(files::PID)).ok()?;
-        let (pid, start) = text.trim().split_once(' ')?;
-        let pid = Pid::from_raw(pid.parse().ok()?)?;
-        Some(tree::start_time(pid)? == start.parse::<u64>().ok()?)
-    };
-    alive().unwrap_or(false)
+    let held = |file: File| flock(&file, FlockOperation::NonBlockingLockShared).is_err();
+    File::open(dir.join(files::PID)).is_ok_and(held)
+}
+
+/// Takes the place of an attempt's supervisor: while the file is held, none can begin. `None`: there is one.
+///
+/// A supervisor that was started and comes too late finds the plan gone, if whoever holds this removes it.
+pub fn take_place(dir: &Path) -> io::Result<Option<File>> {
+    let file = open_pid_file(dir)?;
+    let taken = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    Ok(taken.then_some(file))
 }
 
 fn start(dir: &Path) -> Result<(), String> {
@@ -223,14 +233,35 @@ fn detach(dir: &Path) -> io::Result<()> {
 }
 
 fn lock_pid_file(dir: &Path) -> Result<File, StartError> {
-    let open = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(dir.join(files::PID));
-    let file = open.refused(|| format!("open `{}`", files::PID))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| StartError::Taken)?;
-    Ok(file)
+    let file = open_pid_file(dir).refused(|| format!("open `{}`", files::PID))?;
+    let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let taken = (0..LOCK_TRIES).any(|tried| {
+        if tried > 0 {
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        lock()
+    });
+    if !taken {
+        return Err(StartError::Taken);
+    }
+    // Whoever gave the attempt up held this lock and took the plan away.
+    match dir.join(files::PLAN).exists() && is_still(&file, &dir.join(files::PID)) {
+        true => Ok(file),
+        false => Err(StartError::GivenUp),
+    }
+}
+
+fn open_pid_file(dir: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options.open(dir.join(files::PID))
+}
+
+/// Whether the name still leads to the opened file.
+fn is_still(file: &File, path: &Path) -> bool {
+    let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let (opened, named) = (file.metadata().map(number), fs::metadata(path).map(number));
+    matches!((opened, named), (Ok(opened), Ok(named)) if opened == named)
 }
 
 /// Only for the same user; the path given to the kernel is short whatever the folder's is.

@@ -20,7 +20,7 @@ mod view;
 mod worker;
 
 pub use account::find_account;
-pub use attempt::{connect, is_alive, run};
+pub use attempt::{connect, is_alive, run, take_place};
 pub use identity::{ActingAs, act_as};
 pub use probe::probe;
 pub use sweep::{SweepError, Swept, sweep};

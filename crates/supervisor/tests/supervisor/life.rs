@@ -1,7 +1,9 @@
 //! Starting, waiting, stopping, being lost.
 
+use std::fs;
+
 use paddlecloud_supervisor::protocol::{Command, Ending, Exit, MARKER_VARIABLE, Phase, Report, files};
-use paddlecloud_supervisor::{Swept, is_alive, sweep};
+use paddlecloud_supervisor::{Swept, is_alive, sweep, take_place};
 use rustix::process::{Signal, kill_process};
 
 use crate::harness::{Attempt, handles, modes, wait_gone};
@@ -269,6 +271,33 @@ fn an_attempt_has_one_supervisor_and_is_run_once() {
             Err("error: this attempt has ended already\n".into())
         );
     }
+}
+
+#[test]
+fn a_supervisor_is_known_to_live_before_it_says_who_it_is() {
+    let attempt = Attempt::new(&modes()[0], "sleep 1000");
+    attempt.start();
+    let pid = attempt.dir().join(files::PID);
+    let text = fs::read_to_string(&pid).unwrap();
+    fs::write(&pid, "").unwrap();
+    assert!(is_alive(attempt.dir()), "as in the moment before it writes");
+    assert!(take_place(attempt.dir()).unwrap().is_none());
+    fs::write(&pid, text).unwrap();
+    attempt.connect().0.send(&STOP);
+    attempt.exit();
+}
+
+#[test]
+fn no_supervisor_begins_while_somebody_has_its_place() {
+    let attempt = Attempt::new(&modes()[0], "true");
+    attempt.plan.store(attempt.dir()).unwrap();
+    let place = take_place(attempt.dir()).unwrap().expect("nobody is there yet");
+    assert!(is_alive(attempt.dir()));
+    let taken = "error: this attempt has a supervisor already\n";
+    assert_eq!(attempt.try_start(), Err(taken.into()));
+    drop(place);
+    assert!(!is_alive(attempt.dir()));
+    assert_eq!(attempt.run().ending, Ending::Code(0));
 }
 
 #[test]
