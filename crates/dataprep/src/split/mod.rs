@@ -5,6 +5,7 @@
 
 mod cut;
 mod inputs;
+mod note;
 mod rows;
 mod tree;
 
@@ -13,7 +14,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use inputs::DATA_SET;
-pub use tree::MANIFEST;
+pub use note::LOCK_FOLDER;
+pub use tree::{MANIFEST, Manifest as Note};
 
 use crate::error::DataError;
 use cut::Cutter;

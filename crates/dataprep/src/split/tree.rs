@@ -19,22 +19,22 @@ const LOCK: &str = ".paddle-data.lock";
 const STAGE: &str = ".paddle-data.tmp";
 
 /// What the note says.
-#[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
-    state: State,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Manifest {
+    pub(super) state: State,
     /// Folders `0` to here, not included, hold divided data.
-    parts: u32,
+    pub(super) parts: u32,
     files: Vec<ManifestFile>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+pub(super) enum State {
     Exchanging,
     Done,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ManifestFile {
     name: PathBuf,
     by: String,
@@ -96,7 +96,9 @@ impl Tree {
                     let place = self.stage.display();
                     DataError::file(
                         &self.out,
-                        format!("{error}; what was there before could not be put back ({again}) and lies in `{place}`"),
+                        format!(
+                            "{error}; what was there before could not be put back ({again}) and lies in `{place}`"
+                        ),
                     )
                 }
             });
@@ -243,9 +245,7 @@ impl Manifest {
 
     fn write(&self, out: &Path, stage: &Path) -> Result<(), DataError> {
         let (path, draft) = (out.join(MANIFEST), stage.join("manifest"));
-        let mut text = serde_json::to_vec_pretty(self).map_err(|e| DataError::write(&path, e.into()))?;
-        text.push(b'\n');
-        fs::write(&draft, text)
+        fs::write(&draft, self.to_json())
             .and_then(|()| File::open(&draft)?.sync_all())
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(|e| DataError::write(&path, e))?;

@@ -90,3 +90,87 @@ fn a_pattern_and_a_folder_stand_for_their_files() {
         |node: usize| fs::read_to_string(out.join(format!("{node}/data/a.txt"))).expect("it was divided");
     assert_eq!(half(0).len() + half(1).len(), "x\na.txt\n".len());
 }
+
+#[test]
+fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let here = env.folder("here");
+    let table = here.join("a.csv");
+    fs::write(&table, "id,note\n1,\"two\nlines\"\n2,x\n").expect("a file can be written");
+    let there = format!("{SET}/deep/a.rio");
+    let convert = ["data", "convert", "--index", arg(&table), &there];
+    site.run("ada", &convert).ok().says("has 2 records");
+    let rows = "{\"id\":\"1\",\"note\":\"two\\nlines\"}\n{\"id\":\"2\",\"note\":\"x\"}\n";
+    assert_eq!(site.run("ada", &["data", "cat", &there]).ok().stdout, rows);
+    let names = site.run("ada", &["ls", &format!("{SET}/deep")]).ok().stdout;
+    assert!(names.contains("a.rio.index"), "{names}");
+
+    site.run("ada", &convert)
+        .refused(1)
+        .says("is there already")
+        .says("--force");
+    fs::write(&table, "id,note\n3,y\n").expect("a file can be written");
+    site.run("ada", &["data", "convert", "--force", arg(&table), &there])
+        .ok();
+    let printed = site.run("ada", &["data", "cat", &there]).ok().stdout;
+    assert_eq!(printed, "{\"id\":\"3\",\"note\":\"y\"}\n");
+    let names = site.run("ada", &["ls", &format!("{SET}/deep")]).ok().stdout;
+    assert!(
+        !names.contains("index"),
+        "the index of another file is gone: {names}"
+    );
+
+    // What cannot be converted leaves what was there, and is told in the user's names.
+    fs::write(&table, "id,note\n3,\"y\n").expect("a file can be written");
+    site.run("ada", &["data", "convert", "--force", arg(&table), &there])
+        .refused(1)
+        .says("a.csv` has a quote in column 2 that is never closed");
+    assert_eq!(site.run("ada", &["data", "cat", &there]).ok().stdout, printed);
+    let lines = format!("{SET}/a.jsonl");
+    site.run("ada", &["data", "convert", &there, &lines]).ok();
+    assert_eq!(site.run("ada", &["data", "cat", &lines]).ok().stdout, printed);
+}
+
+#[test]
+fn a_division_can_end_on_the_cluster_and_be_repeated() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let set = env.folder("set");
+    fs::create_dir(set.join("deep")).expect("a folder can be made");
+    fs::write(set.join("a.csv"), "id,note\n1,\"two\nlines\"\n2,x\n3,y\n").expect("a file can be written");
+    fs::write(set.join("deep/b.txt"), "0\n1\n").expect("a file can be written");
+    let out = "/pfs/cloud/home/ada/job";
+    site.run("ada", &["mkdir", out]).ok();
+    site.run("ada", &["cp", "-r", arg(&set), &format!("{out}/quick_start")])
+        .ok();
+    let split = |count: &str| site.run("ada", &["data", "split", "-n", count, "--out", out]);
+    let cat = |path: &str| site.run("ada", &["cat", &format!("{out}/{path}")]);
+    split("3").ok().says("has the data of 3 nodes");
+    assert_eq!(cat("0/data/a.csv").ok().stdout, "id,note\n1,\"two\nlines\"\n");
+    assert_eq!(cat("2/data/a.csv").ok().stdout, "id,note\n3,y\n");
+    assert_eq!(cat("1/data/deep/b.txt").ok().stdout, "1\n");
+
+    split("2").ok();
+    assert_eq!(
+        cat("0/data/a.csv").ok().stdout,
+        "id,note\n1,\"two\nlines\"\n3,y\n"
+    );
+    let names = site.run("ada", &["ls", "-a", out]).ok().stdout;
+    for name in ["0", "1", "output", "quick_start", ".paddle-data.json"] {
+        assert!(names.contains(name), "{names}");
+    }
+    for gone in [".tmp", ".lock", " 2\n", "/2\n"] {
+        assert!(!names.contains(gone), "{gone:?} in {names}");
+    }
+
+    site.run("ada", &["mkdir", "-p", &format!("{out}/5/data")]).ok();
+    split("6")
+        .refused(1)
+        .says("5/data` is there already and was not made by a division");
+    let own = format!("{out}/0/data");
+    site.run("ada", &["data", "split", "-n", "2", "--out", out, &own])
+        .refused(1)
+        .says("name the data set itself");
+    assert_eq!(cat("1/data/a.csv").ok().stdout, "id,note\n2,x\n");
+}

@@ -22,8 +22,8 @@ use crate::transfer::remote;
 
 /// A connection for code that waits: whoever reads a data set needs its next bytes and nothing else.
 pub struct Cluster {
-    runtime: Runtime,
-    session: Session,
+    pub(super) runtime: Runtime,
+    pub(super) session: Session,
 }
 
 /// A file that was found on the cluster.

@@ -1,16 +1,20 @@
 //! `data convert`: writes a file in another format or with another compressor.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use paddlecloud_core::quantity::Bytes;
-use paddlecloud_dataprep::{Format as DataFormat, IfThere, Origin, WriteOptions, convert};
+use paddlecloud_dataprep::{
+    Converted, Dataset, Format as DataFormat, IfThere, Origin, WriteOptions, convert,
+};
+use paddlecloud_pfs::Existing;
 use paddlecloud_recordio::Compressor;
 use serde::Serialize;
 
 use super::damage::{self, DamageView};
+use super::file_there::FileThere;
 use super::progress::Progress;
 use super::sources;
-use super::{Reading, check_written_here, failed, found_format};
+use super::{Reading, failed, found_format};
 use crate::commands::{Context, done};
 use crate::error::CliError;
 use crate::printer::Format;
@@ -25,7 +29,7 @@ pub struct Args {
     /// The file to read, here or on the cluster
     source: PathBuf,
 
-    /// The file to write
+    /// The file to write, here or on the cluster
     dest: PathBuf,
 
     /// Write this format, whatever the name says
@@ -66,7 +70,6 @@ struct ConvertedView<'a> {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    check_written_here(&args.dest, "write a file here, then `cp` it there")?;
     let sources = sources::gather(std::slice::from_ref(&args.source), context)?;
     match &sources[..] {
         [source] => converted(args, &source.origin, context),
@@ -86,22 +89,7 @@ fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<
         .clone()
         .filter(|_| format.is_some_and(DataFormat::has_fields));
     let input = args.reading.open_as(source, format, of_source)?;
-    let options = WriteOptions {
-        format: args.to,
-        field,
-        if_there: match args.force {
-            true => IfThere::Replace,
-            false => IfThere::Refuse,
-        },
-        compressor: args.compressor,
-        chunk_size: args.chunk_size.as_u64(),
-        with_index: args.index,
-    };
-    let name = args.source.file_name().unwrap_or_default().to_string_lossy();
-    let mut progress = Progress::new(&mut context.world.err, format!("Converting {name}"));
-    let mut tell = |read| progress.tell(read, input.len());
-    let converted = convert(&input, &args.dest, &options, &mut tell).map_err(failed)?;
-    progress.done();
+    let converted = written(args, &input, field, context)?;
     let view = ConvertedView {
         source: &args.source,
         dest: &args.dest,
@@ -118,4 +106,51 @@ fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<
             .line(format!("`{dest}` has {} records", converted.records));
     }
     done()
+}
+
+/// Writes the file where it is wanted; on the cluster it appears when it is whole, as here.
+fn written(
+    args: &Args,
+    input: &Dataset,
+    field: Option<String>,
+    context: &mut Context<'_>,
+) -> Result<Converted, CliError> {
+    if !sources::is_written_there(&args.dest) {
+        return written_here(args, input, field, &args.dest, context);
+    }
+    let existing = match args.force {
+        true => Existing::Replace,
+        false => Existing::Keep,
+    };
+    let there = FileThere::open(&args.dest, existing, context)?;
+    let converted =
+        written_here(args, input, field, &there.here(), context).map_err(|error| there.in_names(error))?;
+    there.publish(&mut context.world.err)?;
+    Ok(converted)
+}
+
+fn written_here(
+    args: &Args,
+    input: &Dataset,
+    field: Option<String>,
+    dest: &Path,
+    context: &mut Context<'_>,
+) -> Result<Converted, CliError> {
+    let options = WriteOptions {
+        format: args.to,
+        field,
+        if_there: match args.force {
+            true => IfThere::Replace,
+            false => IfThere::Refuse,
+        },
+        compressor: args.compressor,
+        chunk_size: args.chunk_size.as_u64(),
+        with_index: args.index,
+    };
+    let name = args.source.file_name().unwrap_or_default().to_string_lossy();
+    let mut progress = Progress::new(&mut context.world.err, format!("Converting {name}"));
+    let mut tell = |read| progress.tell(read, input.len());
+    let converted = convert(input, dest, &options, &mut tell).map_err(failed)?;
+    progress.done();
+    Ok(converted)
 }

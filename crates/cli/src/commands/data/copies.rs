@@ -11,6 +11,7 @@ use paddlecloud_recordio::ReadAt;
 use tempfile::TempDir;
 
 use super::cluster::{Cluster, Found};
+use super::file_there::temporary_folder;
 use super::progress::Progress;
 use super::sources::is_remote;
 use crate::commands::Context;
@@ -20,6 +21,8 @@ const STEP: u64 = 8 << 20;
 
 /// Paths that can be opened here, in the order they were named. The copies go when this does.
 pub struct Copies {
+    /// What to open for what was named: a file, or a folder with the files below it.
+    inputs: Vec<PathBuf>,
     /// Where the bytes are, and what they were called.
     paths: Vec<(PathBuf, PathBuf)>,
     _folder: Option<TempDir>,
@@ -29,37 +32,47 @@ impl Copies {
     pub fn bring(named: &[PathBuf], context: &mut Context<'_>) -> Result<Self, CliError> {
         if !named.iter().any(|path| is_remote(path)) {
             return Ok(Self {
+                inputs: named.to_vec(),
                 paths: named.iter().map(|path| (path.clone(), path.clone())).collect(),
                 _folder: None,
             });
         }
-        let folder = tempfile::Builder::new()
-            .prefix("paddlectl-data-")
-            .tempdir()
-            .map_err(|error| CliError::refused(format!("cannot make a temporary folder: {error}")))?;
+        let folder = temporary_folder()?;
         let cluster = Cluster::open(context)?;
-        let mut paths = Vec::new();
+        let (mut inputs, mut paths) = (Vec::new(), Vec::new());
         for (number, path) in named.iter().enumerate() {
             if !is_remote(path) {
+                inputs.push(path.clone());
                 paths.push((path.clone(), path.clone()));
                 continue;
             }
             let place = folder.path().join(number.to_string());
             for file in cluster.find(path)? {
-                let here = place.join(relative(&file)?);
+                // A pattern may match files and folders: what is below a folder lies apart, as the folder does.
+                let (here, input) = match &file.below {
+                    Some(below) => (place.join("below").join(below), place.join("below")),
+                    None => {
+                        let here = place.join("itself").join(name_of(&file)?);
+                        (here.clone(), here)
+                    }
+                };
                 fetch(&cluster, &file, &here, context)?;
+                if !inputs.contains(&input) {
+                    inputs.push(input);
+                }
                 paths.push((here, PathBuf::from(file.path.to_string())));
             }
         }
         Ok(Self {
+            inputs,
             paths,
             _folder: Some(folder),
         })
     }
 
     /// What to open.
-    pub fn here(&self) -> Vec<PathBuf> {
-        self.paths.iter().map(|(here, _)| here.clone()).collect()
+    pub fn inputs(&self) -> &[PathBuf] {
+        &self.inputs
     }
 
     /// The name of a file that lies at `here`.
@@ -85,10 +98,7 @@ impl Copies {
     }
 }
 
-fn relative(file: &Found) -> Result<PathBuf, CliError> {
-    if let Some(below) = &file.below {
-        return Ok(below.clone());
-    }
+fn name_of(file: &Found) -> Result<PathBuf, CliError> {
     let text = file.path.to_string();
     let name = Path::new(&text).file_name().map(PathBuf::from);
     name.ok_or_else(|| CliError::refused(format!("`{text}` names no file")))

@@ -1,23 +1,24 @@
 //! `data`: looks at data sets, converts them, divides them among nodes; a file per subcommand.
 //!
-//! What is read may lie on the cluster and is read there, as far as it is needed; what is written lies on this
-//! machine. Inside a worker `/pfs/…` does.
+//! What is read may lie on the cluster and is read there, as far as it is needed. What is written to the cluster is made
+//! here and then sent. Inside a worker `/pfs/…` are ordinary paths.
 
 mod cat;
 mod cluster;
 mod convert;
 mod copies;
 mod damage;
+mod division_there;
+mod file_there;
 mod head;
 mod inspect;
 mod progress;
 mod records;
 mod sources;
 mod split;
+mod upload;
 mod verify;
 mod window;
-
-use std::path::Path;
 
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_dataprep::{DataError, Dataset, Format, Origin, ReadOptions};
@@ -120,19 +121,6 @@ fn open_for_review(origin: &Origin, asked: ReadOptions) -> Result<Dataset, CliEr
 
 fn found_format(origin: &Origin) -> Result<Option<Format>, CliError> {
     Format::of_file(origin).map_err(failed)
-}
-
-/// Files are written here only.
-fn check_written_here(path: &Path, hint: &str) -> Result<(), CliError> {
-    let parent = path.parent().unwrap_or(path);
-    if !sources::is_remote(path) || parent.is_dir() {
-        return Ok(());
-    }
-    let message = format!(
-        "`{}` lies on the cluster, and `data` writes here only",
-        path.display()
-    );
-    Err(CliError::refused(message).with_hint(hint))
 }
 
 /// What went wrong, and what can be done about it.

@@ -53,6 +53,13 @@ pub fn is_remote(path: &Path) -> bool {
     path.starts_with("/pfs") && !path.exists()
 }
 
+/// Whether a path that is to be written lies on the cluster: inside a worker some folder on the way to it is here.
+pub fn is_written_there(path: &Path) -> bool {
+    let storage = Path::new("/pfs");
+    let on_the_way = path.ancestors().take_while(|folder| *folder != storage);
+    path.starts_with(storage) && path != storage && !{ on_the_way }.any(Path::exists)
+}
+
 fn files_here(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

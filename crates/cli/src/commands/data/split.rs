@@ -1,13 +1,14 @@
 //! `data split`: divides files among the nodes of a job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use paddlecloud_dataprep::split::{self, By, Divided, FirstRow, PartCount, Request};
 use serde::Serialize;
 
 use super::copies::Copies;
+use super::division_there::DivisionThere;
 use super::progress::Progress;
-use super::{check_written_here, failed};
+use super::{failed, sources};
 use crate::commands::{Context, done};
 use crate::error::CliError;
 use crate::messages::Messages;
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long = "count", short = 'n', value_name = "NODES")]
     count: PartCount,
 
-    /// The folder to divide into
+    /// The folder to divide into, here or on the cluster
     #[arg(long, short = 'd', value_name = "DIR")]
     out: PathBuf,
 
@@ -93,21 +94,11 @@ impl Args {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let hint = "inside a job it is an ordinary folder: submit one that runs `paddle data`";
-    check_written_here(&args.out, hint)?;
-    let copies = Copies::bring(&args.files, context)?;
-    let request = Request {
-        inputs: copies.here(),
-        out: args.out.clone(),
-        parts: args.count,
-        by: args.by,
-        first_row: args.first_row(),
+    let (divided, copies) = match sources::is_written_there(&args.out) {
+        true => divided_there(args, context)?,
+        false => divided_into(&args.out, &args.files, args, context)?,
     };
-    let mut progress = Progress::new(&mut context.world.err, "Dividing");
-    let divided = split::run(&request, &mut |done, total| progress.tell(done, total))
-        .map_err(|error| copies.in_names(failed(error)))?;
-    progress.done();
-    let view = DividedView::of(divided, request.out, &copies);
+    let view = DividedView::of(divided, args.out.clone(), &copies);
     if !context.world.out.structured(args.output, &view)? {
         context.world.out.table(&table(&view))?;
         if args.first_row() == FirstRow::AsItLooks {
@@ -122,6 +113,40 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
             .line(format!("`{}` has the data of {nodes} nodes", view.out.display()));
     }
     done()
+}
+
+/// Divides here, then sends all of it.
+fn divided_there(args: &Args, context: &mut Context<'_>) -> Result<(Divided, Copies), CliError> {
+    let there = DivisionThere::open(&args.out, args.count.get(), context)?;
+    let files = match args.files.is_empty() {
+        true => vec![there.data_set()],
+        false => args.files.clone(),
+    };
+    there.check_inputs(&files)?;
+    let divided = divided_into(&there.here(), &files, args, context)?;
+    there.publish(&mut context.world.err)?;
+    Ok(divided)
+}
+
+fn divided_into(
+    out: &Path,
+    files: &[PathBuf],
+    args: &Args,
+    context: &mut Context<'_>,
+) -> Result<(Divided, Copies), CliError> {
+    let copies = Copies::bring(files, context)?;
+    let request = Request {
+        inputs: copies.inputs().to_vec(),
+        out: out.to_owned(),
+        parts: args.count,
+        by: args.by,
+        first_row: args.first_row(),
+    };
+    let mut progress = Progress::new(&mut context.world.err, "Dividing");
+    let divided = split::run(&request, &mut |done, total| progress.tell(done, total))
+        .map_err(|error| copies.in_names(failed(error)))?;
+    progress.done();
+    Ok((divided, copies))
 }
 
 /// What was decided by looks can have been decided wrongly.

@@ -1,0 +1,203 @@
+//! A division into a folder of the cluster: made here, sent beside its place, then put in place node by node.
+//!
+//! The same note as in a folder here says which nodes' data is ours, so both kinds of run can follow each other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_dataprep::split::{DATA_SET, LOCK_FOLDER, MANIFEST, Note};
+use paddlecloud_pfs::{Existing, PfsPath};
+use tempfile::TempDir;
+
+use super::cluster::Cluster;
+use super::file_there::temporary_folder;
+use super::upload::inside;
+use crate::commands::Context;
+use crate::error::CliError;
+use crate::messages::Messages;
+use crate::transfer::rules::Target;
+
+/// A folder of the cluster that data is being divided into.
+pub struct DivisionThere {
+    cluster: Arc<Cluster>,
+    out: PfsPath,
+    parts: u32,
+    /// How many nodes' data of a run before is there.
+    parts_before: u32,
+    folder: TempDir,
+}
+
+impl DivisionThere {
+    /// Refuses at once what could not be published afterwards.
+    pub fn open(out: &Path, parts: u32, context: &mut Context<'_>) -> Result<Self, CliError> {
+        let cluster = Cluster::open(context)?;
+        let out = cluster.place(out)?;
+        if cluster.target(&out)? == Target::File {
+            return Err(CliError::refused(format!("`{out}` is a file")));
+        }
+        let mut division = Self {
+            cluster,
+            out,
+            parts,
+            parts_before: 0,
+            folder: temporary_folder()?,
+        };
+        division.look()?;
+        Ok(division)
+    }
+
+    /// Where to divide into.
+    pub fn here(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// The data set of the document, for a call that names no files.
+    pub fn data_set(&self) -> PathBuf {
+        PathBuf::from(format!("{}/{DATA_SET}", self.out))
+    }
+
+    /// What a division made must not go into the next one.
+    pub fn check_inputs(&self, inputs: &[PathBuf]) -> Result<(), CliError> {
+        for input in inputs.iter().filter(|path| super::sources::is_remote(path)) {
+            let place = PathBuf::from(self.cluster.place(input)?.to_string());
+            let Ok(below) = place.strip_prefix(self.out.to_string()) else {
+                continue;
+            };
+            let mut names = below.iter().map(|name| name.to_string_lossy());
+            let first = names.next().unwrap_or_default();
+            let is_node = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+            if first.is_empty() || (is_node && names.next().is_none_or(|name| name == "data")) {
+                return Err(CliError::refused(format!(
+                    "`{}` holds or is where the divided data goes: name the data set itself",
+                    input.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was divided and puts it in place. Before the last moment nothing that was there has changed.
+    pub fn publish(self, messages: &mut Messages) -> Result<(), CliError> {
+        let stage = self.stage()?;
+        let published = self.publish_through(&stage, messages);
+        if published.is_ok() || self.holds_nothing_old(&stage) {
+            // What is left of it is hidden, and of no use to anybody.
+            let _ = self.cluster.remove(&stage);
+        }
+        published
+    }
+
+    fn publish_through(&self, stage: &PfsPath, messages: &mut Messages) -> Result<(), CliError> {
+        for part in 0..self.parts {
+            let data = self.here().join(part.to_string()).join("data");
+            let place = inside(stage, &part.to_string())?;
+            self.cluster
+                .send_folder(&data, &place, &self.data_of(part)?, messages)?;
+        }
+        let lock = inside(&self.out, LOCK_FOLDER)?;
+        self.lock(&lock)?;
+        let exchanged = self.exchange(stage, messages);
+        let unlocked = self.cluster.remove(&lock);
+        exchanged.and(unlocked)
+    }
+
+    /// One exchange at a time. Uploads before it may overlap: they go to folders of their own.
+    fn lock(&self, lock: &PfsPath) -> Result<(), CliError> {
+        self.cluster.make_new_folder(lock).map_err(|error| {
+            CliError::refused(format!(
+                "cannot begin to exchange the data in `{}`: {error}",
+                self.out
+            ))
+            .with_hint(format!(
+                "another division is at work, or one was killed: when there is none, `rm -r {lock}`"
+            ))
+        })
+    }
+
+    fn exchange(&self, stage: &PfsPath, messages: &mut Messages) -> Result<(), CliError> {
+        let done = fs::read(self.here().join(MANIFEST))
+            .map_err(|error| CliError::refused(format!("cannot read what was divided: {error}")))?;
+        let note = Note::parse(&done).map_err(CliError::refused)?;
+        let all = self.parts.max(self.parts_before);
+        self.write_note(&note.exchanging(all), messages)?;
+        for part in 0..all {
+            self.exchange_one(part, stage).map_err(|error| {
+                CliError::refused(format!(
+                    "cannot put the data of node {part} in place: {error}; nodes before it have the new data, \
+                     those from it on what they had or nothing"
+                ))
+                .with_hint(format!(
+                    "the same command makes it good; what was taken away lies in `{stage}`"
+                ))
+            })?;
+        }
+        self.cluster.make_folder(&inside(&self.out, "output")?)?;
+        self.write_note(&note, messages)
+    }
+
+    fn exchange_one(&self, part: u32, stage: &PfsPath) -> Result<(), CliError> {
+        let (node, data) = (inside(&self.out, &part.to_string())?, self.data_of(part)?);
+        if self.cluster.target(&data)? != Target::Missing {
+            self.cluster
+                .rename(&data, &inside(stage, &format!("old-{part}"))?)?;
+        }
+        if part < self.parts {
+            self.cluster.make_folder(&node)?;
+            self.cluster.rename(&inside(stage, &part.to_string())?, &data)?;
+        } else {
+            // A folder of a former node goes, unless somebody keeps something else in it.
+            let _ = self.cluster.remove_if_empty(&node);
+        }
+        Ok(())
+    }
+
+    fn write_note(&self, note: &Note, messages: &mut Messages) -> Result<(), CliError> {
+        let draft = self.folder.path().join("note");
+        fs::write(&draft, note.to_json())
+            .map_err(|error| CliError::refused(format!("cannot write `{}`: {error}", draft.display())))?;
+        let place = inside(&self.out, MANIFEST)?;
+        self.cluster
+            .send_file(&draft, &place, Existing::Replace, messages)
+    }
+
+    /// Reads the note of a run before, and refuses to touch what no run of ours has put there.
+    fn look(&mut self) -> Result<(), CliError> {
+        let note = inside(&self.out, MANIFEST)?;
+        if self.cluster.target(&note)? == Target::File {
+            let note = Note::parse(&self.cluster.content(&note)?).map_err(CliError::refused)?;
+            self.parts_before = note.parts();
+        }
+        for part in self.parts_before..self.parts {
+            let place = self.data_of(part)?;
+            if self.cluster.target(&place)? != Target::Missing {
+                return Err(CliError::refused(format!(
+                    "`{place}` is there already and was not made by a division"
+                ))
+                .with_hint("move it away, or divide into another folder"));
+            }
+        }
+        Ok(())
+    }
+
+    fn data_of(&self, part: u32) -> Result<PfsPath, CliError> {
+        inside(&self.out, &format!("{part}/data"))
+    }
+
+    /// A folder of this run's own, which no listing of data shows.
+    fn stage(&self) -> Result<PfsPath, CliError> {
+        let unique = self.folder.path().file_name().unwrap_or_default();
+        inside(
+            &self.out,
+            &format!(".paddle-data-{}.tmp", unique.to_string_lossy()),
+        )
+    }
+
+    /// Whether no data of a run before lies in the stage because the exchange broke off.
+    fn holds_nothing_old(&self, stage: &PfsPath) -> bool {
+        (0..self.parts_before).all(|part| {
+            let aside = inside(stage, &format!("old-{part}"));
+            aside.is_ok_and(|aside| matches!(self.cluster.target(&aside), Ok(Target::Missing)))
+        })
+    }
+}
