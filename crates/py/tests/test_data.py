@@ -4,6 +4,7 @@ import itertools
 import pickle
 
 import pytest
+import recordio
 from paddlecloud.data import RecordDataset
 
 COUNT = 500
@@ -119,6 +120,17 @@ def test_a_state_of_another_order_is_refused(files, change, words):
     state = dataset(files, **options).state_dict()
     with pytest.raises(ValueError, match=words):
         dataset(files, **{**options, **change}).load_state_dict(state)
+
+
+def test_a_state_for_the_same_records_in_other_chunks_is_refused_where_it_matters(files, tmp_path):
+    again = str(tmp_path / "again")
+    with recordio.writer(again, chunk_size=300_000) as out:
+        for record in recordio.reader(files):
+            out.write(record)
+    state = dataset(files, shuffle=True, buffer_size=50).state_dict()
+    with pytest.raises(ValueError, match="cannot resume.*chunks was"):
+        dataset([again], shuffle=True, buffer_size=50).load_state_dict(state)
+    dataset([again]).load_state_dict(dataset(files).state_dict())
 
 
 def test_a_pickled_dataset_gives_the_same(files):

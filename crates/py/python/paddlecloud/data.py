@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -123,12 +124,18 @@ class RecordDataset:
             "seed": self._seed,
             "shuffle": self._shuffle,
             "buffer_size": self._buffer_size if self._shuffle else None,
+            "chunks": self._chunks() if self._shuffle else None,
             "equal_shares": self._equal_shares,
             "rank": consumer.rank,
             "world_size": consumer.world_size,
             "worker": consumer.worker,
             "workers": consumer.workers,
         }
+
+    def _chunks(self) -> str:
+        """Differs where the same records lie in other chunks: shuffled, they come in another order."""
+        starts = self._reader.piece_starts(_PIECE_BYTES)
+        return hashlib.blake2b(starts.tobytes(), digest_size=8).hexdigest()
 
     def _consumer(self) -> Consumer:
         worker, workers = _worker()
