@@ -72,6 +72,9 @@ const GROUPS: [Group; 5] = [
     },
 ];
 
+/// Commands that are understood and only say that they come with a later version.
+pub const LATER: [&str; 3] = ["delete", "registry", "top"];
+
 /// What `paddlectl` alone prints.
 pub fn overview(program: &str) -> String {
     let mut text = format!("Usage: {program} <flags> <subcommand> <subcommand args>\n");
@@ -79,7 +82,12 @@ pub fn overview(program: &str) -> String {
         text.push_str(&format!("\n{}:\n", group.title));
         for (name, about) in group.commands {
             let about = about.replace("paddlectl", program);
-            text.push_str(&format!("\t{name:<16} {about}\n"));
+            let mark = if LATER.contains(name) {
+                " (later version)"
+            } else {
+                ""
+            };
+            text.push_str(&format!("\t{name:<16} {about}{mark}\n"));
         }
     }
     text.push_str(&format!(

@@ -57,17 +57,30 @@ pub fn job_row(number: usize, job: &JobView, columns: Columns) -> Vec<String> {
     row
 }
 
-/// S4's columns, which `paddlecloud jobs` prints.
-pub fn short_jobs(jobs: &[JobView], now: Timestamp) -> Table {
-    let mut table = Table::new(&["NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE"]);
+/// S4's columns, which `paddlecloud jobs` prints, and with `wide` what is known beside them.
+pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
+    let mut head = vec!["NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE"];
+    if wide {
+        head.extend(["ID", "STATUS", "PSERVERS", "MESSAGE"]);
+    }
+    let mut table = Table::new(&head);
     for job in jobs {
-        table.push(vec![
+        let mut row = vec![
             job.namespace.clone(),
             job.name.clone(),
             job.parallelism.to_string(),
             job.succeeded.to_string(),
             age(between(job.submitted, now)),
-        ]);
+        ];
+        if wide {
+            row.extend([
+                job.id.clone(),
+                job.status.to_string(),
+                job.pservers.to_string(),
+                job.message.clone().unwrap_or_default(),
+            ]);
+        }
+        table.push(row);
     }
     table
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
+use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -25,6 +27,24 @@ pub enum Format {
     Yaml,
     /// Only names, one per line.
     Name,
+}
+
+impl Format {
+    /// For commands whose one layout has nothing to add or to leave out.
+    pub fn for_programs() -> impl TypedValueParser<Value = Format> {
+        Format::among(&[Format::Json, Format::Yaml])
+    }
+
+    /// For commands that print names, or things that have one, and have no more columns.
+    pub fn for_programs_or_names() -> impl TypedValueParser<Value = Format> {
+        Format::among(&[Format::Json, Format::Yaml, Format::Name])
+    }
+
+    /// Refuses the others by name: a format that changes nothing would only be believed to.
+    fn among(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
+        let names = formats.iter().filter_map(ValueEnum::to_possible_value);
+        PossibleValuesParser::new(names).try_map(|name| <Format as ValueEnum>::from_str(&name, true))
+    }
 }
 
 /// The few colours in use.

@@ -19,7 +19,7 @@ enum Action {
     /// Show the datacenters and which one is used; never a secret
     View {
         /// How to print it
-        #[arg(long, short, value_name = "FORMAT")]
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
     /// Use this datacenter from now on; changes only the line that says so

@@ -15,7 +15,7 @@ use crate::transfer::report::counted;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 

@@ -54,6 +54,7 @@ enum Resource {
     Workers,
     #[value(alias = "quotas")]
     Quota,
+    /// Registries of images (later version)
     #[value(alias = "registries")]
     Registry,
 }
@@ -83,6 +84,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let job = args.job.as_deref().map(job_ref).transpose()?;
     if let (Some(job), false) = (&job, args.resource == Resource::Workers) {
         return Err(no_job_here(args.resource, job));
+    }
+    if (args.resource, args.output) == (Resource::Quota, Some(Format::Wide)) {
+        return Err(CliError::usage(
+            "`get quota` has no more columns than it shows without `-o wide`",
+        ));
     }
     let session = context.session().await?;
     match args.resource {
@@ -176,7 +182,10 @@ async fn workers(
 
 async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let rows = session.client.quota_get().await?;
-    if !context.world.out.structured(args.output, &rows)? {
+    if args.output == Some(Format::Name) {
+        let out = &mut context.world.out;
+        rows.iter().try_for_each(|row| out.line(&row.resource))?;
+    } else if !context.world.out.structured(args.output, &rows)? {
         let mut table = Table::new(&["RESOURCE", "LIMIT", "USED"]);
         for row in rows {
             let limit = row.limit.unwrap_or_else(|| "unlimited".to_owned());

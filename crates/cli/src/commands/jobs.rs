@@ -36,7 +36,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if args.output == Some(Format::Name) {
         page.msg.iter().try_for_each(|job| out.line(&job.name))?;
     } else if !out.structured(args.output, &page.msg)? {
-        out.table(&job_table::short_jobs(&page.msg, now))?;
+        out.table(&job_table::short_jobs(
+            &page.msg,
+            now,
+            args.output == Some(Format::Wide),
+        ))?;
     }
     if page.next.is_some() {
         context.world.err.note(&format!(

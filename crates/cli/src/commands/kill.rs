@@ -1,7 +1,6 @@
 //! `kill [-rm] <job>`: stops a job; its workers end in the background.
 
-use paddlecloud_api::jobs::KillReply;
-use paddlecloud_core::names::JobRef;
+use paddlecloud_api::jobs::{JobView, KillReply};
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
@@ -26,20 +25,37 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
-    let target = match job.parse() {
-        // It may be another job a moment later, should the request have to be sent again.
-        Ok(JobRef::Latest) => session.client.job_get(&job).await?.job.id,
-        _ => job,
-    };
-    let reply = session.client.job_kill(&target, args.rm).await?;
+    // A name may mean another run a moment later, should the request have to be sent again; an id does not.
+    let view = session.client.job_get(&job).await?.job;
+    let reply = session.client.job_kill(&view.id, args.rm).await?;
     context.world.err.line(said(&reply));
+    if reply.removed {
+        tell_removed(&reply, &view, context);
+    }
     if reply.ending > 0 {
         context.world.err.hint(&format!(
-            "`{} get workers {target}` shows them go",
-            context.program
+            "`{} get workers {}` shows them go",
+            context.program, reply.id
         ));
     }
     done()
+}
+
+/// What `-rm` takes away, and what it leaves.
+fn tell_removed(reply: &KillReply, job: &JobView, context: &mut Context<'_>) {
+    let when = if reply.ending > 0 {
+        "leave the history when the last of them is gone"
+    } else {
+        "left the history"
+    };
+    let kept = match &job.output {
+        Some(output) => format!("; its output stays at {output}"),
+        None => String::new(),
+    };
+    context
+        .world
+        .err
+        .line(format!("its record and its logs {when}{kept}"));
 }
 
 /// What has happened to the job, in one line.

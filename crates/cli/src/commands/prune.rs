@@ -1,4 +1,4 @@
-//! `prune`: removes ended jobs with their logs and outputs' records from the history.
+//! `prune`: removes ended jobs with their logs and working copies; their outputs stay.
 
 use std::time::Duration;
 
@@ -8,6 +8,9 @@ use crate::printer::Format;
 use crate::time_text::{parse_span, size};
 
 /// Remove ended jobs from history
+///
+/// Their records, logs, working copies and packages that nothing else uses go. What they wrote to `output` stays, below
+/// `.paddlecloud/runs` of your home, and so does the latest run of each package.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only those that ended longer ago than this: `12h`, `7d`
@@ -19,7 +22,7 @@ pub struct Args {
     dry_run: bool,
 
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
@@ -33,9 +36,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let verb = if args.dry_run { "would remove" } else { "removed" };
     let count = reply.removed.len();
     let jobs = if count == 1 { "job" } else { "jobs" };
-    context
-        .world
-        .err
-        .line(format!("{verb} {count} {jobs}, {}", size(reply.bytes)));
+    let messages = &mut context.world.err;
+    messages.line(format!("{verb} {count} {jobs}, {}", size(reply.bytes)));
+    if count > 0 {
+        let home = session.client.whoami_get().await?.home;
+        messages.line(format!("outputs stay, each in {home}/.paddlecloud/runs/<id>"));
+    }
     done()
 }

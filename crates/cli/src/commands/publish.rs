@@ -30,7 +30,7 @@ pub struct Args {
     revoke: Option<String>,
 
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 

@@ -4,6 +4,8 @@ use super::not_there_yet;
 use crate::error::CliError;
 
 /// Add registry secret on paddlectl.
+///
+/// Comes with a later version; until then it only says so.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name `submit -registry` uses

@@ -18,7 +18,7 @@ pub struct Args {
     follow: bool,
 
     /// How to print the new job
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 

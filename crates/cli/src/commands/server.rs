@@ -23,7 +23,7 @@ enum Action {
     /// Show where it is, its storage and its log; exit code 1 when it does not run
     Status {
         /// How to print it
-        #[arg(long, short, value_name = "FORMAT")]
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
 }

@@ -143,7 +143,7 @@ pub struct Args {
     pub dry_run: bool,
 
     /// How to print the job
-    #[arg(long, short, value_name = "FORMAT", help_heading = "More options")]
+    #[arg(long, short, value_name = "FORMAT", help_heading = "More options", value_parser = Format::for_programs_or_names())]
     pub output: Option<Format>,
 
     /// The trainer's command, word by word

@@ -4,6 +4,8 @@ use super::not_there_yet;
 use crate::error::CliError;
 
 /// Show what jobs use now
+///
+/// Comes with a later version; until then it only says so.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// One job; all that run when left out

@@ -8,7 +8,7 @@ use crate::printer::Format;
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
 

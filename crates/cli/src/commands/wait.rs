@@ -24,7 +24,7 @@ pub struct Args {
     timeout: Option<Duration>,
 
     /// How to print the job at its end
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
 

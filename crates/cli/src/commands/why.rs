@@ -18,7 +18,7 @@ pub struct Args {
     job: String,
 
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
 

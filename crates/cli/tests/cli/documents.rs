@@ -60,6 +60,26 @@ fn the_lines_of_later_versions_say_so() {
 }
 
 #[test]
+fn commands_of_later_versions_are_marked_wherever_commands_are_listed() {
+    let shell = Shell::new();
+    let overview = shell.line("help").out;
+    let note = shell.line("commands").err;
+    for name in ["delete", "registry", "top"] {
+        let line = overview.lines().find(|line| line.trim_start().starts_with(name));
+        assert!(line.unwrap().ends_with("(later version)"), "{overview}");
+        assert!(note.contains(&format!("`{name}`")), "{note}");
+        assert!(
+            shell
+                .line(&format!("{name} --help"))
+                .out
+                .contains("later version"),
+            "{name}"
+        );
+    }
+    assert_eq!(overview.matches("(later version)").count(), 3);
+}
+
+#[test]
 fn every_submit_of_the_documents_sends_what_it_says() {
     let server = server();
     let shell = Shell::at(&server.endpoint);

@@ -20,6 +20,7 @@ const LINES: &[&str] = &[
     "why paddle-cluster-job",
     "wait paddle-cluster-job",
     "rerun -",
+    "jobs -o wide",
     "prune -older-than 7d",
     "prune --dry-run",
     "whoami",
@@ -150,13 +151,76 @@ fn a_kill_names_the_job_and_says_when_it_was_over() {
     );
     assert_eq!(
         shell.line("kill -rm last").err,
-        "removed paddle-cluster-job (j_01jd2m3n4p5q6r), which was over already\n"
+        "removed paddle-cluster-job (j_01jd2m3n4p5q6r), which was over already\n\
+         its record and its logs left the history; its output stays at /pfs/dc1/home/me/pkg/output\n"
     );
     let kills = server.lines();
     let by_id = kills
         .iter()
         .filter(|line| line.starts_with("DELETE /api/v1/jobs/j_01jd2m3n4p5q6r"));
     assert_eq!(by_id.count(), 2, "`last` is settled once: {kills:?}");
+}
+
+#[test]
+fn a_kill_by_name_is_a_kill_of_one_run_however_often_it_is_sent() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    assert_eq!(shell.line("kill paddle-cluster-job").code, 0);
+    assert_eq!(
+        server.lines(),
+        [
+            "GET /api/v1/jobs/paddle-cluster-job",
+            "DELETE /api/v1/jobs/j_01jd2m3n4p5q6r"
+        ]
+    );
+}
+
+#[test]
+fn a_kill_that_removes_says_what_goes_and_what_stays() {
+    let server = crate::scripted::server_with(|line| {
+        let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":3,"removed":true}"#;
+        line.starts_with("DELETE ").then(|| (200, reply.to_owned()))
+    });
+    assert_eq!(
+        Shell::at(&server.endpoint)
+            .line("kill -rm paddle-cluster-job")
+            .err,
+        "stopping paddle-cluster-job (j_01jd2m3n4p5q6r): 3 workers end in the background\n\
+         its record and its logs leave the history when the last of them is gone; its output stays at \
+         /pfs/dc1/home/me/pkg/output\n\
+         hint: `paddlectl get workers j_01jd2m3n4p5q6r` shows them go\n"
+    );
+}
+
+#[test]
+fn a_format_is_what_it_says_or_is_refused_by_name() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    assert_eq!(shell.line("get quota -o name").out, "cpu\ngpu\n");
+    assert_eq!(shell.line("jobs -o name").out, "paddle-cluster-job\n");
+    let wide = shell.line("jobs -o wide").out;
+    assert!(
+        wide.starts_with("NAMESPACE\tNAME\tDESIRED\tSUCCESSFUL\tAGE\tID\tSTATUS"),
+        "{wide}"
+    );
+    for line in [
+        "get quota -o wide",
+        "describe -o wide",
+        "describe -o name",
+        "why -o name",
+        "wait -o wide",
+        "version -o name",
+        "prune -o wide",
+        "rerun - -o wide",
+        "whoami -o wide",
+        "config view -o name",
+        "submit -o wide -entry ./train /pfs/dc1/home/me/pkg",
+    ] {
+        let outcome = shell.line(line);
+        assert_eq!(outcome.code, 2, "{line}: {}", outcome.out);
+        let format = line.split("-o ").nth(1).unwrap().split(' ').next().unwrap();
+        assert!(outcome.err.contains(format), "{line}: {}", outcome.err);
+    }
 }
 
 #[test]

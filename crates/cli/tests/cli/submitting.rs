@@ -78,7 +78,8 @@ fn the_server_is_asked_before_anything_is_sent() {
             "POST /api/v1/jobs",
             "POST /api/v1/packages",
             "PUT /api/v1/packages/",
-            "POST /api/v1/jobs"
+            "POST /api/v1/jobs",
+            "GET /api/v1/jobs/j_01jd2m3n4p5q6r/why"
         ]
     );
 }
@@ -108,7 +109,10 @@ fn a_package_the_server_has_is_not_sent_at_all() {
         shell.run(&["submit", &folder, "-entry", "python train.py"]).code,
         0
     );
-    assert_eq!(server.lines(), ["POST /api/v1/jobs"]);
+    assert_eq!(
+        server.lines(),
+        ["POST /api/v1/jobs", "GET /api/v1/jobs/j_01jd2m3n4p5q6r/why"]
+    );
 }
 
 #[test]
@@ -258,5 +262,5 @@ fn a_dry_run_uploads_nothing() {
     let bodies = server.bodies("POST /api/v1/jobs");
     let body: serde_json::Value = serde_json::from_slice(&bodies[0]).unwrap();
     assert_eq!(body["dry_run"], true);
-    assert_eq!(server.lines().len(), 1);
+    assert!(!server.lines().iter().any(|line| line.contains("packages")));
 }
