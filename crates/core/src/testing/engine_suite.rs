@@ -179,11 +179,7 @@ async fn every_order_may_come_twice<B: Bench>(bench: &B) {
     ear.start(&job, &key).await;
     ear.engine.launch(&job, TRAINER, 1).await;
     ear.engine.go(&job, TRAINER, 1).await;
-    assert_eq!(
-        ear.listed(&key).await,
-        Some(News::Started),
-        "a second order disturbs nothing"
-    );
+    assert!(ear.runs(&key).await, "a second order disturbs nothing");
     ear.engine.stop(&key, GRACE).await;
     ear.engine.stop(&key, GRACE).await;
     let end = ear.end(&key).await;
@@ -214,7 +210,7 @@ async fn workers_outlive_the_engine<B: Bench>(bench: &B) {
     ear.start(&job, &key).await;
     drop(ear);
     let mut ear = Ear::open(bench).await;
-    assert_eq!(ear.listed(&key).await, Some(News::Started));
+    assert!(ear.runs(&key).await);
     ear.engine.stop(&key, GRACE).await;
     let end = ear.end(&key).await;
     drop(ear);
@@ -285,6 +281,12 @@ impl<E: Engine> Ear<E> {
             .into_iter()
             .find(|report| report.attempt == *key)
             .map(|report| report.news)
+    }
+
+    /// Whether a trainer is listed as running. An engine may say more of one: that it listens on all its ports, of
+    /// which it has none.
+    async fn runs(&self, key: &AttemptKey) -> bool {
+        matches!(self.listed(key).await, Some(News::Started | News::Ready))
     }
 
     async fn clean(&mut self, key: &AttemptKey) {

@@ -156,7 +156,7 @@ pub fn config(folder: &Path, lines: &str) -> Config {
 }
 
 /// The example `supervise`, which cargo builds beside the tests.
-fn supervisor() -> PathBuf {
+pub fn supervisor() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests
         .parent()

@@ -27,9 +27,29 @@ const PORT_PAIRS: u32 = 10_000;
 /// Where workers that are not the server's own system user find `paddle`: its data folder is closed to them.
 const SHOWN_PROGRAMS: &str = "/.paddlecloud/bin";
 
+/// An attempt that is being launched, and known as such while this lives.
+struct UnderWay<'a> {
+    inner: &'a Inner,
+    attempt: &'a AttemptKey,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(inner: &'a Inner, attempt: &'a AttemptKey) -> UnderWay<'a> {
+        inner.launching().insert(attempt.clone());
+        UnderWay { inner, attempt }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.inner.launching().remove(self.attempt);
+    }
+}
+
 /// Starts an attempt, or reports why it cannot be started.
 pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
     let folder = inner.folder(&attempt);
+    let _under_way = UnderWay::new(inner, &attempt);
     if folder.path.join(files::PLAN).exists() {
         return;
     }
@@ -54,26 +74,39 @@ async fn start(
     attempt: &AttemptKey,
     folder: &AttemptFolder,
 ) -> Result<Option<protocol::State>, String> {
-    let run = prepare(inner, job)
+    let prepared = prepare(inner, job)
         .await
         .map_err(|error| format!("its folder cannot be prepared: {error}"))?;
-    let plan = worker_plan(inner, job, attempt, folder, &run).ok_or("the job has no such worker")?;
+    let plan = worker_plan(inner, job, attempt, folder, &prepared).ok_or("the job has no such worker")?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
-    make_log_folder(inner, job, run.node(attempt.worker.index)).await?;
+    make_log_folder(inner, job, prepared.run.node(attempt.worker.index)).await?;
     write_plan(plan, folder.path.clone()).await?;
-    run_supervisor(inner, folder).await?;
+    let started = run_supervisor(inner, folder).await;
+    let lives = || paddlecloud_supervisor::is_alive(&folder.path);
+    // One that a server before this one started may have been faster.
+    if started.is_err() && !lives() {
+        return started.map(|()| None);
+    }
     match link::connect(inner, attempt, folder.path.clone()).await {
         Ok(state) => Ok(Some(state)),
-        Err(ConnectError::Silent) => {
-            link::connect_later(inner, attempt, folder.path.clone());
+        Err(ConnectError::Broken(error)) if !lives() => {
+            Err(format!("its supervisor cannot be reached: {error}"))
+        }
+        Err(error) => {
+            link::connect_later(inner, attempt, folder.path.clone(), &error);
             Ok(None)
         }
-        Err(ConnectError::Broken(error)) => Err(format!("its supervisor cannot be reached: {error}")),
     }
 }
 
+/// A run whose folders are ready, and where its package is shown, as it was found on disk.
+struct Prepared {
+    run: RunFolders,
+    shown: Option<RelPath>,
+}
+
 /// Prepares the run once, however many of its workers start.
-async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, PackageError> {
+async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<Prepared, PackageError> {
     let turn = {
         let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(preparing.entry(job.id.clone()).or_default())
@@ -84,7 +117,12 @@ async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<RunFolders, Packa
         inner.settings.boot.clone(),
         Arc::clone(job),
     );
-    let folders = tokio::task::spawn_blocking(move || storage.prepare_run(&prepared, boot.as_str()))
+    let prepare = move || {
+        let run = storage.prepare_run(&prepared, boot.as_str())?;
+        let shown = storage.shown_workdir(&prepared);
+        Ok(Prepared { run, shown })
+    };
+    let folders = tokio::task::spawn_blocking(prepare)
         .await
         .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))));
     drop(held);
@@ -141,11 +179,17 @@ async fn run_supervisor(inner: &Inner, folder: &AttemptFolder) -> Result<(), Str
 }
 
 /// The lines before a trainer's own output.
-pub fn preamble(inner: &Inner, job: &Job, worker: WorkerKey) -> Vec<String> {
+pub async fn preamble(inner: &Inner, job: &Arc<Job>, worker: WorkerKey) -> Vec<String> {
     let Ok(run) = inner.storage.run_folders(job) else {
         return Vec::new();
     };
-    let view = View::new(inner, job, &run);
+    let (storage, shown_job) = (inner.storage.clone(), Arc::clone(job));
+    let shown = tokio::task::spawn_blocking(move || storage.shown_workdir(&shown_job)).await;
+    let prepared = Prepared {
+        run,
+        shown: shown.ok().flatten(),
+    };
+    let view = View::new(inner, job, &prepared);
     plan_of(job, &view.site(inner, job), worker)
         .map(|plan| plan.preamble)
         .unwrap_or_default()
@@ -186,8 +230,8 @@ struct View {
 }
 
 impl View {
-    fn new(inner: &Inner, job: &Job, run: &RunFolders) -> View {
-        let storage = &inner.storage;
+    fn new(inner: &Inner, job: &Job, prepared: &Prepared) -> View {
+        let (storage, run) = (&inner.storage, &prepared.run);
         let (home, public) = match inner.settings.isolation.namespaces {
             Some(_) => (storage.home_name(&job.user), storage.public_name()),
             None => (
@@ -195,8 +239,9 @@ impl View {
                 storage.public_path().to_string_lossy().into_owned(),
             ),
         };
-        let shown = storage
-            .shown_workdir(job)
+        let shown = prepared
+            .shown
+            .as_ref()
             .filter(|_| inner.settings.isolation.namespaces.is_some());
         let workdir = match (&run.workdir, shown) {
             (_, Some(shown)) => format!("{home}/{shown}"),
@@ -248,9 +293,10 @@ fn worker_plan(
     job: &Job,
     attempt: &AttemptKey,
     folder: &AttemptFolder,
-    run: &RunFolders,
+    prepared: &Prepared,
 ) -> Option<protocol::WorkerPlan> {
-    let view = View::new(inner, job, run);
+    let run = &prepared.run;
+    let view = View::new(inner, job, prepared);
     let plan = plan_of(job, &view.site(inner, job), attempt.worker)?;
     let resources = match plan.role {
         Role::Pserver => &job.spec.pserver,

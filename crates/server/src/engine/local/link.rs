@@ -1,7 +1,7 @@
 //! The connection to one supervisor: orders go out, news comes in.
 //!
-//! One task per attempt. When the connection ends, the attempt's folder says whether the worker ended, and if
-//! it does not, the attempt is lost.
+//! One task per attempt. When the connection ends, the attempt's folder says whether the worker ended. If it does not
+//! and the supervisor lives, it is connected to again; if it does not live, the attempt is lost.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State};
+use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State, files};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -26,6 +26,9 @@ const LONGEST_LINE: usize = 1 << 20;
 
 /// How long a supervisor may take to introduce itself. One that is stopped, or waits for a full disk, says nothing.
 const FIRST_WORDS: Duration = Duration::from_secs(3);
+
+/// Pause before a supervisor that lives and refuses is tried again.
+const NEXT_TRY: Duration = Duration::from_millis(500);
 
 /// A supervisor that is connected.
 pub struct Link {
@@ -81,58 +84,50 @@ pub async fn connect(
     attempt: &AttemptKey,
     folder: PathBuf,
 ) -> Result<State, ConnectError> {
-    let introduced = tokio::time::timeout(FIRST_WORDS, introduce(&folder)).await;
-    let (state, lines, write) = introduced.map_err(|_| ConnectError::Silent)??;
-    let mark = LogMark {
-        length: state.log_offset,
-        complete: false,
-    };
-    let (log_sender, log) = watch::channel(mark);
-    let (news_sender, news) = watch::channel(news_of_state(&state));
-    let (orders, incoming) = mpsc::unbounded_channel();
-    inner.links().insert(attempt.clone(), Link { orders, log, news });
-    let task = Task {
-        inner: Arc::clone(inner),
-        attempt: attempt.clone(),
-        folder,
-        write,
-        log: log_sender,
-        news: news_sender,
-        watching: false,
-    };
-    tokio::spawn(task.run(lines, incoming));
+    let (state, wire) = introduce(&folder).await?;
+    let (task, orders) = Task::new(inner, attempt, folder, &state_mark(&state), news_of_state(&state));
+    tokio::spawn(task.run(Some(wire), orders));
     Ok(state)
 }
 
-/// Connects as soon as the supervisor answers again, and tells what it says, or how it ended meanwhile.
-pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf) {
-    let (inner, attempt) = (Arc::clone(inner), attempt.clone());
-    tracing::warn!(?attempt, "a supervisor does not answer; going on without it");
-    tokio::spawn(async move {
-        loop {
-            match connect(&inner, &attempt, folder.clone()).await {
-                Ok(state) => return inner.report(&attempt, news_of_state(&state)),
-                Err(ConnectError::Silent) => {}
-                Err(ConnectError::Broken(_)) if paddlecloud_supervisor::is_alive(&folder) => {
-                    tokio::time::sleep(FIRST_WORDS).await;
-                }
-                Err(ConnectError::Broken(_)) => {
-                    let news = super::state::end_of(&inner, &attempt, &folder).await;
-                    return inner.report(&attempt, news);
-                }
-            }
-        }
-    });
+/// Keeps a link for a supervisor that lives and cannot be spoken to now. What it is told waits until it can, and then
+/// it tells where it is, or its folder how it ended meanwhile.
+pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf, error: &ConnectError) {
+    tracing::warn!(?attempt, %error, "a supervisor does not answer; going on without it");
+    let unknown = LogMark {
+        length: 0,
+        complete: false,
+    };
+    let (task, orders) = Task::new(inner, attempt, folder, &unknown, News::Launched);
+    tokio::spawn(task.run(None, orders));
 }
 
-async fn introduce(folder: &Path) -> io::Result<(State, Lines, OwnedWriteHalf)> {
+fn state_mark(state: &State) -> LogMark {
+    LogMark {
+        length: state.log_offset,
+        complete: false,
+    }
+}
+
+/// Both ends of a connection.
+struct Wire {
+    lines: Lines,
+    write: OwnedWriteHalf,
+}
+
+async fn introduce(folder: &Path) -> Result<(State, Wire), ConnectError> {
+    let introduced = tokio::time::timeout(FIRST_WORDS, first_words(folder)).await;
+    Ok(introduced.map_err(|_| ConnectError::Silent)??)
+}
+
+async fn first_words(folder: &Path) -> io::Result<(State, Wire)> {
     let (read, write) = open(folder).await?.into_split();
     let mut lines = Lines {
         stream: BufReader::new(read),
         line: Vec::new(),
     };
     match lines.next_report().await? {
-        Some(Report::State(state)) => Ok((state, lines, write)),
+        Some(Report::State(state)) => Ok((state, Wire { lines, write })),
         _ => Err(io::Error::other("the supervisor did not introduce itself")),
     }
 }
@@ -209,11 +204,18 @@ fn holder(clash: &protocol::Clash) -> Option<String> {
     }
 }
 
+/// How a conversation came to its end.
+enum Ended {
+    /// Nothing more comes over this connection.
+    Cut,
+    /// The engine itself is gone; the worker is not.
+    NobodyListens,
+}
+
 struct Task {
     inner: Arc<Inner>,
     attempt: AttemptKey,
     folder: PathBuf,
-    write: OwnedWriteHalf,
     log: watch::Sender<LogMark>,
     news: watch::Sender<News>,
     /// A watch is out and not answered.
@@ -221,31 +223,92 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, mut lines: Lines, mut orders: mpsc::UnboundedReceiver<Order>) {
+    /// A task whose link is known from now on.
+    fn new(
+        inner: &Arc<Inner>,
+        attempt: &AttemptKey,
+        folder: PathBuf,
+        mark: &LogMark,
+        news: News,
+    ) -> (Task, mpsc::UnboundedReceiver<Order>) {
+        let (log_sender, log) = watch::channel(*mark);
+        let (news_sender, news) = watch::channel(news);
+        let (orders, incoming) = mpsc::unbounded_channel();
+        inner.links().insert(attempt.clone(), Link { orders, log, news });
+        let task = Task {
+            inner: Arc::clone(inner),
+            attempt: attempt.clone(),
+            folder,
+            log: log_sender,
+            news: news_sender,
+            watching: false,
+        };
+        (task, incoming)
+    }
+
+    /// Speaks with the supervisor, over one connection after the other, until it is gone.
+    async fn run(mut self, mut wire: Option<Wire>, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            let Some(connected) = (match wire.take() {
+                Some(wire) => Some(wire),
+                None => self.reconnect().await,
+            }) else {
+                return self.ended().await;
+            };
+            if let Ended::NobodyListens = self.converse(connected, &mut orders).await {
+                return;
+            }
+            if !lives(&self.folder).await {
+                return self.ended().await;
+            }
+        }
+    }
+
+    /// `None`: there is no supervisor any more.
+    async fn reconnect(&mut self) -> Option<Wire> {
+        loop {
+            match introduce(&self.folder).await {
+                Ok((state, wire)) => {
+                    self.watching = false;
+                    self.log
+                        .send_modify(|mark| mark.length = mark.length.max(state.log_offset));
+                    self.tell(news_of_state(&state));
+                    return Some(wire);
+                }
+                Err(ConnectError::Silent) => {}
+                Err(ConnectError::Broken(_)) if lives(&self.folder).await => {
+                    tokio::time::sleep(NEXT_TRY).await;
+                }
+                Err(ConnectError::Broken(_)) => return None,
+            }
+        }
+    }
+
+    async fn converse(&mut self, wire: Wire, orders: &mut mpsc::UnboundedReceiver<Order>) -> Ended {
+        let Wire { mut lines, mut write } = wire;
+        self.watch(&mut write).await;
         loop {
             tokio::select! {
                 report = lines.next_report() => match report {
-                    Ok(Some(report)) => self.heard(report).await,
-                    Ok(None) => break,
+                    Ok(Some(report)) => self.heard(report, &mut write).await,
+                    Ok(None) => return Ended::Cut,
                     // The supervisor left with an order of ours unread, which is how every end with followers looks.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ended::Cut,
                     Err(error) => {
                         tracing::warn!(attempt = ?self.attempt, %error, "the connection to a supervisor broke");
-                        break;
+                        return Ended::Cut;
                     }
                 },
                 order = orders.recv() => match order {
-                    Some(Order::Tell(command)) => self.send(&command).await,
-                    Some(Order::Follow) => self.watch().await,
-                    // The engine itself is gone; the worker is not.
-                    None => return,
+                    Some(Order::Tell(command)) => self.send(&command, &mut write).await,
+                    Some(Order::Follow) => self.watch(&mut write).await,
+                    None => return Ended::NobodyListens,
                 },
             }
         }
-        self.ended().await;
     }
 
-    async fn heard(&mut self, report: Report) {
+    async fn heard(&mut self, report: Report, write: &mut OwnedWriteHalf) {
         match report {
             Report::State(_) => {}
             Report::Started { .. } => self.tell(News::Started),
@@ -253,7 +316,7 @@ impl Task {
             Report::Grown { offset } => {
                 self.watching = false;
                 self.log.send_modify(|mark| mark.length = mark.length.max(offset));
-                self.watch().await;
+                self.watch(write).await;
             }
             Report::Dropped { bytes } => {
                 tracing::warn!(attempt = ?self.attempt, bytes, "output was lost because it could not be stored");
@@ -269,18 +332,18 @@ impl Task {
     }
 
     /// Asks for growth only while somebody follows: a chatty worker nobody looks at costs nothing.
-    async fn watch(&mut self) {
+    async fn watch(&mut self, write: &mut OwnedWriteHalf) {
         // One receiver is the link's own.
         if self.watching || self.log.receiver_count() <= 1 {
             return;
         }
         self.watching = true;
         let offset = self.log.borrow().length;
-        self.send(&Command::Watch { offset }).await;
+        self.send(&Command::Watch { offset }, write).await;
     }
 
-    async fn send(&mut self, command: &Command) {
-        if let Err(error) = self.write.write_all(&protocol::encode(command)).await {
+    async fn send(&self, command: &Command, write: &mut OwnedWriteHalf) {
+        if let Err(error) = write.write_all(&protocol::encode(command)).await {
             tracing::debug!(attempt = ?self.attempt, %error, "an order came after the end");
         }
     }
@@ -300,4 +363,11 @@ impl Task {
         self.inner.links().remove(&self.attempt);
         self.inner.report(&self.attempt, news);
     }
+}
+
+/// Whether the attempt has a supervisor and no end.
+async fn lives(folder: &Path) -> bool {
+    let folder = folder.to_owned();
+    let look = move || !folder.join(files::EXIT).exists() && paddlecloud_supervisor::is_alive(&folder);
+    tokio::task::spawn_blocking(look).await.unwrap_or(false)
 }

@@ -10,7 +10,7 @@ mod launch;
 mod link;
 mod state;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +65,8 @@ struct Inner {
     settings: LocalSettings,
     storage: Storage,
     links: Mutex<HashMap<AttemptKey, Link>>,
+    /// Attempts whose launch is under way: on disk they may look like anything.
+    launching: Mutex<HashSet<AttemptKey>>,
     starts: Semaphore,
     /// This boot is not remembered yet: what it ended may not be stored.
     boot_is_news: AtomicBool,
@@ -84,6 +86,7 @@ impl LocalEngine {
                 settings,
                 storage,
                 links: Mutex::default(),
+                launching: Mutex::default(),
                 starts: Semaphore::new(STARTS_AT_ONCE),
                 boot_is_news: AtomicBool::new(true),
                 preparing: Mutex::default(),
@@ -118,6 +121,10 @@ impl Inner {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn launching(&self) -> std::sync::MutexGuard<'_, HashSet<AttemptKey>> {
+        self.launching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn report(&self, attempt: &AttemptKey, news: News) {
         // The receiver lives as long as the engine.
         let _ = self.reports.send(Report {
@@ -137,12 +144,20 @@ impl Inner {
     }
 
     /// Orders come only after what was found at the start is durable: from now on this boot is the known one.
-    fn remember_boot(&self) {
+    ///
+    /// What cannot be written now, on a full disk, is tried again at the next order.
+    async fn remember_boot(self: &Arc<Self>) {
         if !self.boot_is_news.swap(false, Ordering::Relaxed) {
             return;
         }
-        if let Err(error) = self.settings.boot.remember_in(&self.boot_file()) {
-            tracing::warn!(%error, "the boot id cannot be written");
+        let inner = Arc::clone(self);
+        let write = move || inner.settings.boot.remember_in(&inner.boot_file());
+        let written = tokio::task::spawn_blocking(write)
+            .await
+            .unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+        if let Err(error) = written {
+            self.boot_is_news.store(true, Ordering::Relaxed);
+            tracing::warn!(%error, "the boot id cannot be written; the next order tries again");
         }
     }
 
@@ -153,7 +168,7 @@ impl Inner {
 
 impl Engine for LocalEngine {
     async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
-        self.inner.remember_boot();
+        self.inner.remember_boot().await;
         let key = AttemptKey {
             job: job.id.clone(),
             worker,
@@ -168,7 +183,7 @@ impl Engine for LocalEngine {
             worker,
             attempt,
         };
-        let lines = launch::preamble(&self.inner, job, worker);
+        let lines = launch::preamble(&self.inner, job, worker).await;
         self.inner.tell(&key, Command::Go { lines });
     }
 
@@ -183,7 +198,7 @@ impl Engine for LocalEngine {
     }
 
     async fn clean(&self, attempt: &AttemptKey) {
-        self.inner.remember_boot();
+        self.inner.remember_boot().await;
         state::clean(&self.inner, attempt).await;
     }
 

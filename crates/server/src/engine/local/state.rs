@@ -1,8 +1,10 @@
 //! What is there: adopting supervisors after a restart, telling how an attempt ended, cleaning up after it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use paddlecloud_core::job::{Boot, News};
@@ -12,22 +14,32 @@ use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
 
 use super::Inner;
 use super::folders::{self, AttemptFolder};
-use super::link::{self, ConnectError};
+use super::link;
 
 /// Supervisors that are adopted at the same time.
 const LOOKS_AT_ONCE: usize = 32;
 
+/// How long a supervisor that is told to leave may take before its worker is ended without it.
+const LEAVING: Duration = Duration::from_secs(30);
+
 /// Everything launched and not cleaned, connected again where it lives.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
-    let boxed = |error: std::io::Error| EngineError(Box::new(error));
-    let changed = inner
-        .settings
-        .boot
-        .differs_from(&inner.boot_file())
-        .map_err(boxed)?;
+    // First these: what has left this list since is on disk.
+    let under_way: Vec<AttemptKey> = inner.launching().iter().cloned().collect();
+    let (listing, boot_file) = (Arc::clone(inner), inner.boot_file());
+    let found = tokio::task::spawn_blocking(move || {
+        let differs = listing.settings.boot.differs_from(&boot_file)?;
+        Ok((differs, list(&listing)?))
+    });
+    let (differs, found) = found
+        .await
+        .unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
+        .map_err(|error| EngineError(Box::new(error)))?;
     inner.boot_is_news.store(true, Ordering::Relaxed);
-    let found = list(&inner.settings.data.join(folders::ATTEMPTS)).map_err(boxed)?;
-    let looks = found.into_iter().map(async |attempt| {
+    // Those under way may have no plan yet.
+    let mut all = found.keys;
+    all.extend(under_way);
+    let looks = all.into_iter().map(async |attempt| {
         let news = look(inner, &attempt).await?;
         Some(Report { attempt, news })
     });
@@ -36,14 +48,26 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .collect()
         .await;
     let attempts = looked.into_iter().flatten().collect();
-    let boot = if changed { Boot::Changed } else { Boot::Same };
+    // Whoever planned in this boot had stored before what the restart of the machine had ended.
+    let boot = match differs && !found.planned_in_this_boot {
+        true => Boot::Changed,
+        false => Boot::Same,
+    };
     Ok(EngineState { attempts, boot })
 }
 
 /// Attempts whose plan is still there.
-fn list(root: &Path) -> std::io::Result<Vec<AttemptKey>> {
-    let mut found = Vec::new();
-    for job in std::fs::read_dir(root)? {
+struct Found {
+    keys: BTreeSet<AttemptKey>,
+    planned_in_this_boot: bool,
+}
+
+fn list(inner: &Inner) -> std::io::Result<Found> {
+    let mut found = Found {
+        keys: BTreeSet::new(),
+        planned_in_this_boot: false,
+    };
+    for job in std::fs::read_dir(inner.settings.data.join(folders::ATTEMPTS))? {
         let job = job?;
         let Some(id) = job
             .file_name()
@@ -59,37 +83,80 @@ fn list(root: &Path) -> std::io::Result<Vec<AttemptKey>> {
                 .to_str()
                 .and_then(|name| folders::parse_attempt(id.clone(), name));
             if let Some(key) = key.filter(|_| attempt.path().join(files::PLAN).exists()) {
-                found.push(key);
+                found.planned_in_this_boot |= is_of_this_boot(inner, &attempt.path());
+                found.keys.insert(key);
             }
         }
     }
     Ok(found)
 }
 
+fn is_of_this_boot(inner: &Inner, folder: &Path) -> bool {
+    WorkerPlan::load(folder).is_ok_and(|plan| plan.boot_id == inner.settings.boot.as_str())
+}
+
 /// `None`: the server stopped before the supervisor was started, so it may be launched as if never tried.
 async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
+    // A launch ends with a link: whoever is not under way any more has one, or will never have.
+    if inner.launching().contains(attempt) {
+        return Some(News::Launched);
+    }
     if let Some(link) = inner.links().get(attempt) {
         return Some(link.news());
     }
-    let folder = inner.folder(attempt);
-    let of_this_boot =
-        WorkerPlan::load(&folder.path).is_ok_and(|plan| plan.boot_id == inner.settings.boot.as_str());
-    if of_this_boot && paddlecloud_supervisor::is_alive(&folder.path) {
-        match link::connect(inner, attempt, folder.path.clone()).await {
-            Ok(state) => return Some(link::news_of_state(&state)),
-            Err(ConnectError::Silent) => {
-                link::connect_later(inner, attempt, folder.path.clone());
-                return Some(News::Launched);
+    let folder = inner.folder(attempt).path;
+    let (judging, judged) = (Arc::clone(inner), folder.clone());
+    let life = tokio::task::spawn_blocking(move || judge(&judging, &judged)).await;
+    match life.unwrap_or(Life::Over) {
+        Life::Lives => match link::connect(inner, attempt, folder.clone()).await {
+            Ok(state) => Some(link::news_of_state(&state)),
+            // It may just be leaving, or we may lack file descriptors: the link finds out.
+            Err(error) => {
+                link::connect_later(inner, attempt, folder, &error);
+                Some(News::Launched)
             }
-            Err(error) => tracing::debug!(?attempt, %error, "a supervisor left while it was being adopted"),
+        },
+        Life::NeverBegan => None,
+        Life::Over => Some(end_of(inner, attempt, &folder).await),
+    }
+}
+
+/// What an attempt's folder says of its supervisor.
+enum Life {
+    Lives,
+    Over,
+    /// Nothing was ever started. The folder is gone.
+    NeverBegan,
+}
+
+fn judge(inner: &Inner, folder: &Path) -> Life {
+    if is_of_this_boot(inner, folder) && paddlecloud_supervisor::is_alive(folder) {
+        return Life::Lives;
+    }
+    // A clean that a crash cut short leaves the log.
+    let began = || {
+        [files::EXIT, files::LOG]
+            .iter()
+            .any(|name| folder.join(name).exists())
+    };
+    if began() {
+        return Life::Over;
+    }
+    // A supervisor may be about to begin. With its place taken none does, and one that comes later finds no plan.
+    let place = match paddlecloud_supervisor::take_place(folder) {
+        Ok(None) => return Life::Lives,
+        Ok(place) => place,
+        Err(error) => {
+            tracing::warn!(folder = %folder.display(), %error, "the place of a supervisor cannot be taken");
+            None
         }
+    };
+    if began() {
+        return Life::Over;
     }
-    let began = folder.path.join(files::PID).exists() || folder.path.join(files::EXIT).exists();
-    if !began {
-        remove_folder(&folder.path).await;
-        return None;
-    }
-    Some(end_of(inner, attempt, &folder.path).await)
+    remove_folder(folder);
+    drop(place);
+    Life::NeverBegan
 }
 
 /// How an attempt whose supervisor is gone ended. Nothing of it runs when this returns.
@@ -124,7 +191,13 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     });
     if let Some(mut log) = running {
         // An error means that the link has ended, which is what is waited for.
-        let _ = log.wait_for(|mark| mark.complete).await;
+        let left = tokio::time::timeout(LEAVING, log.wait_for(|mark| mark.complete)).await;
+        if left.is_err() {
+            tracing::warn!(
+                ?attempt,
+                "a supervisor does not leave; its worker is ended without it"
+            );
+        }
     }
     let AttemptFolder { path, marker } = inner.folder(attempt);
     if !path.join(files::PLAN).exists() {
@@ -151,11 +224,12 @@ async fn drop_if_empty(file: PathBuf) {
     }
 }
 
-async fn remove_folder(folder: &Path) {
-    if let Err(error) = tokio::fs::remove_dir_all(folder)
-        .await
+/// The plan first: without it nobody takes the rest for an attempt.
+fn remove_folder(folder: &Path) {
+    let removed = std::fs::remove_file(folder.join(files::PLAN))
         .or_else(folders::absent_is_fine)
-    {
+        .and_then(|()| std::fs::remove_dir_all(folder).or_else(folders::absent_is_fine));
+    if let Err(error) = removed {
         tracing::warn!(folder = %folder.display(), %error, "cannot remove");
     }
 }

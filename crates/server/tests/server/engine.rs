@@ -1,0 +1,359 @@
+//! The local engine with real supervisors: what it says of attempts that are found in every state a crash can leave.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use paddlecloud_core::job::{Boot, Job, News, WorkerKey};
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::plan::Role;
+use paddlecloud_core::ports::{AttemptKey, Engine, Report};
+use paddlecloud_core::spec::JobSpec;
+use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
+use paddlecloud_core::testing::samples;
+use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings, attempt_folder};
+use paddlecloud_server::packages::Storage;
+use paddlecloud_supervisor::protocol::{LogLimits, files};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::stage::supervisor;
+
+const TRAINER: WorkerKey = WorkerKey {
+    role: Role::Trainer,
+    index: 0,
+};
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A machine with one server's folders; engines come and go.
+struct Machine {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("storage/home/ada");
+        fs::create_dir_all(home.join("package")).unwrap();
+        Machine {
+            folder,
+            program: supervisor(),
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn start(&self) -> LocalEngine {
+        fs::create_dir_all(self.data()).unwrap();
+        let settings = LocalSettings {
+            data: self.data(),
+            datacenter: "local".parse().unwrap(),
+            isolation: paddlecloud_supervisor::probe(),
+            logs: LogLimits::default(),
+            boot: BootId::read().unwrap(),
+            program: self.program.clone(),
+            programs: self.data(),
+        };
+        let storage = Storage::open(&self.folder.path().join("storage"), settings.datacenter.clone());
+        LocalEngine::new(settings, storage.unwrap()).unwrap()
+    }
+
+    /// A job with one trainer.
+    fn job_of(&self, entry: &str) -> Arc<Job> {
+        let mut spec = samples::spec("suite", 0, 1);
+        spec.entry = entry.into();
+        admitted(spec)
+    }
+
+    fn attempt(&self, key: &AttemptKey) -> PathBuf {
+        attempt_folder(&self.data(), key)
+    }
+
+    /// The number of an attempt's supervisor.
+    fn supervisor_of(&self, key: &AttemptKey) -> Pid {
+        let text = fs::read_to_string(self.attempt(key).join(files::PID)).unwrap();
+        Pid::from_raw(text.split(' ').next().unwrap().parse().unwrap()).unwrap()
+    }
+}
+
+impl Bench for Machine {
+    type Engine = LocalEngine;
+
+    async fn engine(&self) -> LocalEngine {
+        self.start()
+    }
+
+    fn job(&self, _number: u32, pserver: Option<Program>, trainer: Program) -> Arc<Job> {
+        let mut spec = samples::spec("suite", u32::from(pserver.is_some()), 1);
+        let folder = match trainer {
+            Program::CannotStart => "nothing",
+            _ => "package",
+        };
+        spec.package = Some(format!("/pfs/local/home/ada/{folder}"));
+        spec.entry = command(trainer);
+        spec.ps_entry = LISTEN.to_owned();
+        admitted(spec)
+    }
+}
+
+/// Processes and control groups of an attempt are found by its job's id, on the whole machine.
+fn admitted(spec: JobSpec) -> Arc<Job> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut job = samples::starting(number, spec);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    job.id = JobId::new(since_1970.as_millis() as u64, (std::process::id() << 8) + number);
+    Arc::new(job)
+}
+
+fn command(program: Program) -> String {
+    match program {
+        Program::EndsWith(code) => format!("exit {code}"),
+        Program::Serves => "exec sleep 1000".to_owned(),
+        Program::IgnoresTerm => "trap '' TERM; while :; do sleep 1; done".to_owned(),
+        Program::CannotStart => "true".to_owned(),
+    }
+}
+
+/// A parameter server that does nothing but be there.
+const LISTEN: &str = "exec python3 -c \"
+import os, signal, socket
+base, count = int(os.environ['PADDLE_INIT_PORT']), int(os.environ['PADDLE_INIT_PORTS_NUM'])
+count += int(os.environ['PADDLE_INIT_PORTS_NUM_FOR_SPARSE'])
+sockets = [socket.create_server((os.environ['POD_IP'], base + at)) for at in range(count)]
+signal.pause()\"";
+
+fn key(job: &Job) -> AttemptKey {
+    AttemptKey {
+        job: job.id.clone(),
+        worker: TRAINER,
+        attempt: 1,
+    }
+}
+
+async fn listed(engine: &LocalEngine, key: &AttemptKey) -> Option<News> {
+    let state = engine.state().await.unwrap();
+    let mut attempts = state.attempts.into_iter();
+    attempts
+        .find(|report| report.attempt == *key)
+        .map(|report| report.news)
+}
+
+async fn wait_until_told(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
+    let told = async {
+        loop {
+            let reports = engine.next_reports().await;
+            let mut news = reports
+                .into_iter()
+                .filter(|Report { attempt, .. }| attempt == key);
+            if let Some(found) = news.find(|report| wanted(&report.news)) {
+                return found.news;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, told).await.expect("within the limit")
+}
+
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < LIMIT, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Lets the worker end and forgets it.
+async fn end(engine: &LocalEngine, key: &AttemptKey) {
+    engine.clean(key).await;
+    assert_eq!(listed(engine, key).await, None);
+}
+
+/// Supervisors that do not begin before the gate is opened.
+struct Gate(PathBuf);
+
+impl Gate {
+    fn before(machine: &mut Machine) -> Gate {
+        let folder = machine.folder.path();
+        let (gate, script) = (folder.join("gate"), folder.join("supervise"));
+        let text = format!(
+            "#!/bin/sh\nfor i in $(seq 6000); do [ -e '{}' ] && exec '{}' \"$@\"; sleep 0.01; done\nexit 1\n",
+            gate.display(),
+            machine.program.display()
+        );
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        machine.program = script;
+        Gate(gate)
+    }
+
+    fn open(&self) {
+        fs::write(&self.0, "").unwrap();
+    }
+}
+
+/// Begins a launch that does not end before the gate is opened.
+async fn begin(engine: &LocalEngine, job: &Arc<Job>, folder: &Path) -> tokio::task::JoinHandle<()> {
+    let (launching, launched) = (engine.clone(), Arc::clone(job));
+    let launch = tokio::spawn(async move { launching.launch(&launched, TRAINER, 1).await });
+    wait_until("the plan is written", || folder.join(files::PLAN).exists()).await;
+    launch
+}
+
+#[tokio::test]
+async fn the_local_engine_passes_the_suite_of_its_port() {
+    let machine = Machine::new();
+    let suite = engine_suite(&machine);
+    tokio::time::timeout(2 * LIMIT, suite)
+        .await
+        .expect("within the limit");
+}
+
+#[tokio::test]
+async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
+    let mut machine = Machine::new();
+    let gate = Gate::before(&mut machine);
+    let engine = machine.start();
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    let launch = begin(&engine, &job, &machine.attempt(&key)).await;
+    assert_eq!(listed(&engine, &key).await, Some(News::Launched));
+    gate.open();
+    launch.await.unwrap();
+    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    assert_eq!(listed(&engine, &key).await, Some(News::Up));
+    end(&engine, &key).await;
+}
+
+#[tokio::test]
+async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
+    let mut machine = Machine::new();
+    let gate = Gate::before(&mut machine);
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    let folder = machine.attempt(&key);
+    begin(&machine.start(), &job, &folder).await.abort();
+    let place = paddlecloud_supervisor::take_place(&folder).unwrap();
+    let place = place.expect("no supervisor has come this far");
+    let engine = machine.start();
+    assert_eq!(
+        listed(&engine, &key).await,
+        Some(News::Launched),
+        "it has its place, and has not said who it is"
+    );
+    assert!(folder.join(files::PLAN).exists());
+    drop(place);
+    let told = wait_until_told(&engine, &key, News::is_end).await;
+    assert!(matches!(told, News::Lost(_)), "{told:?}");
+    end(&engine, &key).await;
+    gate.open();
+}
+
+#[tokio::test]
+async fn a_supervisor_that_comes_too_late_does_not_begin() {
+    let mut machine = Machine::new();
+    let gate = Gate::before(&mut machine);
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    let folder = machine.attempt(&key);
+    begin(&machine.start(), &job, &folder).await.abort();
+    let engine = machine.start();
+    assert_eq!(
+        listed(&engine, &key).await,
+        None,
+        "it may be launched as if never tried"
+    );
+    assert!(!folder.exists());
+    gate.open();
+    engine.launch(&job, TRAINER, 1).await;
+    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    end(&engine, &key).await;
+}
+
+#[tokio::test]
+async fn a_clean_that_was_cut_short_is_finished_and_keeps_the_log() {
+    let machine = Machine::new();
+    let engine = machine.start();
+    let job = machine.job_of("echo precious");
+    let key = key(&job);
+    engine.launch(&job, TRAINER, 1).await;
+    engine.go(&job, TRAINER, 1).await;
+    wait_until_told(&engine, &key, News::is_end).await;
+    let folder = machine.attempt(&key);
+    fs::remove_file(folder.join(files::EXIT)).unwrap();
+    let next = machine.start();
+    assert!(
+        listed(&next, &key).await.is_some(),
+        "it is there to be cleaned again"
+    );
+    end(&next, &key).await;
+    assert!(folder.join(files::LOG).is_dir());
+    assert!(!folder.join(files::PLAN).exists());
+}
+
+#[tokio::test]
+async fn an_order_for_a_silent_supervisor_reaches_it_when_it_listens_again() {
+    let machine = Machine::new();
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    machine.start().launch(&job, TRAINER, 1).await;
+    let supervisor = machine.supervisor_of(&key);
+    kill_process(supervisor, Signal::STOP).unwrap();
+    let engine = machine.start();
+    for _ in 0..2 {
+        assert_eq!(listed(&engine, &key).await, Some(News::Launched));
+    }
+    engine.go(&job, TRAINER, 1).await;
+    kill_process(supervisor, Signal::CONT).unwrap();
+    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    end(&engine, &key).await;
+}
+
+#[tokio::test]
+async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
+    let machine = Machine::new();
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    machine.start().launch(&job, TRAINER, 1).await;
+    let (socket, aside) = (
+        machine.attempt(&key).join(files::SOCKET),
+        machine.folder.path().join("aside"),
+    );
+    fs::rename(&socket, &aside).unwrap();
+    let engine = machine.start();
+    assert_eq!(listed(&engine, &key).await, Some(News::Launched));
+    fs::rename(&aside, &socket).unwrap();
+    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    engine.go(&job, TRAINER, 1).await;
+    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    end(&engine, &key).await;
+}
+
+#[tokio::test]
+async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
+    let machine = Machine::new();
+    let engine = machine.start();
+    let (known, draft) = (machine.data().join("boot_id"), machine.data().join("boot_id.new"));
+    fs::write(&known, "the boot before").unwrap();
+    // Stands for a full disk: nothing can be written there.
+    fs::create_dir(&draft).unwrap();
+    assert_eq!(engine.state().await.unwrap().boot, Boot::Changed);
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    engine.launch(&job, TRAINER, 1).await;
+    let next = machine.start();
+    let state = next.state().await.unwrap();
+    assert_eq!(state.boot, Boot::Same, "the attempt was planned in this boot");
+    assert_eq!(state.attempts[0].news, News::Up);
+    fs::remove_dir(&draft).unwrap();
+    // The next order remembers what could not be written before.
+    end(&engine, &key).await;
+    assert_eq!(
+        fs::read_to_string(&known).unwrap(),
+        BootId::read().unwrap().as_str()
+    );
+}
