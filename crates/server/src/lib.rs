@@ -10,6 +10,7 @@ mod durable;
 pub mod engine;
 pub mod files;
 pub mod http;
+pub mod lane;
 pub mod logs;
 pub mod metrics;
 mod nearest;

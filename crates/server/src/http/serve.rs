@@ -22,6 +22,7 @@ use tower_http::normalize_path::NormalizePathLayer;
 
 use crate::auth::{Peer, common_name};
 use crate::config::Listen;
+use crate::lane::{self, Lane, Wire};
 
 /// How long a client may take to shake hands, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -183,25 +184,29 @@ impl Front {
             Socket::Tcp(listener) => self.welcome_tcp(listener.accept().await?.0),
             Socket::Unix(listener, _) => self.welcome_unix(listener.accept().await?.0),
         }
-        Ok(())
     }
 
-    fn welcome_unix(&self, stream: UnixStream) {
+    fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
         let peer = Peer {
             uid: stream.peer_cred().ok().map(|credentials| credentials.uid()),
             certificate: None,
         };
-        tokio::spawn(answer(stream, peer, self.router.clone(), self.open.watcher()));
+        let wire = Wire::new(stream.into_std()?);
+        let lane = wire.lane();
+        tokio::spawn(answer(wire, lane, peer, self.router.clone(), self.open.watcher()));
+        Ok(())
     }
 
-    fn welcome_tcp(&self, stream: TcpStream) {
+    fn welcome_tcp(&self, stream: TcpStream) -> io::Result<()> {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
+        let wire = Wire::new(stream.into_std()?);
+        let lane = wire.lane();
         let (router, watcher) = (self.router.clone(), self.open.watcher());
         match self.tls.clone() {
-            None => drop(tokio::spawn(answer(stream, Peer::default(), router, watcher))),
+            None => drop(tokio::spawn(answer(wire, lane, Peer::default(), router, watcher))),
             Some(tls) => drop(tokio::spawn(async move {
-                let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+                let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(wire)).await else {
                     return;
                 };
                 let certificates = stream.get_ref().1.peer_certificates();
@@ -210,14 +215,15 @@ impl Front {
                     uid: None,
                     certificate,
                 };
-                answer(stream, peer, router, watcher).await;
+                answer(stream, lane, peer, router, watcher).await;
             })),
         }
+        Ok(())
     }
 }
 
 /// Answers one connection's requests, one after the other.
-async fn answer<S>(stream: S, peer: Peer, router: Router, watcher: Watcher)
+async fn answer<S>(stream: S, lane: Arc<Lane>, peer: Peer, router: Router, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -233,7 +239,11 @@ where
         .header_read_timeout(PATIENCE)
         .max_buf_size(BUFFER);
     let connection = settings.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection broke");
-    }
+    let connection = watcher.watch(connection);
+    let answered = async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection broke");
+        }
+    };
+    lane::run(lane, answered).await;
 }

@@ -1,0 +1,195 @@
+//! Threads for connections that move many bytes.
+//!
+//! Most requests wait more than they work, and share few threads that must not block. Whoever takes in or sends a file
+//! hashes it and meets the disk for every piece, and handing each piece to another thread costs as much as hashing it.
+//! So the whole connection moves to a thread that may block, stays while bytes keep coming, and goes back when they do not.
+//! Only so many can be there at a time; for others [`blocking`] hands over one piece after the other.
+
+mod wire;
+
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::{JoinError, spawn_blocking};
+
+pub use wire::Wire;
+
+/// Connections that may have a thread at a time: half of those for what blocks, and more than there are cores to use.
+const LANES: usize = 8;
+/// How long a thread waits for a peer that has nothing to send, or no room to receive.
+const SILENCE: Duration = Duration::from_millis(10);
+/// How long a connection keeps its thread at most. When the server stops, it ends at the next chance.
+const STINT: Duration = Duration::from_secs(1);
+
+static FREE: Semaphore = Semaphore::const_new(LANES);
+
+tokio::task_local! {
+    static LANE: Arc<Lane>;
+}
+
+/// Where a connection is just now, and what it waits for.
+#[derive(Debug)]
+pub struct Lane {
+    socket: Arc<OwnedFd>,
+    /// On a thread that may block.
+    is_here: AtomicBool,
+    /// Wants to get there.
+    is_called: AtomicBool,
+    /// Somebody wants to stay there.
+    is_taken: AtomicBool,
+    is_woken: AtomicBool,
+    waits_to_read: AtomicBool,
+    waits_to_write: AtomicBool,
+}
+
+impl Lane {
+    fn new(socket: Arc<OwnedFd>) -> Arc<Self> {
+        Arc::new(Self {
+            socket,
+            is_here: AtomicBool::new(false),
+            is_called: AtomicBool::new(false),
+            is_taken: AtomicBool::new(false),
+            is_woken: AtomicBool::new(false),
+            waits_to_read: AtomicBool::new(false),
+            waits_to_write: AtomicBool::new(false),
+        })
+    }
+
+    fn is_here(&self) -> bool {
+        self.is_here.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the socket is ready for what the connection wants of it.
+    fn wait(&self) -> bool {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, self.waits_to_read.load(Ordering::Relaxed));
+        events.set(PollFlags::OUT, self.waits_to_write.load(Ordering::Relaxed));
+        let limit = Timespec::try_from(SILENCE).expect("milliseconds fit");
+        let is_ready = poll(&mut [PollFd::new(&self.socket, events)], Some(&limit));
+        !events.is_empty() && is_ready.is_ok_and(|ready| ready > 0)
+    }
+
+    /// Works on a connection as long as it is worth a thread; hands it back unless it ended.
+    fn work(self: Arc<Self>, mut connection: Connection) -> Option<Connection> {
+        let waker = Waker::from(self.clone());
+        let until = Instant::now() + STINT;
+        self.is_here.store(true, Ordering::Relaxed);
+        loop {
+            self.is_woken.store(false, Ordering::SeqCst);
+            self.waits_to_read.store(false, Ordering::Relaxed);
+            self.waits_to_write.store(false, Ordering::Relaxed);
+            if connection
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+            {
+                return None;
+            }
+            let stays = self.is_taken.load(Ordering::Relaxed) && Instant::now() < until;
+            if !stays || !(self.is_woken.load(Ordering::SeqCst) || self.wait()) {
+                break;
+            }
+        }
+        self.is_here.store(false, Ordering::Relaxed);
+        Some(connection)
+    }
+}
+
+/// A wake-up from another thread is seen at the latest when the wait for the socket ends.
+impl Wake for Lane {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+    }
+}
+
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a connection to its end, on whichever threads it needs.
+pub async fn run(lane: Arc<Lane>, connection: impl Future<Output = ()> + Send + 'static) {
+    let mut connection: Connection = Box::pin(LANE.scope(lane.clone(), connection));
+    loop {
+        let permit = poll_fn(|context| match connection.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending if lane.is_called.swap(false, Ordering::Relaxed) => match FREE.try_acquire() {
+                Ok(permit) => Poll::Ready(Some(permit)),
+                // Somebody else was faster; whoever called is told at the next look.
+                Err(_) => connection.as_mut().poll(context).map(|()| None),
+            },
+            Poll::Pending => Poll::Pending,
+        });
+        let Some(permit) = permit.await else { return };
+        match on_thread(lane.clone(), connection, permit).await {
+            Ok(Some(left)) => connection = left,
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+async fn on_thread(
+    lane: Arc<Lane>,
+    connection: Connection,
+    permit: SemaphorePermit<'static>,
+) -> Result<Option<Connection>, JoinError> {
+    spawn_blocking(move || {
+        let left = lane.work(connection);
+        drop(permit);
+        left
+    })
+    .await
+}
+
+/// The wish of a request to be on a thread that may block, as long as it lives.
+#[derive(Debug)]
+pub struct Seat(Option<Arc<Lane>>);
+
+impl Seat {
+    /// For the request that is being answered.
+    pub fn take() -> Self {
+        let lane = LANE.try_with(Arc::clone).ok();
+        if let Some(lane) = &lane {
+            lane.is_taken.store(true, Ordering::Relaxed);
+        }
+        Self(lane)
+    }
+
+    /// Gets there if there is room; says whether it is there now.
+    pub async fn reach(&self) -> bool {
+        let Some(lane) = &self.0 else { return false };
+        let mut has_called = false;
+        poll_fn(|_| {
+            if lane.is_here() || has_called || FREE.available_permits() == 0 {
+                return Poll::Ready(lane.is_here());
+            }
+            has_called = true;
+            lane.is_called.store(true, Ordering::Relaxed);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(lane) = &self.0 {
+            lane.is_taken.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Does something that may block: here, if the connection is on such a thread, else on one of those for short work.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    match LANE.try_with(|lane| lane.is_here()) {
+        Ok(true) => Ok(work()),
+        _ => spawn_blocking(work).await,
+    }
+}
+
+#[cfg(test)]
+mod tests;
