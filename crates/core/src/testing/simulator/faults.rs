@@ -7,11 +7,12 @@ use crate::testing::rng::Rng;
 
 use super::{Finding, World};
 
-/// Where the server dies while it handles a batch.
+/// Where the server dies, or has to start over, while it handles a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CrashPoint {
     Never,
-    /// Nothing of the batch is stored: also what a failed write means.
+    /// The store refuses the batch. The server lives and starts over, while orders of before are still on their way.
+    WriteRefused,
     BeforeWrite,
     BeforeCommands,
     AmongCommands,
@@ -68,7 +69,8 @@ impl Faults {
         if !rng.chance(self.crash) {
             return CrashPoint::Never;
         }
-        match rng.below(4) {
+        match rng.below(5) {
+            4 => CrashPoint::WriteRefused,
             0 => CrashPoint::BeforeWrite,
             1 => CrashPoint::BeforeCommands,
             2 => CrashPoint::AmongCommands,

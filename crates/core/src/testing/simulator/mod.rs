@@ -1,5 +1,5 @@
 //! The seeded simulator: drives the conductor and the scheduler with a simulated store and engine through
-//! crashes, late, repeated, reordered and lost reports, restarts of the machine, kills, reused names,
+//! crashes, refused writes, late, repeated, reordered and lost reports, restarts of the machine, kills, reused names,
 //! retries and a clock that jumps, and checks at every step what must always hold:
 //!
 //! - an acknowledged submit is stored and never lost; one key makes one job; one name has one holder;
@@ -88,6 +88,7 @@ pub struct Tally {
     pub dropped: usize,
     pub repeated: usize,
     pub vanished: usize,
+    pub refused_writes: usize,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -108,6 +109,7 @@ impl std::ops::AddAssign for Tally {
         self.dropped += other.dropped;
         self.repeated += other.repeated;
         self.vanished += other.vanished;
+        self.refused_writes += other.refused_writes;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply, Write};
 use crate::job::{Boot, Event, Job, News, Outcome, Phase, Worker, WorkerKey};
-use crate::ports::{AttemptKey, EngineCommand, EngineState};
+use crate::ports::{AttemptKey, EngineCommand, EngineState, Report};
 use crate::scheduler::Scheduler;
 
 use super::engine::Stage;
@@ -40,7 +40,7 @@ impl World {
             Boot::Same
         };
         let engine = EngineState {
-            attempts: self.engine.listed(),
+            attempts: self.known_attempts(),
             boot,
         };
         let (server, output) = Conductor::restore(
@@ -55,6 +55,26 @@ impl World {
         self.settle(output, crash, Vec::new())
     }
 
+    /// What the engine lists, and what it is going to launch: a server that starts over has given orders before.
+    fn known_attempts(&self) -> Vec<Report> {
+        let mut known = self.engine.listed();
+        for command in &self.commands {
+            let EngineCommand::Launch { job, worker, attempt } = command else {
+                continue;
+            };
+            let attempt = AttemptKey {
+                job: job.id.clone(),
+                worker: *worker,
+                attempt: *attempt,
+            };
+            if !self.engine.attempts.contains_key(&attempt) {
+                let news = News::Launched;
+                known.push(Report { attempt, news });
+            }
+        }
+        known
+    }
+
     pub(super) fn serve(&mut self, asked: Vec<Asked>) -> Finding {
         let now = self.clock();
         let Some(server) = self.server.as_mut() else {
@@ -66,9 +86,17 @@ impl World {
     }
 
     fn settle(&mut self, output: Output, crash: CrashPoint, asked: Vec<Asked>) -> Finding {
-        if crash == CrashPoint::BeforeWrite {
-            self.crash();
-            return Ok(());
+        match crash {
+            CrashPoint::BeforeWrite => {
+                self.crash();
+                return Ok(());
+            }
+            CrashPoint::WriteRefused => {
+                self.note(|| "the store refuses".into());
+                self.tally.refused_writes += 1;
+                return self.start_server();
+            }
+            _ => {}
         }
         self.check_writes(&output)?;
         self.store.save(&output.writes, &self.engine)?;
@@ -76,7 +104,7 @@ impl World {
         self.wake_at = output.wake_at;
         self.commands.extend(output.commands);
         match crash {
-            CrashPoint::BeforeWrite | CrashPoint::BeforeCommands => self.crash(),
+            CrashPoint::BeforeWrite | CrashPoint::WriteRefused | CrashPoint::BeforeCommands => self.crash(),
             CrashPoint::AmongCommands => {
                 for _ in 0..self.rng.below(self.commands.len() + 1) {
                     self.carry_out_one()?;

@@ -33,6 +33,7 @@ fn no_seed_breaks_a_promise() {
         ("dropped reports", total.dropped),
         ("repeated reports", total.repeated),
         ("vanished attempts", total.vanished),
+        ("refused writes", total.refused_writes),
     ];
     for (what, count) in reached {
         assert!(count > 20, "the simulator hardly ever reaches: {what} ({count})");
