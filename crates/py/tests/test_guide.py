@@ -22,8 +22,9 @@ def sections():
 
 @pytest.mark.parametrize("title, program", [*sections()], ids=[title for title, _ in sections()])
 def test_the_guides_python_runs(title, program, home, run_python):  # noqa: F811
-    for package in ("torch", "fsspec"):
-        if f"import {package}\n" in program and importlib.util.find_spec(package) is None:
+    for package in ("torch", "torchdata", "fsspec"):
+        is_used = re.search(rf"^(import|from) {package}\b", program, flags=re.MULTILINE)
+        if is_used and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed here")
     own = {name: os.environ[name] for name in ("PADDLECLOUD_HOME", "PADDLECLOUD_PROGRAM")}
     run_python(program, **own)

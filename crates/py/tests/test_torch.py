@@ -69,6 +69,53 @@ def test_reading_resumes_at_the_record(files, shuffle):
     assert first + [int(sample) for sample in torch_data.DataLoader(again, batch_size=None)] == whole
 
 
+@pytest.fixture
+def stateful_loader():
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+
+@pytest.mark.parametrize(("workers", "batch_size"), [(0, 7), (1, 7), (1, 4), (3, 4)])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_with_workers_resumes_in_the_middle_of_an_epoch(files, stateful_loader, workers, batch_size, shuffle):
+    def made():
+        data = RecordDataset(files, decode=number, shuffle=shuffle, buffer_size=20)
+        data.set_epoch(2)
+        return stateful_loader(data, batch_size=batch_size, num_workers=workers)
+
+    whole = [batch.tolist() for batch in made()]
+    assert sorted(sample for batch in whole for sample in batch) == list(range(COUNT))
+    # The shares of three workers end at different times: some are through when the last states are taken.
+    for taken in [0, 1, 10, len(whole) - 2, len(whole) - 1, len(whole)]:
+        loader = made()
+        batches = iter(loader)
+        first = [next(batches).tolist() for _ in range(taken)]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        again = made()
+        again.load_state_dict(state)
+        assert first + [batch.tolist() for batch in again] == whole, f"after {taken} batches"
+
+
+def test_a_loader_that_resumes_with_other_workers_says_so(files, stateful_loader):
+    def made(workers):
+        return stateful_loader(RecordDataset(files, decode=number), batch_size=4, num_workers=workers)
+
+    loader = made(2)
+    batches = iter(loader)
+    next(batches)
+    again = made(3)
+    with pytest.raises(Exception, match="num_workers|workers"):
+        again.load_state_dict(loader.state_dict())
+        list(again)
+
+
+def test_workers_that_stay_go_on_to_the_next_epoch(files):
+    data = RecordDataset(files, decode=number, shuffle=True, buffer_size=50)
+    loader = torch_data.DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True)
+    epochs = [[int(sample) for sample in loader] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.parametrize("kind", [RecordDataset, IndexedRecordDataset])
 def test_workers_may_be_forked_or_begun_anew(files, start, kind):

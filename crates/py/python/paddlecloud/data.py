@@ -43,8 +43,9 @@ class RecordDataset:
     equal_shares: all trainers get equally many; the few records that are left over are not read.
     policy: "strict" stops at damage; "skip" passes over it, and `damage` tells what was lost.
 
-    After a whole pass the next one is the next epoch. Workers of a torch DataLoader are copies: call
-    `set_epoch` before each epoch there.
+    After a whole pass the next one is the next epoch. Workers of a torch DataLoader are copies: call `set_epoch`
+    before each epoch there. Where they stand, only they know: `torchdata`'s StatefulDataLoader asks them, and its
+    state resumes in the middle of an epoch with as many workers.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class RecordDataset:
         self._epoch = 0
         self._position = 0
         self._resume = False
+        self._is_finished = False
 
     def __len__(self) -> int:
         """How many records this trainer gets, in all its workers."""
@@ -80,12 +82,12 @@ class RecordDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order of the next pass. A place to resume at within that epoch is kept."""
-        if epoch != self._epoch:
-            self._epoch, self._position, self._resume = epoch, 0, False
+        if epoch != self.epoch:
+            self._epoch, self._position, self._resume, self._is_finished = epoch, 0, False, False
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self._epoch + self._is_finished
 
     @property
     def damage(self) -> list[LostRange]:
@@ -93,20 +95,30 @@ class RecordDataset:
         return self._reader.damage
 
     def __iter__(self) -> Iterator[Any]:
-        consumer = self._consumer()
+        # At once, not with the first record: a loader asks for the state in between.
         if not self._resume:
-            self._position = 0
-        self._resume = False
+            self._epoch, self._position = self.epoch, 0
+        self._resume = self._is_finished = False
+        return self._samples(self._consumer())
+
+    def _samples(self, consumer: Consumer) -> Iterator[Any]:
         records = self._mixed(consumer) if self._shuffle else self._plain(consumer)
         for record in records:
             self._position += 1
             if record is not _LOST:
                 yield record if self._decode is None else self._decode(record)
-        self._epoch, self._position = self._epoch + 1, 0
+        self._is_finished = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where reading stands: after `load_state_dict` the next record is the one that would have come next."""
-        return {"epoch": self._epoch, "position": self._position, "made_for": self._made_for(self._consumer())}
+        """Where reading stands: after `load_state_dict` the next record is the one that would have come next.
+
+        After a whole pass that is the first of the next epoch. A loader's worker that is through stays at the end:
+        the loader itself, or another worker, may not be.
+        """
+        place = (self._epoch, self._position)
+        if self._is_finished and _worker_info() is None:
+            place = (self._epoch + 1, 0)
+        return {"epoch": place[0], "position": place[1], "made_for": self._made_for(self._consumer())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         made_for, here = state["made_for"], self._made_for(self._consumer())
@@ -115,6 +127,7 @@ class RecordDataset:
             words = "; ".join(f"{key} was {made_for.get(key)!r}, now {here[key]!r}" for key in differing)
             raise ValueError(f"cannot resume, the order would be another one: {words}")
         self._epoch, self._position, self._resume = state["epoch"], state["position"], True
+        self._is_finished = False
 
     def _made_for(self, consumer: Consumer) -> dict[str, Any]:
         """What the order depends on."""
@@ -235,6 +248,11 @@ def _surroundings() -> tuple[int, int]:
 
 def _worker() -> tuple[int, int]:
     """Which of how many DataLoader workers this process is."""
-    torch_data = sys.modules.get("torch.utils.data")
-    info = torch_data.get_worker_info() if torch_data is not None else None
+    info = _worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _worker_info() -> Any:
+    """What torch says about this process, if it is a DataLoader's worker."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return torch_data.get_worker_info() if torch_data is not None else None
