@@ -193,17 +193,20 @@ fn read_list(file: &Path) -> Result<Vec<RelPath>, CliError> {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     read.map_err(|error| CliError::refused(format!("cannot read the list `{}`: {error}", shown(file))))?;
-    parse_list(&bytes).map_err(|error| CliError::refused(format!("the list `{}`: {error}", shown(file))))
+    parse_list(&bytes).map_err(|(number, error)| {
+        CliError::refused(format!("the list `{}`, line {number}: {error}", shown(file)))
+    })
 }
 
-/// One path per line, or separated by NUL (as `find -print0` writes them). Lines with `#` in front are remarks.
-fn parse_list(bytes: &[u8]) -> Result<Vec<RelPath>, paddlecloud_pfs::RelPathError> {
+/// One path per line, or separated by NUL (as `find -print0` writes them). Lines with `#` in front are remarks. A line that
+/// is no path is told with its number.
+fn parse_list(bytes: &[u8]) -> Result<Vec<RelPath>, (usize, paddlecloud_pfs::RelPathError)> {
     let separator = if bytes.contains(&0) { 0 } else { b'\n' };
-    let lines = bytes.split(|byte| *byte == separator);
+    let lines = bytes.split(|byte| *byte == separator).zip(1..);
     lines
-        .map(|line| tidy(line, separator))
-        .filter(|line| !line.is_empty())
-        .map(|line| RelPath::from_bytes(&line))
+        .map(|(line, number)| (tidy(line, separator), number))
+        .filter(|(line, _)| !line.is_empty())
+        .map(|(line, number)| RelPath::from_bytes(&line).map_err(|error| (number, error)))
         .collect()
 }
 
@@ -289,8 +292,13 @@ mod tests {
 
     #[test]
     fn a_list_cannot_lead_out_of_the_source() {
-        assert!(parse_list(b"../x").is_err());
-        assert!(parse_list(b"/etc/passwd").is_err());
+        for (list, line) in [
+            (&b"../x"[..], 1),
+            (b"a\n# remark\n/etc/passwd\nb\n", 3),
+            (b"a\0b/../c\0", 2),
+        ] {
+            assert_eq!(parse_list(list).unwrap_err().0, line);
+        }
     }
 
     #[test]

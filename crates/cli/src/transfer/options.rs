@@ -29,8 +29,8 @@ pub struct TransferArgs {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub bwlimit: Option<u64>,
 
-    /// Requests at a time
-    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    /// Requests at a time, at most 256
+    #[arg(long, value_name = "NUMBER", value_parser = at_a_time)]
     pub transfers: Option<NonZeroUsize>,
 }
 
@@ -47,9 +47,14 @@ impl TransferArgs {
     }
 }
 
-fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse()
-        .map_err(|_| "it must be a number, at least 1".to_owned())
+/// Every request has a connection; many systems give a program 1024 descriptors.
+const MOST_AT_A_TIME: usize = 256;
+
+fn at_a_time(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse::<NonZeroUsize>().ok();
+    number
+        .filter(|number| number.get() <= MOST_AT_A_TIME)
+        .ok_or_else(|| format!("it must be a number from 1 to {MOST_AT_A_TIME}"))
 }
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -64,7 +69,7 @@ fn rate(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::rate;
+    use super::{at_a_time, rate};
 
     #[test]
     fn rates_are_read_as_people_write_them() {
@@ -72,5 +77,17 @@ mod tests {
         assert_eq!(rate("2Mi"), Ok(2 << 20));
         assert!(rate("0").is_err());
         assert!(rate("fast").is_err());
+    }
+
+    #[test]
+    fn as_many_requests_run_at_a_time_as_there_can_be_connections() {
+        assert_eq!(at_a_time("256").map(|number| number.get()), Ok(256));
+        for text in ["0", "257", "10000", "-1", "many"] {
+            assert_eq!(
+                at_a_time(text),
+                Err("it must be a number from 1 to 256".to_owned()),
+                "{text}"
+            );
+        }
     }
 }
