@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, FileView, WirePath};
 use paddlecloud_pfs::{Entry, PfsPath};
 
@@ -33,7 +33,15 @@ pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileVie
         }
     }
     // Nothing matches: the wildcards may belong to its name.
-    let meta = files.stat_link(&remote.path).await?;
+    let meta = match files.stat_link(&remote.path).await {
+        Err(error) if remote.is_pattern() && error.refusal() == Some(ErrorName::NotFound) => {
+            return Err(ClientError::Refused(ErrorBody::new(
+                ErrorName::NotFound,
+                "nothing matches it",
+            )));
+        }
+        other => other?,
+    };
     Ok(vec![FileView {
         path: WirePath(remote.path.clone()),
         meta,

@@ -38,7 +38,7 @@ pub enum RootError {
     Unreachable { path: RelPath, source: io::Error },
     #[error("`{0}` is not a name that this system allows")]
     NotNameable(RelPath),
-    #[error("`{from}` cannot be moved into itself (`{to}`)")]
+    #[error("`{from}` cannot be put into itself (`{to}`)")]
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]
     Changing(RelPath),
