@@ -21,6 +21,8 @@ pub const MAX_PRIORITY: i32 = 1000;
 pub const MAX_WORD: usize = 64 << 10;
 /// Most bytes of all environment variables of a job together.
 pub const MAX_ENVS: usize = 512 << 10;
+/// Less than this does not even hold a shell.
+const LEAST_MEMORY: Bytes = Bytes::mib(1);
 /// The command of a trainer when none is given (S4).
 pub const DEFAULT_ENTRY: &str = "paddle train";
 /// The command of a parameter server when none is given.
@@ -147,6 +149,8 @@ impl JobSpec {
                 ),
             ));
         }
+        enough_memory("memory", self.trainer.memory)?;
+        enough_memory("psmemory", self.pserver.memory)?;
         not_blank("entry", &self.entry)?;
         not_blank("psentry", &self.ps_entry)?;
         if let Some(topology) = &self.topology {
@@ -265,6 +269,20 @@ fn word(field: &'static str, name: &str, text: &str) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// A number whose unit was forgotten would be bytes.
+fn enough_memory(field: &'static str, memory: Bytes) -> Result<(), SpecError> {
+    if memory >= LEAST_MEMORY {
+        return Ok(());
+    }
+    let bytes = match memory.as_u64() {
+        1 => "1 byte".to_owned(),
+        count => format!("{count} bytes"),
+    };
+    let problem = format!("no worker can start in {bytes} of memory; {LEAST_MEMORY} are the least");
+    Err(SpecError::new(field, problem)
+        .with_hint("a number without a unit is bytes: write for example `512Mi` or `1Gi`"))
+}
+
 fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<(), SpecError> {
     for (name, value) in envs {
         let head = name
@@ -306,6 +324,21 @@ mod tests {
     #[test]
     fn the_defaults_pass_the_check() {
         assert!(spec().check().is_ok());
+    }
+
+    #[test]
+    fn memory_without_its_unit_is_noticed() {
+        let mut small = spec();
+        small.trainer.memory = Bytes::new(1);
+        let error = small.check().unwrap_err();
+        assert_eq!(
+            (error.field, error.problem.as_str()),
+            (
+                "memory",
+                "no worker can start in 1 byte of memory; 1Mi are the least"
+            )
+        );
+        assert!(error.hint.unwrap().contains("`1Gi`"));
     }
 
     #[test]

@@ -1,8 +1,15 @@
 //! Finds the word somebody probably meant.
 
+/// No name of ours is longer than this, slips included.
+const LONGEST: usize = 64;
+
 /// The candidate that is close enough to be meant, if there is one.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = if word.len() <= 3 { 1 } else { 2 };
+    // Comparing costs the product of both lengths, and the word may be a stranger's.
+    if word.len() > LONGEST {
+        return None;
+    }
     candidates
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= most)
@@ -28,5 +35,6 @@ mod tests {
         assert_eq!(near("Memory"), Some("memory"));
         assert_eq!(near("cup"), Some("cpu"));
         assert_eq!(near("colour"), None);
+        assert_eq!(near(&format!("memory{}", "_".repeat(LONGEST))), None);
     }
 }

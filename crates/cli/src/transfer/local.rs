@@ -3,6 +3,7 @@
 //! A link that was named itself is followed; links inside a folder travel as links.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::root::{DirEntry, GlobPattern, Kind as NodeKind};
@@ -34,7 +35,7 @@ pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
     let lost = |reason: String| Lost::new(shown(path), reason);
     match std::fs::metadata(path) {
         Ok(meta) => Ok(vec![source(path, meta.is_dir())]),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if is_no_name(path, &error) => {
             let found = expand(path).map_err(lost)?;
             match found.is_empty() {
                 true => Err(lost("there is no such file or folder".to_owned())),
@@ -45,12 +46,21 @@ pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
     }
 }
 
+/// Whether nothing is called so. On Windows nothing can be called as a pattern is.
+fn is_no_name(path: &Path, error: &std::io::Error) -> bool {
+    match error.kind() {
+        ErrorKind::NotFound => true,
+        ErrorKind::InvalidFilename => is_pattern(path.as_os_str().as_encoded_bytes()),
+        _ => false,
+    }
+}
+
 /// What is at a destination.
 pub fn target(path: &Path) -> Result<Target, std::io::Error> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Ok(Target::Folder),
         Ok(_) => Ok(Target::File),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Target::Missing),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Target::Missing),
         Err(error) => Err(error),
     }
 }

@@ -92,13 +92,17 @@ fn json_refused(field: &str, problem: &str) -> ErrorBody {
     ErrorBody::new(ErrorName::BadRequest, problem)
 }
 
+/// Unknown fields that are looked at: a body may be made of nothing else.
+const MOST_UNKNOWN: usize = 32;
+
 /// Clients of other versions may send fields this server does not know. One that looks like a slip of the
 /// finger is refused all the same: the job would run with a default nobody asked for.
 fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
     let sent: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
     let unknown = sent
         .keys()
-        .filter(|field| !known.contains(field) && *field != "jobPackage");
+        .filter(|field| !known.contains(field) && *field != "jobPackage")
+        .take(MOST_UNKNOWN);
     let mut slips = unknown.filter_map(|field| {
         let free = known
             .iter()
