@@ -208,7 +208,11 @@ fn patterns_stand_for_names_on_both_sides() {
     assert_eq!(fs::read_dir(&back).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(back.join("b.txt")).unwrap(), "b");
     env.paddlectl(&["cp", &format!("{remote}*.none"), arg(&back)])
-        .refused(1);
+        .refused(1)
+        .says("nothing matches it");
+    env.paddlectl(&["cp", "-r", remote.trim_end_matches('/'), &format!("{remote}inner")])
+        .refused(1)
+        .says("cannot be put into itself");
     env.paddlectl(&["rm", &format!("{remote}*.txt")]).ok();
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "");
 }
