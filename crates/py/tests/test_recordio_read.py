@@ -2,7 +2,10 @@
 
 import gc
 import os
+import struct
 import threading
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,3 +182,40 @@ def test_files_of_the_original_library_read_identically():
         assert reader[::-1] == multi[::-1]
     assert list(recordio.reader(f"{folder}/tiny.rio")) == [b"a", b"", b"hello", b"\0\1\2", b"x" * 1000]
     assert list(recordio.reader(f"{folder}/empty.rio")) == []
+
+
+def second_layout(records, per_chunk):
+    """A file as the source of the C++ library describes it, uncompressed: its own words, none of our code."""
+    chunks = []
+    for at in range(0, len(records), per_chunk):
+        some = records[at : at + per_chunk]
+        payload = b"".join(struct.pack("<I", len(record)) + record for record in some)
+        magic, compressor = 0x01020304, 0
+        chunks.append(struct.pack("<5I", magic, len(some), zlib.crc32(payload), compressor, len(payload)) + payload)
+    return b"".join(chunks)
+
+
+def test_the_second_layout_is_read_as_its_source_describes_it(tmp_path):
+    records = [b"", b"one", b"two" * 1000, *(b"%d" % number for number in range(2500))]
+    path = tmp_path / "second"
+    path.write_bytes(second_layout(records, 1000))
+    reader = recordio.reader(path)
+    assert list(reader) == records
+    assert reader[1002] == records[1002] and len(reader) == len(records)
+
+
+def test_the_vectors_of_the_second_layout_are_what_its_source_describes():
+    vectors = Path(__file__).resolve().parents[2] / "recordio" / "tests" / "vectors"
+    data, found = (vectors / "fluid-none.rio").read_bytes(), []
+    while data:
+        magic, count, checksum, compressor, size = struct.unpack_from("<5I", data)
+        payload, data = data[20 : 20 + size], data[20 + size :]
+        assert (magic, compressor, zlib.crc32(payload), len(payload)) == (0x01020304, 0, checksum, size)
+        for _ in range(count):
+            (length,) = struct.unpack_from("<I", payload)
+            found.append(payload[4 : 4 + length])
+            payload = payload[4 + length :]
+        assert payload == b""
+    assert len(found) == 40
+    for name in ("fluid-none", "fluid-snappy", "fluid-snappystream"):
+        assert list(recordio.reader(vectors / f"{name}.rio")) == found, name

@@ -15,8 +15,13 @@ pub fn seeds() -> Result<Vec<Vec<u8>>, WriteError> {
     }
     let fluid: Vec<_> = seeds[..4].iter().map(|file| to_fluid(file)).collect();
     seeds.extend(fluid);
+    seeds.push(OLD_SNAPPY[..OLD_SNAPPY_CHUNK].to_vec());
     Ok(seeds)
 }
+
+/// The first chunk of this is small.
+const OLD_SNAPPY: &[u8] = include_bytes!("../tests/vectors/fluid-snappystream-cpp.rio");
+const OLD_SNAPPY_CHUNK: usize = HEADER_LEN + 651;
 
 fn write(records: &[Vec<u8>], compressor: Compressor, chunk_size: u64) -> Result<Vec<u8>, WriteError> {
     let options = WriteOptions::new().compressor(compressor).chunk_size(chunk_size);

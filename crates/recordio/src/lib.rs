@@ -57,6 +57,7 @@ mod layout;
 mod lookahead;
 mod loss;
 mod mapped;
+mod old_snappy;
 mod peek;
 mod pool;
 mod random;

@@ -1,4 +1,5 @@
-//! Snappy's framing format, packed and unpacked straight between caller's buffers.
+//! Snappy's framing format, packed and unpacked straight between caller's buffers; the older stream format, which the
+//! C++ library of the second layout writes, is unpacked too.
 //!
 //! `snap`'s own framing adaptors copy every block through a buffer of theirs; blocks here are
 //! written where they belong. Block compression itself is `snap`'s.
@@ -6,6 +7,7 @@
 use crate::buffer::Buffer;
 use crate::compressor::Compressor;
 use crate::fault::Fault;
+use crate::old_snappy::OldBlocks;
 
 pub(crate) const STREAM_IDENTIFIER: &[u8; 10] = b"\xff\x06\x00\x00sNaPpY";
 const MAX_BLOCK: usize = 1 << 16;
@@ -60,10 +62,8 @@ pub(crate) fn unpack(
     out.clear();
     let out = out.resize(total);
     let mut filled = 0;
-    for frame in Frames::new(stored) {
-        let Some(block) = frame?.block()? else {
-            continue;
-        };
+    for block in Blocks::of(stored)? {
+        let block = block?;
         let end = filled + block.unpacked_len()?;
         block.unpack(decoder, &mut out[filled..end])?;
         filled = end;
@@ -81,19 +81,17 @@ pub(crate) fn frame_extent(header: [u8; FRAME_HEADER]) -> Option<u64> {
 
 /// Whether frames follow each other up to the very end of `stored`.
 pub(crate) fn frames_fit(stored: &[u8]) -> bool {
-    stored.starts_with(STREAM_IDENTIFIER) && Frames::new(stored).all(|frame| frame.is_ok())
+    match OldBlocks::of(stored) {
+        Some(mut blocks) => blocks.all(|block| block.is_ok()),
+        None => stored.starts_with(STREAM_IDENTIFIER) && Frames::new(stored).all(|frame| frame.is_ok()),
+    }
 }
 
 /// The unpacked size of all blocks together, before a byte is unpacked.
 fn unpacked_len(stored: &[u8], limit: usize) -> Result<usize, Fault> {
-    if !stored.starts_with(STREAM_IDENTIFIER) {
-        return Err(broken("it does not start with the stream identifier"));
-    }
     let mut total = 0;
-    for frame in Frames::new(stored) {
-        if let Some(block) = frame?.block()? {
-            total += block.unpacked_len()?;
-        }
+    for block in Blocks::of(stored)? {
+        total += block?.unpacked_len()?;
         if total > limit {
             return Err(Fault::TooLarge { limit: limit as u64 });
         }
@@ -101,10 +99,44 @@ fn unpacked_len(stored: &[u8], limit: usize) -> Result<usize, Fault> {
     Ok(total)
 }
 
-struct Block<'a> {
-    compressed: bool,
-    checksum: u32,
-    body: &'a [u8],
+/// The blocks of a payload, whichever of the two formats it has.
+enum Blocks<'a> {
+    Framed(Frames<'a>),
+    Old(OldBlocks<'a>),
+}
+
+impl<'a> Blocks<'a> {
+    fn of(stored: &'a [u8]) -> Result<Self, Fault> {
+        if let Some(blocks) = OldBlocks::of(stored) {
+            return Ok(Self::Old(blocks));
+        }
+        match stored.starts_with(STREAM_IDENTIFIER) {
+            true => Ok(Self::Framed(Frames::new(stored))),
+            false => Err(broken("it does not start with the stream identifier")),
+        }
+    }
+}
+
+impl<'a> Iterator for Blocks<'a> {
+    type Item = Result<Block<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Framed(frames) => frames.find_map(|frame| match frame.and_then(|frame| frame.block()) {
+                Ok(None) => None,
+                Ok(Some(block)) => Some(Ok(block)),
+                Err(fault) => Some(Err(fault)),
+            }),
+            Self::Old(blocks) => blocks.next(),
+        }
+    }
+}
+
+/// A block and the masked CRC-32C of what it unpacks to.
+pub(crate) struct Block<'a> {
+    pub(crate) compressed: bool,
+    pub(crate) checksum: u32,
+    pub(crate) body: &'a [u8],
 }
 
 impl Block<'_> {
@@ -208,7 +240,7 @@ fn masked_crc32c(block: &[u8]) -> u32 {
     crc32c::crc32c(block).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-fn broken(reason: impl Into<String>) -> Fault {
+pub(crate) fn broken(reason: impl Into<String>) -> Fault {
     Fault::Unpack {
         compressor: Compressor::Snappy,
         reason: reason.into(),

@@ -41,6 +41,7 @@ fn our_own_vectors_are_read() {
         "cloud-gzip",
         "fluid-none",
         "fluid-snappy",
+        "fluid-snappystream",
     ] {
         let bytes = own_vector(&format!("{name}.rio"));
         assert_eq!(read(&bytes), own_records(), "{name}");
@@ -51,6 +52,21 @@ fn our_own_vectors_are_read() {
         };
         assert_eq!(index_of(&bytes).layout(), layout, "{name}");
     }
+}
+
+/// Its payloads were packed by `snappystream` 0.2.8 itself, the C++ library that the second layout's own library is built
+/// with: seven records in a block as they are, then the other 33 and all 40 again, compressed.
+#[test]
+fn what_the_second_layouts_own_packer_packed_is_read() {
+    let bytes = own_vector("fluid-snappystream-cpp.rio");
+    assert_eq!(read(&bytes), [own_records(), own_records()].concat());
+    let index = index_of(&bytes);
+    assert_eq!(index.layout(), Layout::Fluid);
+    let stored = |n: usize| &bytes[index.chunks()[n].offset as usize + 20..];
+    assert_eq!(
+        (&stored(0)[..8], &stored(1)[..8]),
+        (&b"snappy\0\0"[..], &b"snappy\0\x01"[..])
+    );
 }
 
 #[test]
@@ -80,7 +96,7 @@ fn the_first_valid_chunk_settles_the_layout() {
 
 #[test]
 fn every_flipped_bit_of_a_fluid_file_is_noticed() {
-    for name in ["fluid-none.rio", "fluid-snappy.rio"] {
+    for name in ["fluid-none.rio", "fluid-snappy.rio", "fluid-snappystream-cpp.rio"] {
         let good = own_vector(name);
         for bit in (0..good.len() * 8).step_by(5) {
             assert!(read_stream(&flipped(&good, bit)).1.is_err(), "{name}: bit {bit}");

@@ -3,6 +3,9 @@
 
 Independent of the Rust code on purpose: what the two agree on is the format. Record i of a file has
 (i * 29) % 400 bytes, byte j of it is (i * 17 + j * j * 3 + j // 7) % 256. Run it again to change them.
+
+fluid-snappystream-cpp.rio is not made here: its payloads were packed by snappystream 0.2.8 and Snappy 1.1.9 (a program
+of ten lines that sends its input through `snappy::oSnappyStream`), and put into chunks by `chunk` below.
 """
 
 import gzip
@@ -56,6 +59,18 @@ def snappy_frames(data):
     return bytes(out)
 
 
+def old_snappy_stream(data):
+    """What the C++ library of the second layout packs with: `snappystream` 0.2.8, blocks of 32 KiB at most."""
+    out = bytearray(b"snappy\0")
+    for n, at in enumerate(range(0, len(data), 500)):
+        block = data[at : at + 500]
+        crc = crc32c(block)
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        body = snappy_block(block) if n % 2 else block
+        out += struct.pack(">BHI", n % 2, len(body), masked) + body
+    return bytes(out)
+
+
 PACK = {NONE: bytes, SNAPPY: snappy_frames, GZIP: lambda data: gzip.compress(data, mtime=0)}
 
 
@@ -67,9 +82,9 @@ def fluid(crc, compressor, size, count):
     return struct.pack("<5I", MAGIC, count, crc, compressor, size)
 
 
-def chunk(records, compressor, header):
+def chunk(records, compressor, header, pack=None):
     payload = b"".join(struct.pack("<I", len(r)) + r for r in records)
-    stored = PACK[compressor](payload)
+    stored = (pack or PACK[compressor])(payload)
     return header(zlib.crc32(stored), compressor, len(stored), len(records)) + stored
 
 
@@ -86,8 +101,8 @@ def chunks_by_count(records, limit):
     return [records[at : at + limit] for at in range(0, len(records), limit)]
 
 
-def write(name, chunks, compressor, header):
-    (FOLDER / name).write_bytes(b"".join(chunk(c, compressor, header) for c in chunks))
+def write(name, chunks, compressor, header, pack=None):
+    (FOLDER / name).write_bytes(b"".join(chunk(c, compressor, header, pack) for c in chunks))
 
 
 if __name__ == "__main__":
@@ -96,3 +111,4 @@ if __name__ == "__main__":
         write(f"cloud-{name}.rio", chunks_by_size(records, 1000), compressor, cloud)
     write("fluid-none.rio", chunks_by_count(records, 7), NONE, fluid)
     write("fluid-snappy.rio", chunks_by_count(records, 7), SNAPPY, fluid)
+    write("fluid-snappystream.rio", chunks_by_count(records, 7), SNAPPY, fluid, old_snappy_stream)
