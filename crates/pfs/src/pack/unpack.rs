@@ -21,6 +21,8 @@ pub struct Unpacker {
     open: Option<(RelPath, File)>,
     /// Folders entered and not left; their times are set last, as writing into them changes those.
     entered: Vec<(RelPath, Mtime)>,
+    /// Files that are complete.
+    files: Vec<RelPath>,
 }
 
 impl Unpacker {
@@ -32,6 +34,7 @@ impl Unpacker {
             folder_fd: None,
             open: None,
             entered: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -88,9 +91,10 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Called once the whole stream was accepted.
-    fn complete(mut self) -> Result<(), RootError> {
-        self.leave_folders(None)
+    /// Called once the whole stream was accepted. Answers which files it held.
+    fn complete(mut self) -> Result<Vec<RelPath>, RootError> {
+        self.leave_folders(None)?;
+        Ok(std::mem::take(&mut self.files))
     }
 }
 
@@ -123,7 +127,9 @@ impl PackSink for Unpacker {
     fn end(&mut self, entry: &Entry, _digest: Digest) -> Result<(), RootError> {
         let (path, file) = self.open.take().expect("the end follows the beginning of a file");
         sys::futimens(&file, &timestamps(entry.mtime))
-            .map_err(|errno| RootError::errno("set the time of", &path, errno))
+            .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
+        self.files.push(path);
+        Ok(())
     }
 }
 
@@ -139,9 +145,13 @@ impl Drop for Unpacker {
 impl PackParser<Unpacker> {
     /// Accepts the stream if it is complete. The tree then holds all of it, not yet synced.
     pub fn finish_unpacking(self) -> Result<PackTotals, PackError> {
+        self.finish_told().map(|(totals, _)| totals)
+    }
+
+    /// The same, and tells which files came, in order.
+    pub fn finish_told(self) -> Result<(PackTotals, Vec<RelPath>), PackError> {
         let (unpacker, totals) = self.finish()?;
-        unpacker.complete()?;
-        Ok(totals)
+        Ok((totals, unpacker.complete()?))
     }
 }
 

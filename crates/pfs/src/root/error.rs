@@ -90,8 +90,43 @@ impl RootError {
         }
     }
 
+    /// The path it is about; of two the first.
+    pub fn path(&self) -> Option<&RelPath> {
+        match self {
+            Self::NotFound(path)
+            | Self::Escapes(path)
+            | Self::Exists(path)
+            | Self::NotAFolder(path)
+            | Self::IsAFolder(path)
+            | Self::NotAFile(path)
+            | Self::NotEmpty(path)
+            | Self::ThroughLink(path)
+            | Self::Denied(path)
+            | Self::NoSpace(path)
+            | Self::FsQuota(path)
+            | Self::TooLong(path)
+            | Self::NotNameable(path)
+            | Self::Changing(path)
+            | Self::Unsupported { path, .. }
+            | Self::Unreachable { path, .. }
+            | Self::Io { path, .. }
+            | Self::IntoItself { from: path, .. } => Some(path),
+            Self::Path(_) => None,
+        }
+    }
+
     /// Whether the path, as far as the caller may know, is simply not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))
+    }
+}
+
+/// What is not there, or only behind a link or a file, is nothing.
+pub(crate) fn if_there<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
