@@ -48,9 +48,8 @@ pub(super) fn each(data: &Dataset, input: Input, care: Care, visit: &mut Visit<'
             return Ok(());
         }
         let sample = current.get_or_insert_with(|| Sample::new(&key));
-        match (sample.add(&extension, bytes), care) {
-            (Err(problem), Care::Records) => return Err(DataError::file(&data.path, problem)),
-            _ => {}
+        if let (Err(problem), Care::Records) = (sample.add(&extension, bytes), care) {
+            return Err(DataError::file(&data.path, problem));
         }
     }
     if let Some(sample) = current

@@ -379,7 +379,7 @@ fn the_number_of_nodes_is_checked() {
 fn a_file_where_a_folder_must_be_is_named_before_anything_is_touched() {
     let place = Place::new();
     let set = place.file("a.txt", "1\n2\n3\n4\n");
-    place.split(&[set.clone()], 2, By::Line).unwrap();
+    place.split(std::slice::from_ref(&set), 2, By::Line).unwrap();
     fs::write(place.out().join("2"), "mine").unwrap();
     let error = place.split(&[set], 4, By::Line).unwrap_err().to_string();
     assert!(error.contains("is no folder"), "{error}");
