@@ -33,6 +33,9 @@ pub struct LogWorker {
     pub role: String,
     pub index: u32,
     pub attempt: u32,
+    /// Where its log begins in this stream: whoever loses the connection before its first byte goes on there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
 }
 
 /// How the job ended; the last frame of a followed log.
@@ -219,6 +222,7 @@ mod tests {
             role: "trainer".into(),
             index: 0,
             attempt: 2,
+            from: Some(7),
         };
         round_trip(Frame::Workers(vec![worker]));
         round_trip(Frame::Data {

@@ -43,7 +43,7 @@ pub enum LogEvent {
 
 struct Cursor {
     worker: Arc<LogWorker>,
-    /// The next byte wanted; `None` until the first one came.
+    /// The next byte wanted; `None` until the first one came, or the server said where it begins.
     next: Option<u64>,
 }
 
@@ -267,6 +267,7 @@ impl<'a> LogFollow<'a> {
             let same = |cursor: &Cursor| {
                 cursor.worker.name == worker.name && cursor.worker.attempt == worker.attempt
             };
+            let begins = worker.from;
             let place = self.cursors.iter().position(same).unwrap_or_else(|| {
                 self.cursors.push(Cursor {
                     worker: Arc::new(worker),
@@ -274,6 +275,8 @@ impl<'a> LogFollow<'a> {
                 });
                 self.cursors.len() - 1
             });
+            let next = &mut self.cursors[place].next;
+            *next = next.or(begins);
             self.numbers.push(place);
         }
         let joined = self.cursors.len() > before;

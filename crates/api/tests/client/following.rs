@@ -29,6 +29,7 @@ fn worker(index: u32) -> LogWorker {
         role: "trainer".into(),
         index,
         attempt: 1,
+        from: None,
     }
 }
 

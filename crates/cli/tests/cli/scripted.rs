@@ -274,6 +274,7 @@ fn log_frames(follow: bool) -> Vec<u8> {
         role: role.to_owned(),
         index,
         attempt: 1,
+        from: None,
     };
     let data = |worker, offset, bytes: &[u8]| Frame::Data {
         worker,

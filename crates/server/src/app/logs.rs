@@ -8,7 +8,7 @@ use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::names::JobRef;
 
-use super::{App, internal};
+use super::App;
 use crate::auth::Caller;
 
 impl App {
@@ -20,9 +20,8 @@ impl App {
         query: LogQuery,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, ErrorBody> {
         let job = self.job_find(caller, target).await?;
-        let logs = self.logs.clone();
-        let opened = tokio::task::spawn_blocking(move || logs.open(job, &query)).await;
-        let portions = stream::unfold(opened.map_err(|_| internal())??, async |mut log| {
+        let opened = self.logs.open(job, &query).await?;
+        let portions = stream::unfold(opened, async |mut log| {
             let portion = log.next().await?;
             Some((portion.map(Bytes::from).map_err(io::Error::other), log))
         });

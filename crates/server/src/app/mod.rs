@@ -81,6 +81,11 @@ pub(crate) fn internal() -> ErrorBody {
     ErrorBody::new(ErrorName::Internal, "the server made a mistake").with_hint("its log has the story")
 }
 
+/// The jobs are just being taken up again.
+pub(crate) fn starting_over() -> ErrorBody {
+    ErrorBody::new(ErrorName::Unavailable, "the server takes up its jobs again").with_hint("ask again")
+}
+
 /// Turns a failure of the store into what the caller may know; the log gets the rest.
 pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);

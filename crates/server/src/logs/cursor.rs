@@ -91,18 +91,32 @@ impl Wanted {
                 .is_none_or(|name| *name == worker.name || *name == short)
     }
 
-    /// Whether only the latest attempt is of interest.
-    pub fn latest_only(&self) -> bool {
-        matches!(self.begin, Begin::Tail(_)) && self.cursors.is_empty()
+    /// The first attempt that is of interest: the first that a cursor names, or for a tail the latest.
+    pub fn first_attempt(&self, worker: &Worker) -> u32 {
+        match self.first_named(&worker.name) {
+            Some(named) => named,
+            None if matches!(self.begin, Begin::Tail(_)) => worker.attempt,
+            None => 1,
+        }
     }
 
+    /// Where to begin. What comes after an attempt that a cursor names is new, and begins at its start.
     pub fn begin(&self, worker: &str, attempt: u32) -> Begin {
         match self.cursors.get(&(worker.to_owned(), attempt)) {
             Some(offset) => Begin::Offset(*offset),
-            // Who comes with cursors has seen the rest from its beginning on: what is new begins at its start.
-            None if !self.cursors.is_empty() => Begin::Start,
+            None if self.first_named(worker).is_some() => Begin::Start,
             None => self.begin,
         }
+    }
+
+    /// The choice was made for what is there: whatever joins from now on is wanted whole.
+    pub fn take_all_that_joins(&mut self) {
+        self.begin = Begin::Start;
+    }
+
+    fn first_named(&self, worker: &str) -> Option<u32> {
+        let named = self.cursors.keys().filter(|(name, _)| name == worker);
+        named.map(|(_, attempt)| *attempt).min()
     }
 }
 
@@ -135,6 +149,9 @@ fn bad(problem: String) -> ErrorBody {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::job::WorkerKey;
+    use paddlecloud_core::testing::samples;
+
     use super::*;
 
     #[test]
@@ -142,6 +159,38 @@ mod tests {
         let cursors = parse_cursors("a-trainer-x:1:0,b.c-pserver-y:2:77").unwrap();
         assert_eq!(cursors[&("b.c-pserver-y".to_owned(), 2)], 77);
         assert!(parse_cursors("a:b").is_err());
+    }
+
+    #[test]
+    fn a_follower_with_cursors_is_not_given_what_came_before_them() {
+        let job = samples::starting(1, samples::spec("a", 0, 2));
+        let [named, other] = [0, 1].map(|index| job.worker(WorkerKey::trainer(index)).unwrap().clone());
+        let wanted = |n| {
+            let query = LogQuery {
+                n,
+                from: Some(format!("{}:2:40", named.name)),
+                ..LogQuery::default()
+            };
+            Wanted::parse(&query, &job).unwrap()
+        };
+        let follow = wanted(None);
+        assert_eq!(follow.first_attempt(&named), 2);
+        assert_eq!(follow.begin(&named.name, 2), Begin::Offset(40));
+        assert_eq!(follow.begin(&named.name, 3), Begin::Start);
+        assert_eq!(
+            (follow.first_attempt(&other), follow.begin(&other.name, 1)),
+            (1, Begin::Start)
+        );
+        let mut tail = wanted(Some(5));
+        let restarted = Worker { attempt: 4, ..other };
+        assert_eq!(tail.first_attempt(&restarted), 4);
+        assert_eq!(
+            tail.begin(&restarted.name, 4),
+            Begin::Tail(5),
+            "a cut tail is asked for again"
+        );
+        tail.take_all_that_joins();
+        assert_eq!(tail.begin(&restarted.name, 5), Begin::Start);
     }
 
     #[test]

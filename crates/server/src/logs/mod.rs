@@ -45,7 +45,7 @@ impl Logs {
     }
 
     /// Begins to read a job's logs as the query says.
-    pub fn open(&self, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
-        LogStream::open(self.clone(), job, query)
+    pub async fn open(&self, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
+        LogStream::open(self.clone(), job, query).await
     }
 }

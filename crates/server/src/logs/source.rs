@@ -19,6 +19,7 @@ pub struct Source {
     pub attempt: AttemptKey,
     reader: LogReader,
     begin: Option<Begin>,
+    first: Option<u64>,
     /// The first byte that was not handed out.
     next: u64,
     /// Where to stop; a snapshot has an end.
@@ -37,6 +38,7 @@ impl Source {
             attempt,
             reader: LogReader::open(&folder),
             begin: Some(begin),
+            first: None,
             next: 0,
             stop: None,
             ready: VecDeque::new(),
@@ -64,6 +66,7 @@ impl Source {
     pub fn read(&mut self) -> Result<(), LogError> {
         if let Some(begin) = self.begin.take() {
             self.next = self.first_offset(begin)?;
+            self.first = Some(self.next);
         }
         let room = self.stop.map_or(u64::MAX, |stop| stop.saturating_sub(self.next));
         let max = usize::try_from(room).unwrap_or(usize::MAX).min(BLOCK);
@@ -87,6 +90,11 @@ impl Source {
             Begin::Tail(lines) => self.reader.tail_lines(lines),
             Begin::Since(nanos) => self.reader.seek_time(UnixNanos(nanos)),
         }
+    }
+
+    /// The first byte that was asked for; known once something was read.
+    pub fn first(&self) -> Option<u64> {
+        self.first
     }
 
     /// When the next piece was written; a gap comes before everything.

@@ -29,6 +29,8 @@ pub struct LogStream {
     follow: bool,
     /// Changes of the job; `None` once it is final.
     changes: Option<watch::Receiver<Arc<Job>>>,
+    /// Nobody tells of changes, though it may not be final.
+    is_unwatched: bool,
     sources: Vec<Source>,
     announced: usize,
     out: Vec<u8>,
@@ -36,33 +38,55 @@ pub struct LogStream {
 }
 
 impl LogStream {
-    pub(super) fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
+    pub(super) async fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
         let wanted = Wanted::parse(query, &job)?;
-        // Watch first, look afterwards: nothing that happens in between is missed.
-        let changes = if query.follow {
-            logs.jobs.watch(&job.id)
-        } else {
-            None
-        };
         let mut stream = LogStream {
             logs,
             job,
             wanted,
             follow: query.follow,
-            changes,
+            changes: None,
+            is_unwatched: query.follow,
             sources: Vec::new(),
             announced: 0,
             out: Vec::new(),
             ended: false,
         };
-        stream.refresh_job();
-        stream.add_sources();
-        if !stream.follow {
-            for source in &mut stream.sources {
+        stream.find_watch().await?;
+        let opened = tokio::task::spawn_blocking(move || stream.begin()).await;
+        opened.map_err(|_| crate::app::internal())?
+    }
+
+    /// Looks for what is there now. Blocks on the disk.
+    fn begin(mut self) -> Result<LogStream, ErrorBody> {
+        self.add_sources();
+        self.wanted.take_all_that_joins();
+        if !self.follow {
+            for source in &mut self.sources {
                 source.stop_at_present_end().map_err(unreadable)?;
             }
         }
-        Ok(stream)
+        Ok(self)
+    }
+
+    /// Follows the job, or learns from the store how it ended: what was looked up before may be old.
+    async fn find_watch(&mut self) -> Result<(), ErrorBody> {
+        if !std::mem::take(&mut self.is_unwatched) {
+            return Ok(());
+        }
+        // Watch first, look afterwards: nothing that happens in between is missed.
+        self.changes = self.logs.jobs.watch(&self.job.id);
+        if self.changes.is_none() {
+            match self.logs.jobs.get_any(&self.job.id).await? {
+                Some(job) if job.phase.is_final() => self.job = job,
+                // The loop is just starting over. Whoever is cut off asks again.
+                Some(_) => return Err(crate::app::starting_over()),
+                // Removed: there is no end to tell.
+                None => {}
+            }
+        }
+        self.refresh_job();
+        Ok(())
     }
 
     /// The next bytes of the reply, or `None` when it is complete. An error cuts the reply off.
@@ -86,9 +110,13 @@ impl LogStream {
 
     /// Merges what is there, oldest first, until a portion is full or everything is read.
     async fn gather(&mut self) -> Result<(), ErrorBody> {
-        self.announce();
+        if self.is_unwatched {
+            self.find_watch().await?;
+            self.look_around();
+        }
         loop {
             self.read_where_needed().await?;
+            self.announce();
             let oldest = self
                 .sources
                 .iter()
@@ -161,6 +189,7 @@ impl LogStream {
                 role: worker.key.role.to_string(),
                 index: worker.key.index,
                 attempt: source.attempt.attempt,
+                from: source.first(),
             })
         });
         let workers: Vec<LogWorker> = workers.collect();
@@ -176,11 +205,12 @@ impl LogStream {
             if !self.wanted.takes(worker) {
                 continue;
             }
-            let first = if self.wanted.latest_only() {
-                worker.attempt
-            } else {
-                1
-            };
+            let known = self
+                .sources
+                .iter()
+                .filter(|known| known.attempt.worker == worker.key);
+            let first = known.map(|source| source.attempt.attempt).min();
+            let first = first.unwrap_or_else(|| self.wanted.first_attempt(worker));
             for attempt in first..=worker.attempt {
                 self.add_source(worker, attempt);
             }
@@ -271,9 +301,12 @@ impl LogStream {
     /// The job changed: it may have new attempts, or be over.
     fn changed(&mut self, lives: bool) {
         self.refresh_job();
-        if !lives {
-            self.changes = None;
-        }
+        // The last word was not final: the store has it.
+        self.is_unwatched = !lives && self.changes.take().is_some();
+        self.look_around();
+    }
+
+    fn look_around(&mut self) {
         self.add_sources();
         for source in &mut self.sources {
             source.wake();

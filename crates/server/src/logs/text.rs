@@ -25,7 +25,7 @@ impl Logs {
             follow: false,
             ..query.clone()
         };
-        let mut stream = self.open(job, &query)?;
+        let mut stream = self.open(job, &query).await?;
         let mut text = Text::default();
         while let Some(portion) = stream.next().await {
             text.add(&portion?);
@@ -167,6 +167,7 @@ mod tests {
             role: "trainer".to_owned(),
             index: 0,
             attempt,
+            from: None,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Carries out the engine's orders beside the loop: those about one worker in their order, all others at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::job::WorkerKey;
 use paddlecloud_core::names::JobId;
-use paddlecloud_core::ports::{Engine, EngineCommand, carry_out};
+use paddlecloud_core::ports::{AttemptKey, Engine, EngineCommand, carry_out};
 use tokio::sync::oneshot;
 
 /// Which orders must not overtake each other: those about one worker, and the end of a whole job after all of them.
@@ -19,6 +20,8 @@ pub struct Chores<E> {
     engine: E,
     /// Resolves when the latest order of a line has been carried out.
     latest: HashMap<Line, oneshot::Receiver<()>>,
+    /// Attempts whose launch was ordered and has not been carried out.
+    launches: Arc<Mutex<HashSet<AttemptKey>>>,
 }
 
 impl<E: Engine + Clone + 'static> Chores<E> {
@@ -26,7 +29,13 @@ impl<E: Engine + Clone + 'static> Chores<E> {
         Chores {
             engine,
             latest: HashMap::new(),
+            launches: Arc::default(),
         }
+    }
+
+    /// Attempts that are on their way to the engine, or that it is just launching.
+    pub fn launches(&self) -> Vec<AttemptKey> {
+        lock(&self.launches).iter().cloned().collect()
     }
 
     /// Carries out the order after all earlier ones of its line.
@@ -36,13 +45,18 @@ impl<E: Engine + Clone + 'static> Chores<E> {
         if let Some(line) = line_of(&command) {
             self.latest.insert(line, after);
         }
-        let engine = self.engine.clone();
+        let launched = launched_by(&command);
+        lock(&self.launches).extend(launched.clone());
+        let (engine, launches) = (self.engine.clone(), Arc::clone(&self.launches));
         tokio::spawn(async move {
             for earlier in before {
                 // An error means that the earlier order is done too.
                 let _ = earlier.await;
             }
             carry_out(&engine, &command).await;
+            if let Some(attempt) = launched {
+                lock(&launches).remove(&attempt);
+            }
             drop(done);
         });
     }
@@ -67,6 +81,21 @@ impl<E: Engine + Clone + 'static> Chores<E> {
             self.latest
                 .retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
         }
+    }
+}
+
+fn lock(launches: &Mutex<HashSet<AttemptKey>>) -> MutexGuard<'_, HashSet<AttemptKey>> {
+    launches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn launched_by(command: &EngineCommand) -> Option<AttemptKey> {
+    match command {
+        EngineCommand::Launch { job, worker, attempt } => Some(AttemptKey {
+            job: job.id.clone(),
+            worker: *worker,
+            attempt: *attempt,
+        }),
+        _ => None,
     }
 }
 

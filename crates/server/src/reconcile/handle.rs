@@ -229,6 +229,14 @@ impl Jobs {
         self.board.watch(job)
     }
 
+    /// A job in its newest durable state, also when it is over; `None` if it was removed.
+    pub async fn get_any(&self, job: &JobId) -> Result<Option<Arc<Job>>, ErrorBody> {
+        match self.board.get(job) {
+            Some(job) => Ok(Some(job)),
+            None => self.store.get(job).await.map_err(store_failed),
+        }
+    }
+
     /// Resolves when the job is final, or is not there at all.
     pub async fn wait_final(&self, job: &JobId) {
         let Some(mut changes) = self.watch(job) else {

@@ -9,13 +9,17 @@ mod clock;
 mod handle;
 mod ids;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use paddlecloud_core::conductor::{self, Conductor, Input, Loopback, Output, Refusal, Reply};
+use paddlecloud_core::job::News;
 use paddlecloud_core::names::{JobId, UserName};
-use paddlecloud_core::ports::{Engine, JobStore, PageRequest, StoreError};
+use paddlecloud_core::ports::{
+    AttemptKey, Engine, EngineError, EngineState, JobStore, PageRequest, Report, StoreError,
+};
 use paddlecloud_core::scheduler::{Inventory, Policy, Quota, Scheduler, Usage, Why};
 use tokio::sync::{mpsc, oneshot};
 
@@ -94,11 +98,26 @@ pub async fn start<E>(
 where
     E: Engine + Clone + 'static,
 {
+    let keeps = parts.store.clone();
+    start_with(parts, keeps, sharing, notes).await
+}
+
+/// The same with a store of its own for what the loop writes.
+async fn start_with<E, S>(
+    parts: Parts<E>,
+    keeps: S,
+    sharing: Sharing,
+    notes: Vec<String>,
+) -> Result<(Jobs, Reconciler), StartError>
+where
+    E: Engine + Clone + 'static,
+    S: JobStore + 'static,
+{
     let Parts { store, engine, clock } = parts;
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
     let mut keeper = Keeper {
-        store: store.clone(),
+        store: keeps,
         engine: engine.clone(),
         sharing,
         board: Arc::clone(&board),
@@ -121,10 +140,10 @@ where
 /// Why the loop could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0}")]
-    Engine(#[from] paddlecloud_core::ports::EngineError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// The running loop; it ends when the last [`Jobs`] is dropped.
@@ -138,8 +157,8 @@ impl Reconciler {
     }
 }
 
-struct Keeper<E> {
-    store: Store,
+struct Keeper<E, S> {
+    store: S,
     engine: E,
     sharing: Sharing,
     board: Arc<Board>,
@@ -147,11 +166,11 @@ struct Keeper<E> {
     watch: Watch,
 }
 
-impl<E: Engine + Clone + 'static> Keeper<E> {
+impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
     /// A conductor made anew from what is stored, its first output carried out.
     async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), StartError> {
         let stored = self.store.load_active().await?;
-        let found = self.engine.state().await?;
+        let found = self.engine_state().await?;
         let addresses = Box::new(Loopback::from_seed(self.sharing.seed));
         let (conductor, output) = Conductor::restore(
             self.sharing.scheduler(),
@@ -160,11 +179,25 @@ impl<E: Engine + Clone + 'static> Keeper<E> {
             found,
             self.watch.now(),
         );
-        self.board.fill(conductor.jobs().cloned());
         self.store.save(&output.writes).await?;
         let wake_at = output.wake_at;
+        // Those who watch a job that ended just now hear of it before its place is gone.
         self.act(output);
+        self.board.fill(conductor.jobs().cloned());
         Ok((conductor, wake_at))
+    }
+
+    /// What the engine has, and what it was told to launch before this loop started over.
+    async fn engine_state(&self) -> Result<EngineState, EngineError> {
+        let ordered = self.chores.launches();
+        let mut found = self.engine.state().await?;
+        let listed: HashSet<AttemptKey> = found.attempts.iter().map(|one| one.attempt.clone()).collect();
+        let unlisted = ordered.into_iter().filter(|attempt| !listed.contains(attempt));
+        found.attempts.extend(unlisted.map(|attempt| Report {
+            attempt,
+            news: News::Launched,
+        }));
+        Ok(found)
     }
 
     async fn run(
