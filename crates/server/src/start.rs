@@ -358,9 +358,15 @@ fn stop_on_signals(stop: CancellationToken) {
         let stop = stop.clone();
         match signal(kind) {
             Ok(mut signals) => drop(tokio::spawn(async move {
-                signals.recv().await;
-                tracing::info!("a signal asks to stop");
-                stop.cancel();
+                while signals.recv().await.is_some() {
+                    if stop.is_cancelled() {
+                        tracing::warn!("asked again to stop: ending at once");
+                        std::process::exit(1);
+                    }
+                    tracing::info!("a signal asks to stop; another one ends the server at once");
+                    stop.cancel();
+                }
+/// Whatever moment the process ends in, the next server finds all that was accepted.
             })),
             Err(error) => tracing::warn!(%error, "a signal cannot be watched"),
         }

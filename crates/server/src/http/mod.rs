@@ -16,6 +16,7 @@ mod request;
 pub mod serve;
 mod server;
 mod tokens;
+mod silence;
 mod workers;
 
 use std::sync::Arc;

@@ -17,15 +17,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::NormalizePathLayer;
 
+use super::silence::Limited;
 use crate::auth::{Peer, common_name};
 use crate::config::Listen;
 use crate::lane::{self, Lane, Wire};
 
 /// How long a client may take to shake hands, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the next piece of a request's body may take.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How long a connection may be quiet before its client is asked whether it is still there.
+const STILL_THERE: Duration = Duration::from_secs(60);
 /// Bytes a connection holds at most, either way. Many connections at once make many of these.
 const BUFFER: usize = 128 << 10;
 /// How long replies on their way may take when the server stops.
@@ -128,14 +134,28 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers on all sockets until `stop`, then finishes the replies that are on their way.
+/// Answers on all sockets until `stop`, then finishes the replies that are on their way. Nothing of a connection is left
+/// when this returns, also of one whose client does not read.
 pub async fn serve(sockets: Vec<Bound>, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+    serve_patiently(sockets, tls, router, stop, LAST_REPLIES).await;
+}
+
+async fn serve_patiently(
+    sockets: Vec<Bound>,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    stop: CancellationToken,
+    last_replies: Duration,
+) {
     let open = Arc::new(GracefulShutdown::new());
+    let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
     let loops = sockets.into_iter().map(|bound| {
         let front = Front {
             router: router.clone(),
             tls: tls.clone(),
             open: Arc::clone(&open),
+            connections: connections.clone(),
+            cut: cut.clone(),
             stop: stop.clone(),
         };
         tokio::spawn(front.accept_all(bound.socket))
@@ -145,11 +165,18 @@ pub async fn serve(sockets: Vec<Bound>, tls: Option<TlsAcceptor>, router: Router
             tracing::error!(%error, "a listener ended");
         }
     }
-    let Some(open) = Arc::into_inner(open) else {
-        return;
+    drop(router);
+    connections.close();
+    let finished = async {
+        if let Some(open) = Arc::into_inner(open) {
+            open.shutdown().await;
+        }
+        connections.wait().await;
     };
-    if tokio::time::timeout(LAST_REPLIES, open.shutdown()).await.is_err() {
-        tracing::warn!("some replies were cut off");
+    if tokio::time::timeout(last_replies, finished).await.is_err() {
+        tracing::warn!(connections = connections.len(), "some replies were cut off");
+        cut.cancel();
+        connections.wait().await;
     }
 }
 
@@ -158,6 +185,9 @@ struct Front {
     router: Router,
     tls: Option<TlsAcceptor>,
     open: Arc<GracefulShutdown>,
+    connections: TaskTracker,
+    /// Ends connections that do not end by themselves.
+    cut: CancellationToken,
     stop: CancellationToken,
 }
 
@@ -193,19 +223,25 @@ impl Front {
         };
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
-        tokio::spawn(answer(wire, lane, peer, self.router.clone(), self.open.watcher()));
+        self.spawn(answer(wire, lane, peer, self.router.clone(), self.open.watcher()));
         Ok(())
+    }
+
+    fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        let until_cut = self.cut.clone().run_until_cancelled_owned(connection);
+        drop(self.connections.spawn(until_cut));
     }
 
     fn welcome_tcp(&self, stream: TcpStream) -> io::Result<()> {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream);
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
         let (router, watcher) = (self.router.clone(), self.open.watcher());
         match self.tls.clone() {
-            None => drop(tokio::spawn(answer(wire, lane, Peer::default(), router, watcher))),
-            Some(tls) => drop(tokio::spawn(async move {
+            None => self.spawn(answer(wire, lane, Peer::default(), router, watcher)),
+            Some(tls) => self.spawn(async move {
                 let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(wire)).await else {
                     return;
                 };
@@ -216,9 +252,21 @@ impl Front {
                     certificate,
                 };
                 answer(stream, lane, peer, router, watcher).await;
-            })),
+            }),
         }
         Ok(())
+    }
+}
+
+/// A client whose machine vanished is noticed also while it is only waited for.
+fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    let set = sockopt::set_socket_keepalive(stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, STILL_THERE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, STILL_THERE / 4))
+        .and_then(|()| sockopt::set_tcp_keepcnt(stream, 4));
+    if let Err(error) = set {
+        tracing::debug!(%error, "a connection cannot be kept alive");
     }
 }
 
@@ -229,7 +277,7 @@ where
 {
     let service = NormalizePathLayer::trim_trailing_slash().layer(router);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
+        let mut request = request.map(|body| Body::new(Limited::new(body, SILENCE)));
         request.extensions_mut().insert(peer.clone());
         service.clone().oneshot(request)
     });
@@ -246,4 +294,51 @@ where
         }
     };
     lane::run(lane, answered).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use bytes::Bytes;
+    use futures_util::stream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Held by every connection, as a server's parts are.
+    #[derive(Clone)]
+    struct Held(#[expect(dead_code, reason = "what counts is who has one")] Arc<()>);
+
+    async fn endless(axum::extract::State(held): axum::extract::State<Held>) -> Body {
+        let pieces = stream::repeat_with(move || {
+            let _ = &held;
+            Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 4096]))
+        });
+        Body::from_stream(pieces)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_cannot_hold_a_stop_up() {
+        let listen: Listen = "127.0.0.1:0".parse().unwrap();
+        let bound = bind(&listen).await.unwrap();
+        let address = bound.address.clone();
+        let parts = Arc::new(());
+        let router = Router::new()
+            .route("/", get(endless))
+            .with_state(Held(Arc::clone(&parts)));
+        let stop = CancellationToken::new();
+        let patience = Duration::from_millis(50);
+        let served = tokio::spawn(serve_patiently(vec![bound], None, router, stop.clone(), patience));
+        let mut client = TcpStream::connect(&address).await.unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        // The reply has begun; the rest is never read.
+        client.read_u8().await.unwrap();
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(60), served).await;
+        ended.expect("a stop comes to its end").unwrap();
+        assert_eq!(Arc::strong_count(&parts), 1, "nobody holds the server's parts");
+    }
 }
