@@ -185,6 +185,7 @@ impl Server {
             degraded,
         });
         drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
+        drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
         tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
         Ok(Server {
             app,
@@ -344,6 +345,13 @@ async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
         let Some(app) = app.upgrade() else { return };
         app.files_sweep().await;
         app.files_save().await;
+    }
+}
+
+/// Removes what runs and packages left that nobody needs: once, after whatever ended the server before.
+async fn sweep_homes(app: std::sync::Weak<App>) {
+    if let Some(app) = app.upgrade() {
+        app.sweep_homes().await;
     }
 }
 

@@ -5,7 +5,9 @@ use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
+use paddlecloud_pfs::Node;
 use paddlecloud_pfs::package::{Manifest, PackageId};
+use paddlecloud_pfs::quota::{Amount, Reservation};
 
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
@@ -33,6 +35,10 @@ impl App {
                 format!("the list of files cannot be read: {error}"),
             )
         })?;
+        if !self.package_has(caller, &manifest.id().to_string()).await? {
+            // Refused before anything is sent; it is set aside when the files come.
+            drop(self.room_for(caller, room_of(&manifest)).await?);
+        }
         let user = caller.user.clone();
         self.with_files(move |storage| {
             let id = manifest.id();
@@ -53,10 +59,21 @@ impl App {
         let receiver = self
             .with_files(move |storage| storage.receive(&user, package))
             .await?;
-        Ok(Upload {
+        let amount = room_of(receiver.manifest());
+        let mut upload = Upload {
             id: package,
             receiver: Some(receiver),
-        })
+            room: None,
+            amount,
+        };
+        upload.room = self.room_for(caller, amount).await?;
+        Ok(upload)
+    }
+
+    /// Sets room aside in the caller's home, where it has a limit.
+    async fn room_for(&self, caller: &Caller, amount: Amount) -> Result<Option<Reservation>, ErrorBody> {
+        self.with_store(caller, move |files, caller| files.room_at_home(caller, amount))
+            .await
     }
 
     /// A path that leads to an uploaded package's latest run means that package, as it was uploaded.
@@ -102,6 +119,9 @@ impl App {
 pub struct Upload {
     id: PackageId,
     receiver: Option<Receiver>,
+    /// Given back when the upload is given up.
+    room: Option<Reservation>,
+    amount: Amount,
 }
 
 impl Upload {
@@ -122,6 +142,9 @@ impl Upload {
         let receiver = self.receiver.take().ok_or_else(internal)?;
         let done = tokio::task::spawn_blocking(move || receiver.finish()).await;
         done.map_err(|_| internal())?.map_err(package_refused)?;
+        if let Some(room) = self.room.take() {
+            room.settle(self.amount, Amount::default());
+        }
         Ok(PackageReply {
             id: self.id.to_string(),
             missing: Vec::new(),
@@ -137,6 +160,19 @@ impl Drop for Upload {
             drop(tokio::task::spawn_blocking(move || receiver.discard()));
         }
     }
+}
+
+/// What a package takes once it is here: all its files, whether they are sent or copied from an earlier one.
+fn room_of(manifest: &Manifest) -> Amount {
+    let entries = manifest.entries().iter();
+    let sizes = entries.filter_map(|entry| match &entry.node {
+        Node::File { size, .. } => Some(*size),
+        Node::Symlink { .. } => Some(0),
+        Node::Dir => None,
+    });
+    sizes.fold(Amount::default(), |room, bytes| {
+        room.plus(Amount { bytes, files: 1 })
+    })
 }
 
 fn package_id(text: &str) -> Result<PackageId, ErrorBody> {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PruneReply;
-use paddlecloud_core::names::{JobId, JobRef};
+use paddlecloud_core::names::{JobId, JobRef, UserName};
 
 use super::{App, store_failed};
 use crate::auth::Caller;
@@ -51,24 +51,76 @@ impl App {
                 }
             }
         }
-        let kept = self.store.snapshots(&caller.user, &[]).await;
-        let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
-        reply.bytes += self
-            .with_files(move |storage| storage.prune_packages(&user, &kept, Removal::Real))
-            .await?
-            .bytes;
+        reply.bytes += self.sweep_home(&caller.user).await?;
         match trouble {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
         }
     }
 
+    /// Removes what no job of the history needs: working copies of runs that left it, and packages. Says how much went.
+    pub(crate) async fn sweep_home(&self, user: &UserName) -> Result<u64, ErrorBody> {
+        let mut bytes = self.sweep_runs(user, Removal::Real).await?;
+        let turn = self.storage.turn(user);
+        let alone = turn.packages.write().await;
+        let kept = self.store.snapshots(user, &[]).await.map_err(store_failed)?;
+        let owner = user.clone();
+        let condemned = self
+            .with_files(move |storage| storage.condemn_packages(&owner, &kept))
+            .await?;
+        drop(alone);
+        let owner = user.clone();
+        bytes += self
+            .with_files(move |storage| storage.remove_condemned(&owner, &condemned))
+            .await?
+            .bytes;
+        Ok(bytes)
+    }
+
+    /// A run that was removed while its package's path led to it kept its copy, until a later run took its place.
+    async fn sweep_runs(&self, user: &UserName, removal: Removal) -> Result<u64, ErrorBody> {
+        let owner = user.clone();
+        let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
+        let mut bytes = 0;
+        for run in runs {
+            if self.jobs.get_any(&run).await?.is_some() {
+                continue;
+            }
+            let owner = user.clone();
+            let pruned = self.with_files(move |storage| storage.prune_run(&owner, &run, removal));
+            bytes += pruned.await?.bytes;
+        }
+        Ok(bytes)
+    }
+
+    /// Sweeps every home, as after a crash; packages that are whole stay. What cannot be swept now is told and left.
+    pub(crate) async fn sweep_homes(&self) {
+        let users = self.with_files(|storage| storage.users()).await;
+        for user in users.unwrap_or_default() {
+            if self.stop.is_cancelled() {
+                return;
+            }
+            if let Err(error) = self.sweep_leftovers(&user).await {
+                tracing::warn!(%user, %error, "a home could not be cleared of what nobody needs");
+            }
+        }
+    }
+
+    async fn sweep_leftovers(&self, user: &UserName) -> Result<(), ErrorBody> {
+        self.sweep_runs(user, Removal::Real).await?;
+        let owner = user.clone();
+        self.with_files(move |storage| storage.sweep_packages(&owner))
+            .await?;
+        Ok(())
+    }
+
     /// The bytes that would go with these jobs.
     async fn foresee_prune(&self, caller: &Caller, old: Vec<JobId>) -> Result<u64, ErrorBody> {
+        let strays = self.sweep_runs(&caller.user, Removal::Foreseen).await?;
         let kept = self.store.snapshots(&caller.user, &old).await;
         let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
         self.with_files(move |storage| {
-            let mut bytes = storage.prune_packages(&user, &kept, Removal::Foreseen)?.bytes;
+            let mut bytes = strays + storage.unused_packages(&user, &kept)?.bytes;
             for id in &old {
                 bytes += storage.prune_run(&user, id, Removal::Foreseen)?.bytes;
             }

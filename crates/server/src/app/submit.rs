@@ -43,6 +43,9 @@ impl App {
         if dry_run {
             return self.plan(submission, named).await;
         }
+        // Until the job is stored, nobody removes the package that was found to be there.
+        let turn = self.storage.turn(&caller.user);
+        let _kept = turn.packages.read().await;
         self.package_check_last(&submission, named).await?;
         let submitted = match named || self.was_submitted(&submission).await? {
             true => self.jobs.submit(submission).await?,
@@ -60,7 +63,10 @@ impl App {
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
         self.files_within_reach()?;
+        self.file_check_room(caller).await?;
         let job = self.job_find(caller, target).await?;
+        let turn = self.storage.turn(&caller.user);
+        let _kept = turn.packages.read().await;
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| files_are_gone(&job, error))?;
         let submission = Submission {

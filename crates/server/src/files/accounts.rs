@@ -86,6 +86,11 @@ impl Files {
         Ok(Some(accounts.ledger.reserve(space, asked)?))
     }
 
+    /// Sets room aside in the caller's home for what does not come as a file of theirs.
+    pub fn room_at_home(&self, caller: &Caller, asked: Amount) -> Result<Option<Reservation>, FilesError> {
+        self.reserve(&Space::Home(owner_of(caller)?), asked)
+    }
+
     /// Notes that something went.
     pub(super) fn freed(&self, space: &Space, amount: Amount) {
         if self.0.accounts.is_limited(space) {

@@ -17,6 +17,7 @@ mod homes;
 mod links;
 mod receive;
 mod runs;
+mod turns;
 mod usage;
 
 use std::fs::Permissions;
@@ -34,7 +35,9 @@ pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
 pub use receive::Receiver;
 pub use runs::{RunFolders, WorkDir};
-pub use usage::{Pruned, Removal};
+pub use turns::Turn;
+use turns::Turns;
+pub use usage::{Condemned, Pruned, Removal};
 
 /// The folder of ours in every home.
 const OURS: &str = ".paddlecloud";
@@ -47,6 +50,7 @@ pub struct Storage {
     owners: Arc<SystemUsers>,
     /// Packages are given their place one at a time.
     publishing: Arc<Mutex<()>>,
+    turns: Turns,
 }
 
 /// A package as a job names it.
@@ -72,7 +76,13 @@ impl Storage {
             datacenter,
             owners: Arc::default(),
             publishing: Arc::default(),
+            turns: Turns::default(),
         })
+    }
+
+    /// Who waits for whom in this user's home.
+    pub fn turn(&self, user: &UserName) -> Arc<Turn> {
+        self.turns.of(user)
     }
 
     pub fn path(&self) -> &Path {

@@ -100,6 +100,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// What the package consists of.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
         let _acting = self.owner.act()?;

@@ -8,6 +8,7 @@
 //! `.paddlecloud/latest/<key>`, which leads to a run. A worker sees its own folder at `.paddlecloud/latest`.
 
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobId, UserName};
@@ -138,11 +139,7 @@ impl Storage {
             &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
             &run_link(job, job.spec.name.as_str()),
         )?;
-        point(
-            home,
-            &ours(&["latest", &key]),
-            &run_link(job, job.spec.name.as_str()),
-        )?;
+        self.lead_to_latest(home, job, &key, job.spec.name.as_str())?;
         show(home, &shown, &key, workdir)
     }
 
@@ -162,7 +159,7 @@ impl Storage {
                     &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
                     &run_link(job, "output"),
                 )?;
-                point(home, &ours(&["latest", &key]), &run_link(job, "output"))?;
+                self.lead_to_latest(home, job, &key, "output")?;
                 let output = package.child(b"output").map_err(bad_name)?;
                 let up = "../".repeat(package.depth());
                 lead(home, &output, &format!("{up}{OURS}/latest/{key}"))?;
@@ -171,6 +168,21 @@ impl Storage {
             WorkDir::Public(_) => {}
         }
         Ok(())
+    }
+
+    /// Lets a package's name lead to this run, unless it leads to a later one: also a run that is prepared again, after
+    /// the machine restarted, is not the latest because of that.
+    fn lead_to_latest(&self, home: &Root, job: &Job, key: &str, name: &str) -> Result<(), PackageError> {
+        let turn = self.turn(&job.user);
+        let _turn = turn.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = ours(&["latest", key]);
+        let later = |found: &JobId| *found > job.id;
+        if let Some(found) = linked_run(home, &link).filter(later)
+            && home.exists(&ours(&["runs", found.as_str()]))?
+        {
+            return Ok(());
+        }
+        point(home, &link, &run_link(job, name))
     }
 
     /// The place below the home at which an uploaded package appears.
@@ -197,11 +209,7 @@ impl Storage {
             return Ok(None);
         };
         let home = self.home(user)?;
-        let link = |place: &RelPath| match home.stat_link(place).map(|meta| meta.kind) {
-            Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
-            _ => None,
-        };
-        let Some(key) = link(&below)
+        let Some(key) = link_target(&home, &below)
             .and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
         else {
             return Ok(None);
@@ -209,9 +217,7 @@ impl Storage {
         let Ok(latest) = format!("{OURS}/latest/{key}").parse() else {
             return Ok(None);
         };
-        let run =
-            link(&latest).and_then(|target| target.strip_prefix("../runs/")?.split('/').next()?.parse().ok());
-        Ok(run)
+        Ok(linked_run(&home, &latest))
     }
 
     /// Checks that an upload can be run: its own `output` would be in the way of the folder of results.
@@ -247,6 +253,19 @@ impl Storage {
             WorkDir::Public(below) => self.public_path().join(below.as_path()),
         }
     }
+}
+
+fn link_target(home: &Root, place: &RelPath) -> Option<String> {
+    match home.stat_link(place).map(|meta| meta.kind) {
+        Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
+        _ => None,
+    }
+}
+
+/// The run that a link in `.paddlecloud/latest` leads to.
+fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
+    let target = link_target(home, link)?;
+    target.strip_prefix("../runs/")?.split('/').next()?.parse().ok()
 }
 
 /// Jobs can reach what is stored. What a run gets is what was uploaded, or nothing: then it must be sent again.
@@ -488,6 +507,24 @@ mod tests {
         assert_eq!(behind("/pfs/local/home/me/job_word_emb"), Some(job.id.clone()));
         assert_eq!(behind("/pfs/local/home/me/job_word_emb/output"), None);
         assert_eq!(behind("/pfs/local/home/me"), None);
+    }
+
+    #[test]
+    fn a_run_that_is_prepared_again_does_not_become_the_latest() {
+        let fixture = Fixture::new();
+        let (first, second) = (
+            fixture.job(1, Some(fixture.snapshot("one"))),
+            fixture.job(2, Some(fixture.snapshot("two"))),
+        );
+        let text = || fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap();
+        fixture.storage.prepare_run(&first, "boot").unwrap();
+        fixture.storage.prepare_run(&second, "boot").unwrap();
+        fixture.storage.prepare_run(&first, "after a restart").unwrap();
+        assert_eq!(text(), "two");
+        let removed = ours(&["runs", second.id.as_str()]);
+        fs::remove_dir_all(fixture.home.join(removed.as_path())).unwrap();
+        fixture.storage.prepare_run(&first, "after another").unwrap();
+        assert_eq!(text(), "one", "a link never leads nowhere");
     }
 
     #[test]

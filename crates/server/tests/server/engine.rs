@@ -159,7 +159,7 @@ async fn wait_until_told(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn
     tokio::time::timeout(LIMIT, told).await.expect("within the limit")
 }
 
-async fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < LIMIT, "{what}");

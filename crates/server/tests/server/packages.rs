@@ -1,8 +1,11 @@
 //! A package on its way up, and a job that uses it.
 
+use jiff::SignedDuration;
+use paddlecloud_core::names::JobId;
 use paddlecloud_pfs::Root;
 use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
+use paddlecloud_server::auth::Caller;
 use serde_json::json;
 
 use crate::client::Request;
@@ -131,5 +134,88 @@ async fn whatever_else_is_wrong_is_said_before_a_package_is_asked_for() {
         200,
         "a dry run sends nothing"
     );
+    stage.finish().await;
+}
+
+/// Sends a package as `me`.
+async fn upload(stage: &Stage) -> Manifest {
+    let (manifest, stream) = package();
+    let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    assert_eq!(stage.send(announce).await.status, 200);
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    assert_eq!(
+        stage.send(Request::new("PUT", &path).body(stream)).await.status,
+        200
+    );
+    manifest
+}
+
+#[tokio::test]
+async fn a_package_that_a_submit_has_found_is_not_removed_before_the_job_is_stored() {
+    let stage = Stage::new().await;
+    let manifest = upload(&stage).await;
+    let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
+    let list = packages.join(format!("{}.json", manifest.id()));
+    // A later one, so that this is not the one the next submit is compared with.
+    std::fs::write(packages.join(format!("{}.json", "f".repeat(64))), "{}").unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let file = std::fs::File::options().write(true).open(&list).unwrap();
+    file.set_modified(long_ago).unwrap();
+    let me = Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    let turn = stage.app.storage.turn(&me.user);
+    let submitting = turn.packages.read().await;
+    let mut prune = Box::pin(stage.app.job_prune(&me, SignedDuration::ZERO, false));
+    let soon = std::time::Duration::from_millis(300);
+    let waits = tokio::time::timeout(soon, &mut prune).await.is_err();
+    assert!(waits && list.exists(), "it waits for who needs the package");
+    drop(submitting);
+    prune.await.unwrap();
+    assert!(!list.exists(), "nobody needs it");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_removed_run_left_goes_when_a_later_one_took_its_place_and_its_output_stays() {
+    let stage = Stage::new().await;
+    let ours = home(stage.folder.path(), "me").join(".paddlecloud");
+    let [removed, latest] = [1, 2].map(|number| JobId::new(1, number));
+    for run in [&removed, &latest] {
+        let copy = ours.join("runs").join(run.as_str()).join("job");
+        std::fs::create_dir_all(copy.join("output")).unwrap();
+        std::fs::write(copy.join("train.py"), "copy").unwrap();
+        std::fs::write(copy.join("output/model"), "precious").unwrap();
+    }
+    std::fs::create_dir_all(ours.join("latest")).unwrap();
+    std::os::unix::fs::symlink(format!("../runs/{latest}/job"), ours.join("latest/job-1")).unwrap();
+    let folder = stage.finish().await;
+    // The sweep of the start is the one under test.
+    let again = Stage::on(folder, "").await;
+    let copy = |run: &JobId| ours.join("runs").join(run.as_str()).join("job");
+    crate::engine::wait_until("the copy goes", || !copy(&removed).join("train.py").exists()).await;
+    assert_eq!(
+        std::fs::read(copy(&removed).join("output/model")).unwrap(),
+        b"precious"
+    );
+    assert!(copy(&latest).join("train.py").exists());
+    again.finish().await;
+}
+
+#[tokio::test]
+async fn a_package_that_does_not_fit_the_quota_is_refused_before_it_is_sent() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("model"), vec![7; 2 << 20]).unwrap();
+    let found = scan(folder.path(), &ScanOptions::default()).unwrap();
+    let manifest = Manifest::new(found.entries).unwrap();
+    let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    let refused = stage.send(announce).await;
+    assert_eq!(refused.json()["error"], "quota-exceeded", "{}", refused.text());
+    assert!(refused.text().contains("2097152"), "{}", refused.text());
+    upload(&stage).await;
     stage.finish().await;
 }
