@@ -234,13 +234,13 @@ fn label(worker: &LogWorker) -> String {
 mod tests {
     use super::*;
 
-            from: None,
     fn worker(role: &str, index: u32, attempt: u32) -> Arc<LogWorker> {
         Arc::new(LogWorker {
             name: format!("job-{role}-{index}"),
             role: role.to_owned(),
             index,
             attempt,
+            from: None,
         })
     }
 

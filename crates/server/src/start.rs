@@ -361,6 +361,7 @@ fn address_seed(data: &Path) -> u64 {
     u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
+/// Whatever moment the process ends in, the next server finds all that was accepted.
 fn stop_on_signals(stop: CancellationToken) {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let stop = stop.clone();
@@ -374,7 +375,6 @@ fn stop_on_signals(stop: CancellationToken) {
                     tracing::info!("a signal asks to stop; another one ends the server at once");
                     stop.cancel();
                 }
-/// Whatever moment the process ends in, the next server finds all that was accepted.
             })),
             Err(error) => tracing::warn!(%error, "a signal cannot be watched"),
         }

@@ -15,8 +15,8 @@ mod reply;
 mod request;
 pub mod serve;
 mod server;
-mod tokens;
 mod silence;
+mod tokens;
 mod workers;
 
 use std::sync::Arc;
