@@ -13,7 +13,9 @@ use crate::auth::hash_password;
 use crate::config::{self, Config, ConfigError};
 use crate::packages::HomeError;
 use crate::ready::Ready;
+use crate::reconcile;
 use crate::start::{self, StartError};
+use crate::store::{self, Damaged};
 
 /// Serves PaddleCloud: jobs, users, quotas, logs.
 #[derive(Debug, Parser)]
@@ -146,6 +148,10 @@ impl StartError {
     pub(crate) fn hint(&self) -> Option<String> {
         let plain = match self {
             StartError::Store(error) => return error.hint(),
+            StartError::Secret(error) => return error.hint(),
+            StartError::Jobs(reconcile::StartError::Store(error)) => {
+                return store::damage(error).map(Damaged::hint);
+            }
             StartError::Locked { .. } => "stop the other server first, or give this one a folder of its own",
             StartError::SystemUsers(error) => error.hint(),
             StartError::Homes(HomeError::Foreign { .. }) => {

@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::packages::{HomeError, Storage};
 use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Parts, Reconciler, Sharing};
-use crate::store::{OpenError, Store};
+use crate::store::{OpenError, Store, jobs_below};
 use crate::tls::{self, TlsError};
 
 /// Threads that answer requests. The work is waiting; two are plenty and cost little.
@@ -132,7 +132,7 @@ impl Server {
         let system_users = SystemUsers::find(&config.users, &isolation)?;
         let lock = take_data_folder(&config.data)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
-        let store = Store::open(&config.database).await?;
+        let store = Store::open_knowing(&config.database, jobs_below(&config.data)).await?;
         let secret = Secret::open(&config.data)?;
         let storage = Storage::open(&config.storage, config.datacenter.clone()).map_err(|source| {
             StartError::Storage {

@@ -55,24 +55,38 @@ fn fill(path: &std::path::Path) {
 }
 
 #[test]
-fn a_kill_on_a_full_disk_is_refused_or_kept() {
+fn on_a_full_disk_jobs_are_ended_and_removed_and_no_new_ones_taken() {
     let env = TestEnvironment::new();
     let folder = env.home().join(".paddle");
-    let Some(_disk) = Disk::mount(&folder, 12 * MEGABYTE) else {
+    let Some(_disk) = Disk::mount(&folder, 24 * MEGABYTE) else {
         return;
     };
     let package = env.package("sleeper").file("train.sh", "echo up; sleep 1000\n");
     env.submit("sleeper", &package, &["-entry", "sh train.sh"]);
     env.wait_for_status("sleeper", "Running");
+    let old = env.package("old").file("train.sh", "echo old\n");
+    env.submit("old", &old, &["-entry", "sh train.sh", "-f"]);
     let stone = folder.join("stone");
     fill(&stone);
-    for _ in 0..4 {
-        // Done or refused: that depends on what little room is left.
-        let _ = env.paddlectl(&["kill", "sleeper"]);
-    }
-    std::fs::remove_file(stone).unwrap();
+    env.paddlectl(&["kill", "-rm", "old"]).ok();
     env.paddlectl(&["kill", "sleeper"]).ok();
     env.wait_for_status("sleeper", "Killed");
+    // Whatever room the end of the jobs has made.
+    fill(&folder.join("pebble"));
+    let submit = [
+        "submit",
+        "-jobname",
+        "more",
+        "-pservers",
+        "0",
+        "-entry",
+        "sh train.sh",
+        old.arg(),
+    ];
+    env.paddlectl(&submit).refused(1).says("full");
+    std::fs::remove_file(folder.join("pebble")).unwrap();
+    std::fs::remove_file(stone).unwrap();
+    env.submit("more", &old, &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["server", "stop"]).ok();
     assert_eq!(
         env.status("sleeper"),

@@ -91,16 +91,33 @@ pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);
     if store::is_full(&error) {
         tracing::error!(error = chain, "the disk is full");
-        return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-            .with_hint("free some space on the server, for example with `paddlectl prune`");
+        return disk_is_full();
     }
     tracing::error!(error = chain, "the job store failed");
+    if let Some(damaged) = store::damage(&error) {
+        tracing::error!(hint = damaged.hint(), "the server should be stopped");
+        return ErrorBody::new(ErrorName::Internal, "the server's database is damaged")
+            .with_hint("whoever runs the server finds the file and the way out in its log");
+    }
     ErrorBody::new(ErrorName::Unavailable, "the server cannot reach its job store")
         .with_hint("try again; the server's log has the cause")
+}
+
+pub(crate) fn disk_is_full() -> ErrorBody {
+    ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
+        .with_hint("free some space on the server, for example with `paddlectl prune`")
 }
 
 /// An error and everything that caused it, on one line.
 pub(crate) fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes.fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        match () {
+            () if told.is_empty() => cause,
+            // Some errors of others say their cause themselves.
+            () if told.ends_with(&cause) => told,
+            () => format!("{told}: {cause}"),
+        }
+    })
 }

@@ -32,6 +32,7 @@ impl App {
         let dry_run = request.dry_run;
         let named = request.name.is_some();
         if !dry_run {
+            self.check_disk()?;
             self.file_check_room(caller).await?;
         }
         let spec = self.spec_of(caller, request).await?;
@@ -63,6 +64,7 @@ impl App {
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
         self.files_within_reach()?;
+        self.check_disk()?;
         self.file_check_room(caller).await?;
         let job = self.job_find(caller, target).await?;
         let turn = self.storage.turn(&caller.user);
@@ -77,6 +79,14 @@ impl App {
         let submitted = self.jobs.submit(submission).await?;
         self.metrics.count_submit(submitted.created);
         Ok(self.submit_reply(submitted))
+    }
+
+    /// The last room on the disk is for ending jobs and clearing up.
+    fn check_disk(&self) -> Result<(), ErrorBody> {
+        match self.store.has_room() {
+            true => Ok(()),
+            false => Err(super::disk_is_full()),
+        }
     }
 
     fn submit_reply(&self, submitted: Submitted) -> SubmitReply {

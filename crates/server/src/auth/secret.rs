@@ -13,24 +13,45 @@ pub struct Secret([u8; LENGTH]);
 
 /// Why the secret cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use the server's secret in `{path}`", path = .path.display())]
-pub struct SecretError {
-    path: PathBuf,
-    #[source]
-    source: std::io::Error,
+pub enum SecretError {
+    #[error("cannot use the server's secret in `{path}`", path = .path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the server's secret in `{path}` has {found} bytes, not {LENGTH}: it was cut or replaced", path = .path.display())]
+    Length { path: PathBuf, found: u64 },
+}
+
+impl SecretError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SecretError::Unusable { .. } => None,
+            SecretError::Length { path, .. } => Some(format!(
+                "put a backup in its place; without one, remove `{}`: a new one is made, and everybody logs in again",
+                path.display()
+            )),
+        }
+    }
 }
 
 impl Secret {
     /// Reads the secret of a data folder, or makes one and syncs it.
     pub fn open(data: &Path) -> Result<Secret, SecretError> {
         let path = data.join(FILE);
-        let wrap = |source| SecretError {
+        let wrap = |source| SecretError::Unusable {
             path: path.clone(),
             source,
         };
-        match read(&path) {
+        match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(data, &path).map_err(wrap),
-            result => result.map_err(wrap),
+            Ok(meta) if meta.is_file() && meta.len() != LENGTH as u64 => Err(SecretError::Length {
+                found: meta.len(),
+                path,
+            }),
+            _ => read(&path).map_err(wrap),
         }
     }
 
@@ -100,7 +121,13 @@ mod tests {
     fn a_cut_secret_is_an_error_and_not_replaced() {
         let data = tempfile::tempdir().unwrap();
         std::fs::write(data.path().join(FILE), "short").unwrap();
-        assert!(Secret::open(data.path()).is_err());
+        let error = Secret::open(data.path()).err().unwrap();
+        let path = data.path().join(FILE).display().to_string();
+        assert_eq!(
+            error.to_string().replace(&path, "SECRET"),
+            "the server's secret in `SECRET` has 5 bytes, not 32: it was cut or replaced"
+        );
+        assert!(error.hint().unwrap().contains("backup"));
         assert_eq!(std::fs::read(data.path().join(FILE)).unwrap(), b"short");
     }
 }

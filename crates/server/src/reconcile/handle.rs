@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::board::Board;
 use super::ids::Ids;
 use super::{Message, Undone};
-use crate::app::store_failed;
+use crate::app::{disk_is_full, store_failed};
 use crate::store::Store;
 
 /// Tries to find an unused id before giving up; one is enough unless the clock stands still.
@@ -304,10 +304,7 @@ fn refused(undone: Undone) -> ErrorBody {
         Undone::Refused(Refusal::TooBig(_)) => ErrorBody::new(ErrorName::TooBig, words),
         Undone::Refused(Refusal::NotActive(_)) => ErrorBody::new(ErrorName::NotFound, words),
         Undone::Refused(_) => ErrorBody::new(ErrorName::Conflict, words),
-        Undone::NotStored { full: true, .. } => {
-            ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-                .with_hint("free some space on the server, for example with `paddlectl prune`")
-        }
+        Undone::NotStored { full: true, .. } => disk_is_full(),
         Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words)
             .with_hint("try again; the server's log has the cause"),
         Undone::Stopping => {

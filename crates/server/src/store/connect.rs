@@ -35,6 +35,9 @@ impl Place {
         let address = match &file {
             Some(path) => {
                 let path = std::path::absolute(path).map_err(OpenError::Folder)?;
+                if path.is_dir() {
+                    return Err(OpenError::IsFolder(path.display().to_string()));
+                }
                 durable::make_folders(path.parent().unwrap_or(Path::new("/")), 0o700)
                     .map_err(OpenError::Folder)?;
                 format!("sqlite://{}?mode=rwc", escape(&path))

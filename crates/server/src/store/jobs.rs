@@ -94,13 +94,19 @@ impl JobStore for Store {
 
     async fn load_active(&self) -> Result<Vec<Job>, StoreError> {
         let query = sqlx::query("SELECT id, document FROM jobs WHERE is_final = 0 ORDER BY place");
-        let rows = query.fetch_all(&self.reads).await.map_err(read_failed)?;
+        let rows = query
+            .fetch_all(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
         rows.iter().map(job_of).collect()
     }
 
     async fn get(&self, job: &JobId) -> Result<Option<Arc<Job>>, StoreError> {
         let query = sqlx::query("SELECT id, document FROM jobs WHERE id = $1").bind(job.as_str());
-        let row = query.fetch_optional(&self.reads).await.map_err(read_failed)?;
+        let row = query
+            .fetch_optional(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
         row.map(|row| job_of(&row).map(Arc::new)).transpose()
     }
 
@@ -117,7 +123,10 @@ impl JobStore for Store {
     async fn find_by_key(&self, user: &UserName, key: &IdempotencyKey) -> Result<Option<JobId>, StoreError> {
         let query = sqlx::query("SELECT id FROM jobs WHERE owner = $1 AND idem_key = $2");
         let query = query.bind(user.as_str()).bind(key.as_str());
-        let row = query.fetch_optional(&self.reads).await.map_err(read_failed)?;
+        let row = query
+            .fetch_optional(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
         row.map(|row| id_of(&row)).transpose()
     }
 
@@ -151,7 +160,7 @@ impl JobStore for Store {
             .bind(limit)
             .fetch_all(&self.reads)
             .await
-            .map_err(read_failed)?;
+            .map_err(|error| self.read_failed(error))?;
         let more = rows.len() > request.limit;
         let jobs = rows
             .iter()
@@ -179,7 +188,10 @@ impl Store {
             .bind(user.as_str())
             .bind(time.as_millisecond())
             .bind(i64::from(limit));
-        let rows = query.fetch_all(&self.reads).await.map_err(read_failed)?;
+        let rows = query
+            .fetch_all(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
         rows.iter().map(id_of).collect()
     }
 
@@ -191,7 +203,7 @@ impl Store {
             .bind(user.as_str())
             .fetch_all(&self.reads)
             .await
-            .map_err(read_failed)?;
+            .map_err(|error| self.read_failed(error))?;
         let mut found = HashSet::new();
         for row in &rows {
             if !except.contains(row.try_get::<&str, _>(0).map_err(read_failed)?) {

@@ -4,7 +4,9 @@
 //! beside it. This is the only module that knows the SQL crate.
 
 mod connect;
+mod damage;
 mod jobs;
+mod reserve;
 mod schema;
 mod tokens;
 mod writer;
@@ -17,10 +19,12 @@ use std::sync::Arc;
 use paddlecloud_core::ports::StoreError;
 use sqlx::AnyPool;
 
+pub use damage::{Damaged, damage, jobs_below};
 pub use tokens::TokenRow;
 pub use writer::WriterCounts;
 
 use crate::config::DatabaseUrl;
+use reserve::Reserve;
 use writer::{Row, Writer};
 
 /// The database.
@@ -28,6 +32,10 @@ use writer::{Row, Writer};
 pub struct Store {
     reads: AnyPool,
     writer: Writer,
+    /// How people know it.
+    place: Arc<str>,
+    /// Kept for a database that is a file.
+    reserve: Option<Arc<Reserve>>,
 }
 
 /// Why a database cannot be used.
@@ -39,10 +47,14 @@ pub enum OpenError {
     Newer { found: i64, known: i64 },
     #[error("cannot prepare the folder of the database")]
     Folder(#[source] std::io::Error),
-    #[error("the database `{0}` is damaged")]
-    Damaged(String, #[source] sqlx::Error),
+    #[error(transparent)]
+    Damaged(Damaged),
+    #[error("`{0}` is a folder, where the database should be a file")]
+    IsFolder(String),
+    #[error("the database `{place}` is empty, but this server has the folders of {} it should know", counted(*.jobs))]
+    Emptied { place: String, jobs: usize },
     #[error("cannot open the database `{0}`")]
-    Unusable(String, #[source] sqlx::Error),
+    Unusable(String, #[source] Arc<sqlx::Error>),
     #[error("the database refused")]
     Sql(#[from] sqlx::Error),
 }
@@ -50,13 +62,13 @@ pub enum OpenError {
 impl OpenError {
     /// The same with the place, and told apart by what can be done about it.
     fn at(self, place: &DatabaseUrl) -> OpenError {
-        let shown = match place.sqlite_path() {
-            Some(path) => path.display().to_string(),
-            None => place.to_string(),
-        };
+        let shown = shown(place);
         match self {
-            OpenError::Sql(error) if is_damaged(&error) => OpenError::Damaged(shown, error),
-            OpenError::Sql(error) => OpenError::Unusable(shown, error),
+            OpenError::Sql(error) => match Damaged::of(&shown, Arc::new(error)) {
+                Ok(damaged) => OpenError::Damaged(damaged),
+                Err(error) => OpenError::Unusable(shown, error),
+            },
+            OpenError::Emptied { jobs, .. } => OpenError::Emptied { place: shown, jobs },
             other => other,
         }
     }
@@ -67,10 +79,15 @@ impl OpenError {
             OpenError::Newer { .. } => {
                 Some("start the newer program, or put a backup of the database in its place".to_owned())
             }
-            OpenError::Damaged(place, _) => Some(format!(
-                "put a backup in its place; without one, move `{place}` and the files beside it that begin with \
-                 the same name away: the history of jobs is then empty, packages and outputs stay"
-            )),
+            OpenError::Damaged(damaged) => Some(damaged.hint()),
+            OpenError::IsFolder(_) => Some(
+                "move the folder away, or name another file in `database` of the configuration".to_owned(),
+            ),
+            OpenError::Emptied { .. } => Some(
+                "put a backup of the database in its place; to go on with an empty history, move the folder \
+                 `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)"
+                    .to_owned(),
+            ),
             OpenError::Unusable(place, _) if place.starts_with("postgres") => {
                 Some("check `database` in the configuration, and that PostgreSQL runs there".to_owned())
             }
@@ -79,30 +96,50 @@ impl OpenError {
     }
 }
 
-/// SQLite's words for a file that is none of its own, or no longer.
-fn is_damaged(error: &sqlx::Error) -> bool {
-    const CORRUPT: i64 = 11;
-    const NOT_A_DATABASE: i64 = 26;
-    let code = error.as_database_error().and_then(|error| error.code());
-    let code = code.and_then(|code| code.parse::<i64>().ok());
-    // The upper bits say where in SQLite it was noticed.
-    code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
+fn counted(jobs: usize) -> String {
+    match jobs {
+        1 => "1 job".to_owned(),
+        jobs => format!("{jobs} jobs"),
+    }
+}
+
+/// The database as people know it.
+fn shown(place: &DatabaseUrl) -> String {
+    match place.sqlite_path() {
+        Some(path) => path.display().to_string(),
+        None => place.to_string(),
+    }
 }
 
 impl Store {
     /// Opens the database, creates it where it is a file, and brings it to the present version.
     pub async fn open(url: &DatabaseUrl) -> Result<Store, OpenError> {
-        Store::open_there(url).await.map_err(|error| error.at(url))
+        Store::open_knowing(url, 0).await
     }
 
-    async fn open_there(url: &DatabaseUrl) -> Result<Store, OpenError> {
+    /// The same where `jobs` of an earlier time have left their traces: then the database is not new.
+    pub async fn open_knowing(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
+        let opened = Store::open_there(url, jobs).await;
+        opened.map_err(|error| error.at(url))
+    }
+
+    async fn open_there(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
         let place = connect::Place::new(url)?;
         let mut connection = place.connect().await?;
-        schema::migrate(&mut connection).await?;
+        schema::migrate(&mut connection, jobs).await?;
         place.sync_folder().map_err(OpenError::Folder)?;
-        let reads = place.pool();
-        let writer = Writer::start(place, connection);
-        Ok(Store { reads, writer })
+        let reserve = url.sqlite_path().map(|path| Arc::new(Reserve::take(path)));
+        Ok(Store {
+            reads: place.pool(),
+            writer: Writer::start(place, connection, reserve.clone()),
+            place: shown(url).into(),
+            reserve,
+        })
+    }
+
+    /// Whether the disk has room for more than ending and removing jobs.
+    pub fn has_room(&self) -> bool {
+        self.reserve.as_ref().is_none_or(|reserve| reserve.has_room())
     }
 
     /// Answers when the database does.
@@ -110,7 +147,7 @@ impl Store {
         sqlx::query("SELECT 1")
             .fetch_one(&self.reads)
             .await
-            .map_err(read_failed)?;
+            .map_err(|error| self.read_failed(error))?;
         Ok(())
     }
 
@@ -126,22 +163,42 @@ impl Store {
     }
 
     async fn write(&self, rows: Vec<Row>) -> Result<(), StoreError> {
-        self.writer
-            .write(rows)
-            .await
-            .map_err(|error| StoreError::Write(error.into()))
+        let written = self.writer.write(rows).await;
+        written.map_err(|error| match error {
+            WriteError::Sql(error) => match Damaged::of(&self.place, error) {
+                Ok(damaged) => StoreError::Write(damaged.into()),
+                Err(error) => StoreError::Write(WriteError::Sql(error).into()),
+            },
+            closed => StoreError::Write(closed.into()),
+        })
+    }
+
+    fn read_failed(&self, error: sqlx::Error) -> StoreError {
+        match Damaged::of(&self.place, Arc::new(error)) {
+            Ok(damaged) => StoreError::Read(damaged.into()),
+            Err(error) => StoreError::Read(error.into()),
+        }
     }
 }
 
 /// Whether a store failed because its disk is full.
 pub fn is_full(error: &StoreError) -> bool {
-    const SQLITE_FULL: &str = "13";
-    const POSTGRES_DISK_FULL: &str = "53100";
     let StoreError::Write(source) = error else {
         return false;
     };
-    let code = source.downcast_ref::<WriteError>().and_then(WriteError::code);
-    matches!(code.as_deref(), Some(SQLITE_FULL | POSTGRES_DISK_FULL))
+    matches!(source.downcast_ref(), Some(WriteError::Sql(error)) if says_full(error))
+}
+
+/// The databases' codes for a full disk.
+fn says_full(error: &sqlx::Error) -> bool {
+    const SQLITE_FULL: &str = "13";
+    const SQLITE_NO_ROOM_FOR_ITS_INDEX: &str = "4874";
+    const POSTGRES_DISK_FULL: &str = "53100";
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(
+        code.as_deref(),
+        Some(SQLITE_FULL | SQLITE_NO_ROOM_FOR_ITS_INDEX | POSTGRES_DISK_FULL)
+    )
 }
 
 /// Why rows were not written. Shared, because one failed commit fails many callers.
@@ -151,15 +208,6 @@ enum WriteError {
     Sql(#[source] Arc<sqlx::Error>),
     #[error("the server is stopping")]
     Closed,
-}
-
-impl WriteError {
-    fn code(&self) -> Option<String> {
-        match self {
-            WriteError::Sql(error) => Some(error.as_database_error()?.code()?.into_owned()),
-            WriteError::Closed => None,
-        }
-    }
 }
 
 impl From<sqlx::Error> for WriteError {

@@ -13,7 +13,9 @@ const VERSIONS: [&str; 2] = [
 ];
 
 /// Brings the database to the present version. All steps happen, or none.
-pub(super) async fn migrate(connection: &mut AnyConnection) -> Result<(), OpenError> {
+///
+/// Where `jobs` of an earlier time are known, a database without a version was emptied or replaced, and stays as it is.
+pub(super) async fn migrate(connection: &mut AnyConnection, jobs: usize) -> Result<(), OpenError> {
     let mut change = connection.begin().await?;
     sqlx::raw_sql("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
         .execute(&mut *change)
@@ -25,6 +27,10 @@ pub(super) async fn migrate(connection: &mut AnyConnection) -> Result<(), OpenEr
     let known = VERSIONS.len() as i64;
     if found > known {
         return Err(OpenError::Newer { found, known });
+    }
+    if found == 0 && jobs > 0 {
+        let place = String::new();
+        return Err(OpenError::Emptied { place, jobs });
     }
     for (step, text) in VERSIONS.iter().enumerate().skip(found as usize) {
         sqlx::raw_sql(*text).execute(&mut *change).await?;

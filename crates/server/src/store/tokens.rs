@@ -32,7 +32,7 @@ impl Store {
             .bind(digest)
             .fetch_optional(&self.reads)
             .await
-            .map_err(read_failed)?;
+            .map_err(|error| self.read_failed(error))?;
         let read = |row: sqlx::any::AnyRow| {
             Ok(TokenRow {
                 digest: row.try_get(0)?,

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sqlx::{AnyConnection, Connection};
+use sqlx::{AnyConnection, Connection, Executor as _};
 use tokio::sync::{mpsc, oneshot};
 
-use super::WriteError;
 use super::connect::Place;
 use super::jobs::JobRow;
+use super::reserve::Reserve;
 use super::tokens::TokenRow;
+use super::{WriteError, says_full};
 
 /// Most rows of one transaction, so that no caller waits long behind a flood.
 const MOST_ROWS: usize = 4096;
@@ -60,7 +61,7 @@ enum Message {
 }
 
 impl Writer {
-    pub fn start(place: Place, connection: AnyConnection) -> Writer {
+    pub fn start(place: Place, connection: AnyConnection, reserve: Option<Arc<Reserve>>) -> Writer {
         let (batches, inbox) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
         let task = Task {
@@ -68,6 +69,7 @@ impl Writer {
             connection: Some(connection),
             inbox,
             counters: Arc::clone(&counters),
+            reserve,
         };
         tokio::spawn(task.run());
         Writer { batches, counters }
@@ -102,6 +104,7 @@ struct Task {
     connection: Option<AnyConnection>,
     inbox: mpsc::Receiver<Message>,
     counters: Arc<Counters>,
+    reserve: Option<Arc<Reserve>>,
 }
 
 impl Task {
@@ -177,8 +180,18 @@ impl Task {
             self.hang_up().await;
             result = self.try_transact(&rows).await;
         }
+        if let Err(error) = &result
+            && says_full(error)
+            && self.reserve.as_ref().is_some_and(|reserve| reserve.give_up())
+        {
+            self.hang_up().await;
+            result = self.try_transact(&rows).await;
+        }
         if result.is_err() {
             self.hang_up().await;
+        }
+        if result.is_ok() {
+            self.spare_the_disk().await;
         }
         self.counters
             .commits
@@ -196,6 +209,15 @@ impl Task {
             && let Err(error) = connection.close_hard().await
         {
             tracing::warn!(%error, "the database did not close cleanly");
+        }
+    }
+
+    /// On a full disk the log of changes is folded into the database at once, so that it does not use up what is left.
+    async fn spare_the_disk(&mut self) {
+        let is_full = self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up());
+        if let (true, Some(connection)) = (is_full, &mut self.connection) {
+            // Readers may be in the way; the next commit tries again.
+            let _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
         }
     }
 

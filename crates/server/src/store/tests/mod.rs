@@ -1,6 +1,8 @@
 //! The store on both databases, through crashes, and the order in which it syncs and answers.
 
 mod crash;
+mod damage;
+mod full_disk;
 mod postgres;
 mod suite;
 

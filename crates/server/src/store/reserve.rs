@@ -1,0 +1,144 @@
+//! Room on the disk that is kept for the database, so that jobs can be ended and removed when nothing else fits.
+//!
+//! A file beside the database. It is given up when a commit finds the disk full and made again when there is room for
+//! it twice. What it frees anybody may take, so the commit is tried again at once.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+/// Enough for some thousand changes of jobs.
+const MOST: u64 = 8 << 20;
+/// Enough for some changes.
+const LEAST: u64 = 256 << 10;
+/// The part of what is free that is taken at most: small disks have other uses.
+const PART: u64 = 8;
+
+/// The reserve of one database file.
+pub(super) struct Reserve {
+    file: PathBuf,
+    size: u64,
+    is_held: Mutex<bool>,
+}
+
+impl Reserve {
+    /// Takes the reserve of a database. Without room for it the server starts all the same.
+    pub fn take(database: &Path) -> Reserve {
+        let mut file = database.as_os_str().to_owned();
+        file.push("-reserve");
+        let free = free(database).unwrap_or(u64::MAX);
+        let reserve = Reserve {
+            file: file.into(),
+            size: (free / PART).clamp(LEAST, MOST),
+            is_held: Mutex::new(false),
+        };
+        if !reserve.is_held() {
+            tracing::warn!("there is no room to keep a reserve for the database");
+        }
+        reserve
+    }
+
+    /// Whether the reserve is there. One that was given up is made again where there is room.
+    pub fn is_held(&self) -> bool {
+        let mut is_held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_held {
+            *is_held = self.make().is_ok_and(|made| made);
+            if *is_held {
+                tracing::info!("room is kept for the database");
+            }
+        }
+        *is_held
+    }
+
+    /// Whether the disk has room for more than ending and removing jobs.
+    pub fn has_room(&self) -> bool {
+        self.is_held() && free(&self.file).is_ok_and(|free| free >= LEAST)
+    }
+
+    /// Whether the disk was full and still is, as far as is known.
+    pub fn is_given_up(&self) -> bool {
+        !*self.is_held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the reserve up; false when it was gone already.
+    pub fn give_up(&self) -> bool {
+        let mut is_held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_held || std::fs::remove_file(&self.file).is_err() {
+            return false;
+        }
+        *is_held = false;
+        tracing::error!(
+            "the disk is full: the room kept for the database is used up now, new jobs are refused until there is space"
+        );
+        true
+    }
+
+    fn make(&self) -> io::Result<bool> {
+        // What a server before this one kept is still there.
+        if std::fs::metadata(&self.file).is_ok_and(|meta| meta.len() >= LEAST) {
+            return Ok(true);
+        }
+        if free(&self.file)? < 2 * self.size {
+            return Ok(false);
+        }
+        let made = fill(&self.file, self.size);
+        if made.is_err() {
+            let _ = std::fs::remove_file(&self.file);
+        }
+        made.map(|()| true)
+    }
+}
+
+/// Bytes that are free where a file lies.
+fn free(file: &Path) -> io::Result<u64> {
+    let disk = statvfs(file.parent().unwrap_or(Path::new("/")))?;
+    Ok(disk.f_bavail * disk.f_frsize)
+}
+
+/// Makes a file that really has its blocks.
+fn fill(path: &Path, size: u64) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let zeros = vec![0; 1 << 16];
+            let mut left = size;
+            while left > 0 {
+                let count = left.min(zeros.len() as u64);
+                file.write_all(&zeros[..count as usize])?;
+                left -= count;
+            }
+            file.sync_data()
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_has_its_blocks_and_comes_back_when_it_was_given_up() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("server.db");
+        let file = folder.path().join("server.db-reserve");
+        let reserve = Reserve::take(&database);
+        let size = file.metadata().unwrap().len();
+        assert!(size > 0 && size <= MOST, "{size}");
+        assert!(file.metadata().unwrap().blocks() * 512 >= size);
+        assert!(reserve.give_up());
+        assert!(!file.exists());
+        assert!(!reserve.give_up(), "there is only one");
+        assert!(reserve.is_held(), "there is room for it");
+        assert!(file.exists());
+    }
+}

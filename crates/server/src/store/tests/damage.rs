@@ -1,0 +1,113 @@
+//! Databases that are not what they were: each is refused by its name, with a way out, and left as it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_core::ports::JobStore;
+
+use super::{job, save};
+use crate::app::chain_of;
+use crate::config::DatabaseUrl;
+use crate::store::{Store, damage, jobs_below};
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("server.db")
+}
+
+fn url(folder: &Path) -> DatabaseUrl {
+    DatabaseUrl::sqlite_file(&file(folder))
+}
+
+async fn refused(folder: &Path, jobs: usize) -> String {
+    let error = Store::open_knowing(&url(folder), jobs).await.err().unwrap();
+    let hint = error.hint().expect("a way out");
+    format!("{}\nhint: {hint}", chain_of(&error)).replace(&folder.display().to_string(), "DATA")
+}
+
+/// A database with enough jobs that their table has inner pages.
+async fn filled(folder: &Path) {
+    let store = Store::open(&url(folder)).await.unwrap();
+    let jobs: Vec<_> = (0..400).map(|number| save(&job(number, "me", "kept"))).collect();
+    store.save(&jobs).await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        file(folder.path()),
+        "no database, but long enough to be read as the head of one. ".repeat(99),
+    )
+    .unwrap();
+    insta::assert_snapshot!(refused(folder.path(), 0).await, @"
+    the database `DATA/server.db` is damaged: error returned from database: (code: 26) file is not a database
+    hint: put a backup in its place; without one, move `DATA/server.db`, the files beside it that begin with the same name and the folder `attempts` away: the history of jobs and their logs are then empty, packages and outputs stay
+    ");
+}
+
+#[tokio::test]
+async fn a_folder_in_the_databases_place_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(file(folder.path())).unwrap();
+    insta::assert_snapshot!(refused(folder.path(), 0).await, @"
+    `DATA/server.db` is a folder, where the database should be a file
+    hint: move the folder away, or name another file in `database` of the configuration
+    ");
+}
+
+#[tokio::test]
+async fn an_emptied_database_is_no_new_server_where_jobs_were() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path()).await;
+    for number in 0..3 {
+        let id = job(number, "me", "kept").id.to_string();
+        fs::create_dir_all(folder.path().join("attempts").join(id)).unwrap();
+    }
+    fs::create_dir(folder.path().join("attempts/other")).unwrap();
+    let jobs = jobs_below(folder.path());
+    assert_eq!(jobs, 3);
+    assert!(
+        Store::open_knowing(&url(folder.path()), jobs).await.is_ok(),
+        "it knows them"
+    );
+    fs::write(file(folder.path()), "").unwrap();
+    insta::assert_snapshot!(refused(folder.path(), jobs).await, @"
+    the database `DATA/server.db` is empty, but this server has the folders of 3 jobs it should know
+    hint: put a backup of the database in its place; to go on with an empty history, move the folder `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)
+    ");
+    let again = refused(folder.path(), jobs).await;
+    assert!(
+        again.contains("is empty"),
+        "a second try is refused like the first: {again}"
+    );
+    assert!(
+        Store::open_knowing(&url(folder.path()), 0).await.is_ok(),
+        "a new server is"
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_inner_page_is_told_with_the_file_when_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path()).await;
+    let mut bytes = fs::read(file(folder.path())).unwrap();
+    let page = 4096;
+    for at in (3 * page..bytes.len()).step_by(page) {
+        bytes[at..at + 64].fill(0xff);
+    }
+    fs::write(file(folder.path()), bytes).unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    let error = store.load_active().await.unwrap_err();
+    let told = chain_of(&error).replace(&folder.path().display().to_string(), "DATA");
+    insta::assert_snapshot!(
+        told,
+        @"cannot read from the job store: the database `DATA/server.db` is damaged: error returned from database: (code: 11) database disk image is malformed"
+    );
+    assert!(
+        damage(&error)
+            .unwrap()
+            .hint()
+            .contains("put a backup in its place")
+    );
+}

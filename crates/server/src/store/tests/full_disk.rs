@@ -1,0 +1,97 @@
+//! A full disk: what the reserve is kept for can still be written, and it is kept again when there is room.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+use paddlecloud_core::conductor::Write;
+use paddlecloud_core::ports::JobStore;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::{job, open, over, save};
+use crate::store::is_full;
+
+/// A small disk that is gone when dropped.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn mount() -> Option<Disk> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can mount a disk");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        mount(
+            "paddlecloud-test",
+            folder.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            Some(c"size=8m"),
+        )
+        .unwrap();
+        Some(Disk(folder))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes until there is no room left.
+    fn fill(&self) {
+        let mut file = File::create(self.path().join("stone")).unwrap();
+        while file.write_all(&[0; 1024]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test]
+async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
+    let Some(disk) = Disk::mount() else { return };
+    let store = open(disk.path()).await;
+    let jobs: Vec<_> = (0..60).map(|number| job(number, "me", "kept")).collect();
+    for job in &jobs {
+        store.save(&[save(job)]).await.unwrap();
+    }
+    assert!(store.has_room());
+    disk.fill();
+    for (number, job) in (0..).zip(&jobs) {
+        let ended = save(&over(job.clone(), 1000 + number));
+        store.save(&[ended]).await.unwrap();
+        store.save(&[Write::Remove(job.id.clone())]).await.unwrap();
+    }
+    // Whatever room the log of changes gave back.
+    disk.fill();
+    assert!(!store.has_room(), "new jobs do not fit");
+
+    std::fs::remove_file(disk.path().join("stone")).unwrap();
+    assert!(store.has_room(), "there is room again, and it is kept");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_reserve_that_is_used_up_is_a_full_disk() {
+    let Some(disk) = Disk::mount() else { return };
+    let store = open(disk.path()).await;
+    disk.fill();
+    let mut results = Vec::new();
+    for number in 0..3000 {
+        results.push(store.save(&[save(&job(number, "me", "more"))]).await);
+        if !store.has_room() && number % 10 == 0 {
+            disk.fill();
+        }
+        if results.last().is_some_and(Result::is_err) {
+            break;
+        }
+    }
+    let error = results
+        .pop()
+        .unwrap()
+        .expect_err("a disk of 8 MiB is full at last");
+    assert!(is_full(&error), "{error:?}");
+    store.close().await;
+}
