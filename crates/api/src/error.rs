@@ -15,6 +15,10 @@ pub enum ErrorName {
     Forbidden,
     /// No such job, worker, package or path, or not the caller's.
     NotFound,
+    /// The request did not arrive whole in time.
+    RequestTimeout,
+    /// Too many wrong passwords: not now.
+    TooManyRequests,
     /// The path exists, the method does not.
     MethodNotAllowed,
     /// The job name is still in use.
@@ -51,7 +55,9 @@ impl ErrorName {
             ErrorName::NotFound => 404,
             ErrorName::MethodNotAllowed => 405,
             ErrorName::NameTaken | ErrorName::PackageMissing | ErrorName::Conflict => 409,
+            ErrorName::RequestTimeout => 408,
             ErrorName::PayloadTooLarge => 413,
+            ErrorName::TooManyRequests => 429,
             ErrorName::Internal => 500,
             ErrorName::NotThereYet => 501,
             ErrorName::Unavailable => 503,

@@ -42,6 +42,7 @@ pub fn new_idempotency_key() -> String {
 struct PruneRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     older_than_seconds: Option<u64>,
+    all: bool,
     dry_run: bool,
 }
 
@@ -121,6 +122,7 @@ impl Client {
     ) -> Result<PruneReply, ClientError> {
         let body = PruneRequest {
             older_than_seconds: older_than.map(|age| age.as_secs()),
+            all: older_than.is_none(),
             dry_run,
         };
         self.message(&Call::post(Target::new("/prune"), &body).replay(Replay::Safe))

@@ -4,6 +4,7 @@
 //! What a caller may do is decided where it is done. No secret is printed or kept in plain form.
 
 mod certificate;
+mod guesses;
 mod header;
 mod password;
 mod remembered;
@@ -13,7 +14,8 @@ mod secret;
 mod tests;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
@@ -25,6 +27,7 @@ pub use secret::{Secret, SecretError};
 
 use crate::config::{Config, User};
 use crate::store::{Store, TokenRow};
+use guesses::{Guesses, Place};
 use header::Proof;
 use password::Passwords;
 use remembered::Remembered;
@@ -50,6 +53,8 @@ pub struct Peer {
     pub uid: Option<u32>,
     /// The common name of a certificate that was verified.
     pub certificate: Option<String>,
+    /// Where it comes from, unless that is this machine's own socket.
+    pub address: Option<IpAddr>,
 }
 
 /// Why a caller is not let in.
@@ -61,6 +66,8 @@ pub enum AuthError {
     Unreadable,
     #[error("the user name or the password is wrong")]
     WrongPassword,
+    #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
+    TooManyGuesses(Duration),
     #[error("the token is not valid, or not any more")]
     WrongToken,
     #[error("the certificate belongs to `{0}`, who is no user of this server")]
@@ -78,6 +85,7 @@ pub struct Authenticator {
     secret: Secret,
     passwords: Passwords,
     remembered: Remembered,
+    guesses: Guesses,
 }
 
 impl Authenticator {
@@ -91,6 +99,7 @@ impl Authenticator {
             secret,
             passwords: Passwords::default(),
             remembered: Remembered::default(),
+            guesses: Guesses::default(),
         }
     }
 
@@ -99,7 +108,7 @@ impl Authenticator {
         if let Some(header) = authorization {
             return match Proof::parse(header).ok_or(AuthError::Unreadable)? {
                 Proof::Token(token) => self.check_token(&token).await,
-                Proof::Basic { user, password } => self.check_basic(&user, &password).await,
+                Proof::Basic { user, password } => self.check_basic(peer, &user, &password).await,
             };
         }
         if let Some(name) = &peer.certificate {
@@ -112,8 +121,8 @@ impl Authenticator {
     }
 
     /// Hands out a token for a password. It is stored before this returns.
-    pub async fn token_create(&self, user: &str, password: &str) -> Result<String, AuthError> {
-        let user = self.check_password(user, password).await?;
+    pub async fn token_create(&self, peer: &Peer, user: &str, password: &str) -> Result<String, AuthError> {
+        let user = self.check_password(peer, user, password).await?;
         let token = format!("{TOKEN_PREFIX}{}", hex(&secret::random()));
         let now = Timestamp::now().as_second();
         let row = TokenRow {
@@ -158,23 +167,44 @@ impl Authenticator {
         Ok(caller)
     }
 
-    async fn check_basic(&self, user: &str, password: &str) -> Result<Caller, AuthError> {
+    async fn check_basic(&self, peer: &Peer, user: &str, password: &str) -> Result<Caller, AuthError> {
         let seen = self.remembered.key(&["basic", user, password]);
         if let Some(caller) = self.remembered.get(&seen) {
             return Ok(caller);
         }
-        let user = self.check_password(user, password).await?;
+        let user = self.check_password(peer, user, password).await?;
         let caller = self.caller(&user.name).ok_or(AuthError::WrongPassword)?;
         self.remembered.put(seen, caller.clone(), REMEMBER);
         Ok(caller)
     }
 
-    /// Takes as long for a user who is not there as for one who is.
-    async fn check_password(&self, user: &str, password: &str) -> Result<&User, AuthError> {
-        let user = user.parse().ok().and_then(|name: UserName| self.users.get(&name));
+    /// Takes as long for a user who is not there as for one who is, and longer for whoever guesses.
+    async fn check_password(&self, peer: &Peer, name: &str, password: &str) -> Result<&User, AuthError> {
+        let place = Place::of(peer.address);
+        if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
+            return Err(AuthError::TooManyGuesses(wait));
+        }
+        let user = name.parse().ok().and_then(|name: UserName| self.users.get(&name));
         let credential = user.and_then(|user| user.credential.as_ref());
         let right = self.passwords.verify(credential, password).await;
-        user.filter(|_| right).ok_or(AuthError::WrongPassword)
+        // Of many tries at once only a few may learn whether they were right.
+        if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
+            return Err(AuthError::TooManyGuesses(wait));
+        }
+        match user.filter(|_| right) {
+            Some(user) => {
+                self.guesses.right(place, name);
+                Ok(user)
+            }
+            None => {
+                if self.guesses.wrong(place, name, Instant::now()) {
+                    // A name nobody has may be a password that was typed in the wrong place.
+                    let user = user.map_or("nobody known", |user| user.name.as_str());
+                    tracing::warn!(user, address = ?peer.address, "many wrong passwords; further tries have to wait");
+                }
+                Err(AuthError::WrongPassword)
+            }
+        }
     }
 
     /// Changes when the user's password changes, and tells nothing about it without the server's secret.
@@ -189,6 +219,14 @@ impl Authenticator {
     /// How often a password had to be hashed, for the benchmark and the tests.
     pub fn hashes(&self) -> u64 {
         self.passwords.hashes()
+    }
+}
+
+/// Whole seconds, never none.
+fn seconds(wait: Duration) -> String {
+    match wait.as_secs_f64().ceil().max(1.0) {
+        1.0 => "1 second".to_owned(),
+        seconds => format!("{seconds} seconds"),
     }
 }
 

@@ -105,7 +105,10 @@ async fn a_token_opens_by_both_words_and_outlives_the_server() {
             Secret::open(stage.folder.path()).unwrap(),
         )
     };
-    let token = restarted().token_create("me", "secret").await.unwrap();
+    let token = restarted()
+        .token_create(&Peer::default(), "me", "secret")
+        .await
+        .unwrap();
     assert!(token.starts_with("pct_"), "{token}");
     let auth = restarted();
     for word in ["Token", "Bearer", "Token"] {
@@ -123,7 +126,7 @@ async fn a_token_ends_with_the_password_it_was_made_with() {
     let stage = Stage::new().await;
     let token = stage
         .authenticator("old")
-        .token_create("me", "old")
+        .token_create(&Peer::default(), "me", "old")
         .await
         .unwrap();
     let auth = stage.authenticator("new");
@@ -138,10 +141,10 @@ async fn no_token_is_made_for_a_wrong_password_and_none_is_stored_in_plain() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     assert!(matches!(
-        auth.token_create("me", "wrong").await,
+        auth.token_create(&Peer::default(), "me", "wrong").await,
         Err(AuthError::WrongPassword)
     ));
-    let token = auth.token_create("me", "secret").await.unwrap();
+    let token = auth.token_create(&Peer::default(), "me", "secret").await.unwrap();
     stage.store.close().await;
     let bytes = std::fs::read(stage.folder.path().join("a.db")).unwrap();
     let secret = token.as_bytes();
@@ -154,23 +157,23 @@ async fn nothing_but_the_users_own_proof_counts() {
     let auth = stage.authenticator("secret");
     let root = Peer {
         uid: Some(rustix::process::geteuid().as_raw()),
-        certificate: None,
+        ..Peer::default()
     };
     assert!(matches!(
         auth.identify(&root, None).await,
         Err(AuthError::Missing)
     ));
     let stranger = Peer {
-        uid: None,
         certificate: Some("stranger".into()),
+        ..Peer::default()
     };
     assert!(matches!(
         auth.identify(&stranger, None).await,
         Err(AuthError::UnknownCertificate(_))
     ));
     let own = Peer {
-        uid: None,
         certificate: Some("me".into()),
+        ..Peer::default()
     };
     assert_eq!(auth.identify(&own, None).await.unwrap(), me());
     assert!(matches!(
@@ -190,7 +193,7 @@ async fn the_embedded_user_is_known_by_the_socket_and_nobody_else_is() {
     );
     let peer = |uid| Peer {
         uid: Some(uid),
-        certificate: None,
+        ..Peer::default()
     };
     let own = rustix::process::geteuid().as_raw();
     assert_eq!(
@@ -205,4 +208,34 @@ async fn the_embedded_user_is_known_by_the_socket_and_nobody_else_is() {
         auth.identify(&Peer::default(), None).await,
         Err(AuthError::Missing)
     ));
+}
+
+#[tokio::test]
+async fn who_guesses_has_to_wait_also_with_the_right_password_and_others_do_not() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret");
+    let guesser = Peer {
+        address: Some([192, 0, 2, 1].into()),
+        ..Peer::default()
+    };
+    let mut refusals = Vec::new();
+    for _ in 0..8 {
+        refusals.push(auth.token_create(&guesser, "me", "wrong").await.unwrap_err());
+    }
+    let waits = refusals
+        .iter()
+        .map(|error| matches!(error, AuthError::TooManyGuesses(_)));
+    assert_eq!(
+        waits.collect::<Vec<_>>(),
+        [false, false, false, false, false, true, true, true]
+    );
+    assert_eq!(
+        refusals[5].to_string(),
+        "too many wrong passwords: the next try is possible in 1 second"
+    );
+    assert!(matches!(
+        auth.token_create(&guesser, "me", "secret").await,
+        Err(AuthError::TooManyGuesses(_))
+    ));
+    assert!(auth.token_create(&Peer::default(), "me", "secret").await.is_ok());
 }

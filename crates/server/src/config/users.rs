@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use paddlecloud_core::names::UserName;
@@ -9,6 +10,9 @@ use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::Quota;
 
 use super::ConfigError;
+
+/// The bit of a file's mode that lets everybody read it.
+const READ_BY_OTHERS: u32 = 0o004;
 
 /// Somebody who may use this server.
 #[derive(Debug, Clone)]
@@ -59,8 +63,11 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Reads a password (or its argon2id hash) from the first line of a file.
+/// Reads a password (or its argon2id hash) from the first line of a file. One that everybody can read is used, and told.
 pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
+    if let Some(warning) = open_to_everybody(path) {
+        tracing::warn!("{warning}");
+    }
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
     let line = text.lines().next().unwrap_or_default();
     if line.is_empty() {
@@ -70,6 +77,14 @@ pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
         return Credential::from_hash(line).map_err(|problem| ConfigError::in_file(path, problem));
     }
     Ok(Credential::Plain(line.to_owned()))
+}
+
+fn open_to_everybody(path: &Path) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let shown = path.display();
+    (mode & READ_BY_OTHERS != 0).then(|| {
+        format!("everybody on this machine can read the password in `{shown}` (mode {mode:04o}): `chmod 600 {shown}`")
+    })
 }
 
 /// Checks what concerns several users at once.
@@ -99,4 +114,28 @@ pub(super) fn check_users(users: &[User], path: &Path) -> Result<(), ConfigError
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+
+    use super::*;
+
+    #[test]
+    fn a_password_that_everybody_can_read_is_told_and_a_private_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("word");
+        write(&file, "secret\n").unwrap();
+        for (mode, is_told) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
+            set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(open_to_everybody(&file).is_some(), is_told, "{mode:o}");
+        }
+        set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        let told = open_to_everybody(&file).unwrap();
+        assert!(
+            told.contains("mode 0644") && told.contains("chmod 600") && !told.contains("secret"),
+            "{told}"
+        );
+    }
 }

@@ -29,12 +29,18 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::WrongPassword => {
             "check the user name and password of this datacenter in your configuration"
         }
+        AuthError::TooManyGuesses(_) => {
+            "wait, then try with the right password; tokens go on working meanwhile"
+        }
         AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
         AuthError::UnknownCertificate(_) => "ask an administrator to add the user",
         AuthError::Store(_) => "try again",
     };
     match error {
         AuthError::Store(error) => Refused(store_failed(error)),
+        AuthError::TooManyGuesses(_) => {
+            Refused(ErrorBody::new(ErrorName::TooManyRequests, error.to_string()).with_hint(hint))
+        }
         other => Refused(ErrorBody::new(ErrorName::Unauthorized, other.to_string()).with_hint(hint)),
     }
 }

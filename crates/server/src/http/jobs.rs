@@ -14,8 +14,9 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
+use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
-use super::request::{Asked, Body, Target, flag, job_ref};
+use super::request::{Body, Target, flag, job_ref};
 use crate::app::ListQuery;
 use crate::auth::Caller;
 
@@ -199,9 +200,26 @@ pub(super) async fn job_rerun(
 #[serde(default)]
 pub(super) struct PruneRequest {
     /// Only jobs that ended longer ago.
-    older_than_seconds: u32,
+    older_than_seconds: Option<u32>,
+    /// All jobs that have ended. One of the two must be given.
+    all: bool,
     /// Say what would go, remove nothing.
     dry_run: bool,
+}
+
+impl PruneRequest {
+    /// An empty request is more often a mistake than the wish to remove everything.
+    fn age(&self) -> Result<SignedDuration, Refused> {
+        match (self.older_than_seconds, self.all) {
+            (Some(_), true) => Err("`older_than_seconds` and `all` exclude each other"),
+            (Some(seconds), false) => Ok(SignedDuration::from_secs(seconds.into())),
+            (None, true) => Ok(SignedDuration::ZERO),
+            (None, false) => {
+                Err("say which jobs: `older_than_seconds`, or `\"all\": true` for all that have ended")
+            }
+        }
+        .map_err(|problem| Refused(ErrorBody::new(ErrorName::BadRequest, problem)))
+    }
 }
 
 /// Removes jobs that are over from the history, and what they left behind except their output.
@@ -214,7 +232,7 @@ pub(super) async fn job_prune(
     caller: Caller,
     Body(request): Body<PruneRequest>,
 ) -> Reply<Envelope<PruneReply>> {
-    let age = SignedDuration::from_secs(request.older_than_seconds.into());
+    let age = request.age()?;
     Ok(envelope(app.job_prune(&caller, age, request.dry_run).await?))
 }
 

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Shared;
+use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
-use super::request::{Asked, Target, flag, job_ref};
+use super::request::{Target, flag, job_ref};
 use crate::auth::Caller;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -9,6 +9,7 @@ mod health;
 mod jobs;
 mod logs;
 mod packages;
+mod query;
 mod quota;
 mod registry;
 mod reply;

@@ -1,7 +1,9 @@
 //! Reading requests: bodies, queries and paths, with errors that name what is wrong.
 
+use std::time::Duration;
+
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -14,6 +16,9 @@ use utoipa::openapi::schema::Schema;
 
 use super::reply::Refused;
 use crate::nearest::nearest;
+
+/// How long a body that is no stream may take. It is small; who sends it drop by drop only holds a connection.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A JSON body, whatever its content type says. A missing body is an empty one.
 pub(super) struct Body<T>(pub T);
@@ -34,11 +39,17 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Refused;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
-        let bytes = Bytes::from_request(request, state)
-            .await
+        let body = tokio::time::timeout(PATIENCE, Bytes::from_request(request, state)).await;
+        let bytes = body
+            .map_err(|_| Refused(too_slow()))?
             .map_err(|error| Refused(body_refused(&error)))?;
         Ok(Raw(bytes))
     }
+}
+
+fn too_slow() -> ErrorBody {
+    let problem = format!("the body did not arrive within {} seconds", PATIENCE.as_secs());
+    ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("send it again, whole")
 }
 
 fn body_refused(error: &BytesRejection) -> ErrorBody {
@@ -123,26 +134,6 @@ fn fields_of<T: PartialSchema>() -> Vec<String> {
     }
 }
 
-/// The query of a request.
-pub(super) struct Asked<T>(pub T);
-
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
-    type Rejection = Refused;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
-        let query = Query::<T>::from_request_parts(parts, state).await;
-        let Query(query) = query.map_err(|error| {
-            let text = error.body_text();
-            let problem = text.rsplit(": ").next().unwrap_or(&text);
-            Refused(ErrorBody::new(
-                ErrorName::BadRequest,
-                format!("the query cannot be read: {problem}"),
-            ))
-        })?;
-        Ok(Asked(query))
-    }
-}
-
 /// The job a path names.
 pub(super) struct Target(pub JobRef);
 
@@ -192,6 +183,17 @@ mod tests {
             .chain(error.hints)
             .collect::<Vec<_>>()
             .join("\n  hint: ")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_comes_is_not_waited_for_for_ever() {
+        let silent =
+            axum::body::Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let Err(Refused(error)) = Raw::from_request(Request::new(silent), &()).await else {
+            panic!("there was nothing to read");
+        };
+        assert_eq!((error.code, error.error), (408, ErrorName::RequestTimeout));
+        assert_eq!(error.msg, "the body did not arrive within 60 seconds");
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Front {
     fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
         let peer = Peer {
             uid: stream.peer_cred().ok().map(|credentials| credentials.uid()),
-            certificate: None,
+            ..Peer::default()
         };
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
@@ -235,12 +235,19 @@ impl Front {
     fn welcome_tcp(&self, stream: TcpStream) -> io::Result<()> {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
+        let address = stream.peer_addr().ok().map(|address| address.ip());
         keep_alive(&stream);
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
         let (router, watcher) = (self.router.clone(), self.open.watcher());
         match self.tls.clone() {
-            None => self.spawn(answer(wire, lane, Peer::default(), router, watcher)),
+            None => {
+                let peer = Peer {
+                    address,
+                    ..Peer::default()
+                };
+                self.spawn(answer(wire, lane, peer, router, watcher));
+            }
             Some(tls) => self.spawn(async move {
                 let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(wire)).await else {
                     return;
@@ -250,6 +257,7 @@ impl Front {
                 let peer = Peer {
                     uid: None,
                     certificate,
+                    address,
                 };
                 answer(stream, lane, peer, router, watcher).await;
             }),

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Shared;
+use super::query::Asked;
 use super::reply::{Reply, envelope};
-use super::request::{Asked, job_ref};
+use super::request::job_ref;
 use crate::auth::Caller;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -264,6 +264,13 @@ async fn pages_follow_each_other_until_the_end() {
         assert!(seen.is_sorted_by(|left, right| left > right), "{seen:?}");
     }
     assert_eq!(stage.get("/api/v1/jobs?after=nonsense").await.status, 400);
+    let refused = stage.get("/api/v1/jobs?limit=-1").await;
+    assert_eq!(
+        (refused.status, refused.json()["msg"].as_str()),
+        (400, Some("`limit`: `-1` is not a whole number, 0 or more"))
+    );
+    let refused = stage.get("/api/v1/jobs?limt=1").await.json();
+    assert_eq!(refused["hints"][0], "did you mean `limit`?");
     stage.finish().await;
 }
 
@@ -288,8 +295,17 @@ async fn a_job_can_be_run_again_and_the_past_pruned() {
         .await
         .json();
     assert_eq!(kept["msg"]["removed"], json!([]));
+    for unclear in [json!({}), json!({"all": true, "older_than_seconds": 1})] {
+        let refused = stage.post("/api/v1/prune", unclear).await;
+        assert_eq!(refused.status, 400);
+        assert!(
+            refused.text().contains("older_than_seconds"),
+            "{}",
+            refused.text()
+        );
+    }
     assert_eq!(
-        stage.post("/api/v1/prune", json!({})).await.json()["msg"]["removed"],
+        stage.post("/api/v1/prune", json!({"all": true})).await.json()["msg"]["removed"],
         json!([first])
     );
     assert_eq!(

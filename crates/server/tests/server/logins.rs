@@ -102,3 +102,31 @@ async fn machines_need_no_login() {
     );
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn who_guesses_passwords_is_told_to_wait_and_others_are_not() {
+    let stage = Stage::new().await;
+    let login = |user: &str, password: &str| {
+        let body = json!({"username": user, "password": password});
+        Request::new("POST", "/api-token-auth").json(body)
+    };
+    for _ in 0..5 {
+        assert_eq!(login("you", "wrong").send(&stage.address).await.status, 401);
+    }
+    let reply = login("you", "wrong").send(&stage.address).await;
+    assert_eq!(
+        (reply.status, reply.json()["error"].as_str()),
+        (429, Some("too-many-requests"))
+    );
+    assert!(
+        reply.text().contains("the next try is possible in"),
+        "{}",
+        reply.text()
+    );
+    assert_eq!(
+        login("me", "secret").send(&stage.address).await.status,
+        200,
+        "another user"
+    );
+    stage.finish().await;
+}

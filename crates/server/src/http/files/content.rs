@@ -16,8 +16,8 @@ use super::PathQuery;
 use crate::auth::Caller;
 use crate::files::{ByteRange, Content, FilesError};
 use crate::http::Shared;
+use crate::http::query::Asked;
 use crate::http::reply::Refused;
-use crate::http::request::Asked;
 use crate::lane::{self, Seat};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");

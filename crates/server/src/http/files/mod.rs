@@ -21,8 +21,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
+use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
-use super::request::{Asked, Body, flag};
+use super::request::{Body, flag};
 use crate::app::{App, FileListQuery};
 use crate::auth::Caller;
 

@@ -18,8 +18,9 @@ use super::content::stream;
 use crate::app::{Takes, Taking};
 use crate::auth::Caller;
 use crate::http::Shared;
+use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
-use crate::http::request::{Asked, Body, flag};
+use crate::http::request::{Body, flag};
 use crate::lane::Seat;
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use super::packs::take_all;
 use crate::auth::Caller;
 use crate::http::Shared;
+use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
-use crate::http::request::{Asked, Body};
+use crate::http::request::Body;
 
 /// Begins an upload, or goes on with the one the same key began.
 #[utoipa::path(

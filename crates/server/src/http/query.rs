@@ -1,0 +1,119 @@
+//! The query of a request: every parameter is one the route knows, and what is wrong is named.
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+use utoipa::openapi::path::ParameterIn;
+
+use super::reply::Refused;
+use crate::nearest::nearest;
+
+/// The query of a request.
+pub(super) struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let sent = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let sent = sent.map(|Query(sent)| sent).unwrap_or_default();
+        check_names(&sent, &names_of::<T>()).map_err(Refused)?;
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        let Query(query) = query.map_err(|error| Refused(unreadable(&error.body_text(), &sent)))?;
+        Ok(Asked(query))
+    }
+}
+
+/// A parameter that is ignored would be believed to work.
+fn check_names(sent: &[(String, String)], known: &[String]) -> Result<(), ErrorBody> {
+    let Some((unknown, _)) = sent.iter().find(|(name, _)| !known.contains(name)) else {
+        return Ok(());
+    };
+    let problem = format!("there is no parameter `{}` here", unknown.escape_default());
+    let hint = match nearest(unknown, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    Err(ErrorBody::new(ErrorName::BadRequest, problem).with_hint(hint))
+}
+
+/// The parser says `…: limit: invalid digit found in string`.
+fn unreadable(words: &str, sent: &[(String, String)]) -> ErrorBody {
+    let told = sent
+        .iter()
+        .find(|(name, _)| words.contains(&format!(": {name}: ")));
+    let Some((name, value)) = told else {
+        let problem = words.rsplit(": ").next().unwrap_or(words);
+        return ErrorBody::new(
+            ErrorName::BadRequest,
+            format!("the query cannot be read: {problem}"),
+        );
+    };
+    let (_, problem) = words.split_once(&format!(": {name}: ")).unwrap_or_default();
+    let shown: String = value.chars().take(80).collect();
+    let problem = match problem {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            format!("`{}` is not a whole number, 0 or more", shown.escape_default())
+        }
+        "number too large to fit in target type" => format!("{} is too large", shown.escape_default()),
+        other => other.to_owned(),
+    };
+    ErrorBody::new(ErrorName::BadRequest, format!("`{name}`: {problem}"))
+}
+
+/// The names of a type's parameters, from the document that is published.
+fn names_of<T: IntoParams>() -> Vec<String> {
+    let all = T::into_params(|| Some(ParameterIn::Query));
+    all.into_iter().map(|parameter| parameter.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize, IntoParams)]
+    #[serde(default)]
+    #[derive(Default)]
+    #[allow(dead_code, reason = "only read from queries")]
+    struct Params {
+        all: bool,
+        limit: Option<usize>,
+    }
+
+    async fn read(query: &str) -> Result<Params, String> {
+        let request = Request::builder().uri(format!("/?{query}")).body(()).unwrap();
+        let (mut parts, ()) = request.into_parts();
+        let asked = Asked::<Params>::from_request_parts(&mut parts, &()).await;
+        let words = |Refused(body): Refused| [vec![body.msg], body.hints].concat().join("; ");
+        asked.map(|Asked(params)| params).map_err(words)
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_query_is_named() {
+        assert_eq!(read("limit=7").await.unwrap().limit, Some(7));
+        let mut told = Vec::new();
+        for query in [
+            "limt=7",
+            "colour=red",
+            "limit=-1",
+            "limit=",
+            "limit=99999999999999999999999",
+            "all=maybe",
+        ] {
+            told.push(read(query).await.err().unwrap());
+        }
+        insta::assert_snapshot!(told.join("\n"), @"
+        there is no parameter `limt` here; did you mean `limit`?
+        there is no parameter `colour` here; there are all, limit
+        `limit`: `-1` is not a whole number, 0 or more
+        `limit`: `` is not a whole number, 0 or more
+        `limit`: 99999999999999999999999 is too large
+        `all`: provided string was not `true` or `false`
+        ");
+    }
+}
