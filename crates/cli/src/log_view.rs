@@ -71,7 +71,8 @@ impl LogView {
                 bytes,
                 ..
             } => self.data(worker, *stream, *unix_nanos, bytes, out),
-            LogEvent::Gap { worker, from, to } => self.gap(worker, *from, *to, out),
+            // What is missing is no data: whoever reads is told beside the stream.
+            LogEvent::Gap { worker, .. } => self.end_of(worker, out),
             LogEvent::End(_) => self.end(out),
             LogEvent::Lost(_) => {}
         }
@@ -186,13 +187,6 @@ impl LogView {
         }
     }
 
-    fn gap(&mut self, worker: &Arc<LogWorker>, from: u64, to: u64, out: &mut Vec<u8>) {
-        self.end_of(worker, out);
-        self.head(worker, 0, out);
-        let mark = format!("--- bytes {from} to {to} of the log are gone ---\n");
-        out.extend_from_slice(mark.as_bytes());
-    }
-
     fn end_of(&mut self, worker: &Arc<LogWorker>, out: &mut Vec<u8>) {
         let place = self.place(worker);
         for stream in [Stream::Launcher, Stream::Stdout, Stream::Stderr] {
@@ -290,7 +284,6 @@ mod tests {
         insta::assert_snapshot!(shown(Style::default(), &events), @r"
         pserver-10#2 | ready
         trainer-0    | hello
-        pserver-10#2 | --- bytes 6 to 9 of the log are gone ---
         trainer-0    | rest
         ");
         let raw = Style {
@@ -301,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_and_another_worker_begin_on_a_line_of_their_own() {
+    fn what_is_gone_leaves_no_words_in_the_data_and_another_worker_begins_on_a_line_of_its_own() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone()]),
@@ -316,9 +309,7 @@ mod tests {
             data(&two, b"zz\n"),
         ];
         insta::assert_snapshot!(shown(Style::default(), &events), @r"
-        xxxx
-        --- bytes 4 to 9 of the log are gone ---
-        yy
+        xxxxyy
         trainer-1 | zz
         ");
     }

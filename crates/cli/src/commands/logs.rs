@@ -199,7 +199,7 @@ async fn show(
         };
         is_heard = true;
         view.show(&event, out);
-        if !log.has_more() || out.len() > 64 << 10 {
+        if !log.has_more() || out.len() > 64 << 10 || matches!(event, LogEvent::Gap { .. }) {
             context.world.out.bytes(out)?;
             context.world.out.flush()?;
             out.clear();
@@ -207,6 +207,7 @@ async fn show(
         match event {
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
             LogEvent::Data { .. } => waiting.is_over = true,
+            LogEvent::Gap { worker, from, to } => tell_gap(&worker.name, from, to, view, context),
             LogEvent::Lost(_) => {
                 let note = "the connection to the server was lost; reading goes on where it stopped";
                 context.world.err.note(note);
@@ -214,6 +215,16 @@ async fn show(
             _ => {}
         }
     }
+}
+
+/// What rotation took, or a full disk kept from being written.
+fn tell_gap(worker: &str, from: u64, to: u64, view: &LogView, context: &mut Context<'_>) {
+    if view.is_within_line() && context.world.out.is_terminal {
+        context.world.err.line("");
+    }
+    let note =
+        format!("bytes {from} to {to} of the log of {worker} are gone: rotated away, or the disk was full");
+    context.world.err.note(&note);
 }
 
 /// Tells who follows a pending job when it comes to wait for something else.

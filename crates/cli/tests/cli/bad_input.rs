@@ -34,6 +34,7 @@ const NONSENSE: &[&str] = &[
     "submit -parallelism 99999999999999999999 PKG",
     "submit -memory 1X PKG",
     "submit -memory 0 PKG",
+    "submit -memory 1 PKG",
     "submit -cpu 0 PKG",
     "submit -cpu -2 PKG",
     "submit -gpu -1 PKG",

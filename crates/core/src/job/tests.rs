@@ -220,7 +220,7 @@ fn the_start_limit_names_who_is_missing() {
     assert_eq!(job.on_event(Event::Tick, seconds(600)), []);
     let stops = job.on_event(Event::Tick, seconds(601));
     assert_eq!(stops.len(), 9);
-    insta::assert_snapshot!(job.message, @"not everybody was there after 10m: pserver 0 does not listen on ports 7164 and 7165 yet; trainer 0 has not come up; trainer 2 has not come up; trainer 3 has not come up; trainer 4 has not come up; and 2 more");
+    insta::assert_snapshot!(job.message, @"not everybody was there after 10m: pserver 0 does not listen on both of its ports 7164 and 7165 yet; trainer 0 has not come up; trainer 2 has not come up; trainer 3 has not come up; trainer 4 has not come up; and 2 more");
     all_stop(&mut job);
     assert_eq!(job.phase, Phase::Final(Outcome::Failed));
 }

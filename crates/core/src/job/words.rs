@@ -63,8 +63,8 @@ fn missing(worker: &Worker, spec: &JobSpec) -> Option<String> {
 fn ports(count: u16) -> String {
     match count {
         0 | 1 => format!("port {PSERVER_PORT}"),
-        2 => format!("ports {PSERVER_PORT} and {}", PSERVER_PORT + 1),
-        _ => format!("ports {PSERVER_PORT} to {}", PSERVER_PORT + count - 1),
+        2 => format!("both of its ports {PSERVER_PORT} and {}", PSERVER_PORT + 1),
+        _ => format!("all of its ports {PSERVER_PORT} to {}", PSERVER_PORT + count - 1),
     }
 }
 
