@@ -247,12 +247,22 @@ impl ListEntry {
     }
 }
 
+/// What a listing had to leave out, and why.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnreadEntry {
+    pub path: WirePath,
+    pub error: crate::error::ErrorBody,
+}
+
 /// A line of a streamed listing: entries, then exactly one end or error. A stream without either was cut.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ListLine {
     Entry(ListEntry),
+    /// Something that could not be looked at; the rest follows.
+    Unread(UnreadEntry),
     /// How many entries there were.
     End(u64),
     Error(crate::error::ErrorBody),
@@ -322,6 +332,9 @@ pub struct MoveRequest {
     /// Whether what is there stays.
     #[serde(default)]
     pub no_overwrite: bool,
+    /// Whether a link is copied as a link; else what it leads to is.
+    #[serde(default)]
+    pub keep_link: bool,
 }
 
 /// What a copy brought over.
@@ -429,6 +442,10 @@ pub enum FsckVerdict {
     RemovedOutside,
     /// Nobody changed it, and yet its bytes are others.
     Damaged,
+    /// It is there and cannot be read.
+    Unreadable,
+    /// Somebody writes to it all the time.
+    Changing,
 }
 
 /// One finding of a check of all known files.

@@ -25,30 +25,38 @@ pub enum Verdict {
     RemovedOutside,
     /// Nobody changed it, and yet its bytes are others: the disk lies.
     Damaged,
+    /// It is there and cannot be read.
+    Unreadable,
+    /// Somebody writes to it all the time.
+    Changing,
 }
 
 /// Reads every known file of the given spaces and says how it fares. Hints that no longer hold are mended.
-pub fn check_files(
-    hints: &HintStore,
-    spaces: &[(Space, OpenSpace)],
-) -> Result<BTreeMap<Place, Verdict>, RootError> {
+///
+/// Every file gets its verdict, whatever is wrong with another.
+pub fn check_files(hints: &HintStore, spaces: &[(Space, OpenSpace)]) -> BTreeMap<Place, Verdict> {
     let mut verdicts = BTreeMap::new();
     for hint in hints.all() {
         let Some((_, root)) = spaces.iter().find(|(space, _)| *space == hint.place.space) else {
             continue;
         };
-        let verdict = check_file(hints, root, &hint)?;
+        let verdict = check_file(hints, root, &hint);
         verdicts.insert(hint.place, verdict);
     }
-    Ok(verdicts)
+    verdicts
 }
 
-fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Result<Verdict, RootError> {
-    let Some((stamp, digest)) = read_stable(root, &hint.place.path)? else {
-        hints.forget(&hint.place);
-        return Ok(Verdict::RemovedOutside);
+fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Verdict {
+    let (stamp, digest) = match read_stable(root, &hint.place.path) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            hints.forget(&hint.place);
+            return Verdict::RemovedOutside;
+        }
+        Err(RootError::Changing(_)) => return Verdict::Changing,
+        Err(_) => return Verdict::Unreadable,
     };
-    Ok(match (stamp == hint.stamp, digest == hint.digest) {
+    match (stamp == hint.stamp, digest == hint.digest) {
         (true, true) => Verdict::Sound,
         (true, false) => Verdict::Damaged,
         (false, same) => {
@@ -63,7 +71,7 @@ fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Result<Verdic
                 Verdict::ChangedOutside
             }
         }
-    })
+    }
 }
 
 /// Stamp and digest that belong together; `None` when it is no file (any more).
@@ -72,8 +80,8 @@ fn read_stable(root: &OpenSpace, path: &RelPath) -> Result<Option<(Stamp, Digest
     for _ in 0..ATTEMPTS {
         let file = match root.open_no_links(path) {
             Ok(open) => open,
-            Err(error @ (RootError::Io { .. } | RootError::Unreachable { .. })) => return Err(error),
-            Err(_) => return Ok(None),
+            Err(error) if is_no_file(&error) => return Ok(None),
+            Err(error) => return Err(error),
         };
         let before = file.meta();
         let digest = hash_file(&*file).map_err(|error| RootError::io("read", path, error))?;
@@ -83,6 +91,17 @@ fn read_stable(root: &OpenSpace, path: &RelPath) -> Result<Option<(Stamp, Digest
         }
     }
     Err(RootError::Changing(path.clone()))
+}
+
+fn is_no_file(error: &RootError) -> bool {
+    error.is_not_found()
+        || matches!(
+            error,
+            RootError::NotAFolder(_)
+                | RootError::IsAFolder(_)
+                | RootError::NotAFile(_)
+                | RootError::ThroughLink(_)
+        )
 }
 
 /// How two trees differ, by content and not by time.
@@ -121,11 +140,12 @@ pub fn compare(left: &Manifest, right: &Manifest) -> Difference {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::package::{ScanOptions, scan};
     use crate::root::{Existing, Root};
-    use crate::testing::{plant, rel, scratch};
+    use crate::testing::{as_ordinary_user, plant, rel, scratch};
 
     fn space() -> Space {
         Space::Home("ann".parse().unwrap())
@@ -160,7 +180,7 @@ mod tests {
         fs::write(folder.path().join("damaged"), "cOntent").unwrap();
         known(&hints, &root, "damaged", b"content");
 
-        let verdicts = check_files(&hints, &[(space(), root.clone().into())]).unwrap();
+        let verdicts = check_files(&hints, &[(space(), root.clone().into())]);
         let told: Vec<_> = verdicts
             .iter()
             .map(|(place, v)| (place.path.to_string(), *v))
@@ -174,7 +194,7 @@ mod tests {
         ];
         assert_eq!(told, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
 
-        let again = check_files(&hints, &[(space(), root.into())]).unwrap();
+        let again = check_files(&hints, &[(space(), root.into())]);
         let unsound: Vec<_> = again
             .values()
             .filter(|verdict| **verdict != Verdict::Sound)
@@ -184,6 +204,24 @@ mod tests {
             [&Verdict::Damaged],
             "damage stays reported, the rest is mended"
         );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_its_verdict_and_the_others_theirs() {
+        as_ordinary_user(|folder, root| {
+            let hints = HintStore::new();
+            for name in ["a", "b", "c"] {
+                root.write_file(&rel(name), b"content", Existing::Keep).unwrap();
+            }
+            fs::set_permissions(folder.join("b"), fs::Permissions::from_mode(0o000)).unwrap();
+            for name in ["a", "b", "c"] {
+                known(&hints, root, name, b"content");
+            }
+            let verdicts = check_files(&hints, &[(space(), root.clone().into())]);
+            let told: Vec<Verdict> = verdicts.into_values().collect();
+            assert_eq!(told, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
+            assert_eq!(hints.len(), 3, "it is not forgotten for that");
+        });
     }
 
     #[test]

@@ -9,49 +9,84 @@ use crate::relpath::RelPath;
 
 /// The links of one tree.
 #[derive(Debug, Default)]
-pub(crate) struct Links(HashMap<RelPath, LinkTarget>);
+pub(crate) struct Links {
+    targets: HashMap<RelPath, LinkTarget>,
+    bytes: u64,
+}
 
-/// A link whose target lies outside the tree.
+/// A link whose target lies outside the tree, or cannot be told to lie inside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the symbolic link `{path}` leads out of the folder, to `{target}`")]
+#[error("the symbolic link `{path}` {}", why(.target, *.tangled))]
 pub struct LinkOutside {
     pub path: RelPath,
     pub target: LinkTarget,
+    /// Whether it was given up, because the links of the tree lead through each other too often.
+    pub tangled: bool,
+}
+
+fn why(target: &LinkTarget, tangled: bool) -> String {
+    match tangled {
+        true => format!("to `{target}` is one of too many that lead through each other"),
+        false => format!("leads out of the folder, to `{target}`"),
+    }
 }
 
 impl Links {
     /// More hops than the kernel follows (40): such a link opens nothing, so it leads nowhere.
     const MAX_HOPS: usize = 64;
 
+    /// Names that are gone through for all links of a tree together: enough for a hundred thousand ordinary ones,
+    /// and the work of seconds.
+    const MAX_STEPS: usize = 4_000_000;
+
     pub fn insert(&mut self, path: RelPath, target: LinkTarget) {
-        self.0.insert(path, target);
+        self.bytes += (path.as_bytes().len() + target.as_bytes().len()) as u64;
+        self.targets.insert(path, target);
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.targets.len()
+    }
+
+    /// Bytes of all paths and targets.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Fails with the first link (in path order) that leaves the tree; links to nowhere are fine.
     pub fn check(&self) -> Result<(), LinkOutside> {
-        let outside = self
-            .0
-            .iter()
-            .filter(|(path, _)| self.leaves(path))
-            .min_by_key(|(path, _)| *path);
-        match outside {
-            Some((path, target)) => Err(LinkOutside {
-                path: path.clone(),
-                target: target.clone(),
-            }),
-            None => Ok(()),
-        }
+        self.check_in(Self::MAX_STEPS)
     }
 
-    fn leaves(&self, link: &RelPath) -> bool {
+    fn check_in(&self, mut steps: usize) -> Result<(), LinkOutside> {
+        let mut outside: Option<LinkOutside> = None;
+        for (path, target) in &self.targets {
+            let is_later = outside.as_ref().is_some_and(|found| found.path < *path);
+            if is_later || !self.leaves(path, &mut steps) {
+                continue;
+            }
+            outside = Some(LinkOutside {
+                path: path.clone(),
+                target: target.clone(),
+                tangled: steps == 0,
+            });
+            if steps == 0 {
+                break;
+            }
+        }
+        outside.map_or(Ok(()), Err)
+    }
+
+    /// Whether a link leaves the tree; one at which the steps run out is taken to.
+    fn leaves(&self, link: &RelPath, steps: &mut usize) -> bool {
         let mut here = RelPath::root();
         let mut ahead: VecDeque<&[u8]> = link.parts().collect();
         let mut hops = 0;
         while let Some(part) = ahead.pop_front() {
+            if *steps == 0 {
+                return true;
+            }
+            *steps -= 1;
             match part {
                 b"" | b"." => continue,
                 b".." => match here.parent() {
@@ -63,7 +98,7 @@ impl Links {
                     Err(_) => return false,
                 },
             }
-            if let Some(target) = self.0.get(&here) {
+            if let Some(target) = self.targets.get(&here) {
                 hops += 1;
                 if target.as_bytes().starts_with(b"/") {
                     return true;
@@ -121,6 +156,17 @@ mod tests {
             Some("l")
         );
         assert_eq!(outside(&[("s/t/u", "../../x"), ("l", "s/t/u/..")]), None);
+    }
+
+    #[test]
+    fn links_that_lead_through_each_other_too_often_are_given_up() {
+        let mut all = Links::default();
+        for number in 0..10 {
+            let target = format!("{}l{}", "./".repeat(50), number + 1);
+            all.insert(format!("l{number}").parse().unwrap(), target.parse().unwrap());
+        }
+        assert_eq!(all.check_in(10_000), Ok(()));
+        assert!(all.check_in(1000).unwrap_err().tangled);
     }
 
     #[test]

@@ -80,7 +80,13 @@ struct Account {
     used: Amount,
     /// Promised to writes that still run.
     reserved: Amount,
+    /// All that was ever written; tells what a measurement may have missed.
+    written: Amount,
 }
+
+/// A measurement that has begun.
+#[derive(Debug)]
+pub struct Measuring(Amount);
 
 /// The accounts of all spaces; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -97,9 +103,18 @@ impl Ledger {
         self.lock().entry(space.clone()).or_default().quota = quota;
     }
 
-    /// Puts in what a space was found to hold; running writes stay on top of it.
-    pub fn measured(&self, space: &Space, used: Amount) {
-        self.lock().entry(space.clone()).or_default().used = used;
+    /// Begins to measure a space.
+    pub fn measure(&self, space: &Space) -> Measuring {
+        let account = self.lock().get(space).copied().unwrap_or_default();
+        Measuring(account.written)
+    }
+
+    /// Puts in what a space was found to hold; running writes stay on top of it, and so does what was written while
+    /// it was measured, whether that was seen or not: the next measurement tells.
+    pub fn measured(&self, space: &Space, since: Measuring, used: Amount) {
+        let mut accounts = self.lock();
+        let account = accounts.entry(space.clone()).or_default();
+        account.used = used.plus(account.written.minus(since.0));
     }
 
     /// What a space may hold, and what it holds with running writes counted in.
@@ -201,6 +216,7 @@ impl Reservation {
         let account = accounts.entry(self.space.clone()).or_default();
         account.reserved = account.reserved.minus(self.amount);
         account.used = account.used.plus(written).minus(replaced);
+        account.written = account.written.plus(written);
         drop(accounts);
         self.amount = Amount::default();
     }
@@ -241,7 +257,7 @@ mod tests {
     #[test]
     fn a_write_that_does_not_fit_names_limit_and_use() {
         let ledger = limited(100, 10);
-        ledger.measured(&space(), amount(90, 1));
+        ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
         let error = ledger.reserve(&space(), amount(11, 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -302,7 +318,7 @@ mod tests {
     #[test]
     fn replacing_counts_the_difference_and_removing_frees() {
         let ledger = limited(100, 10);
-        ledger.measured(&space(), amount(50, 1));
+        ledger.measured(&space(), ledger.measure(&space()), amount(50, 1));
         ledger
             .reserve(&space(), amount(40, 1))
             .unwrap()
@@ -315,14 +331,26 @@ mod tests {
     #[test]
     fn a_space_filled_by_jobs_refuses_new_writes_until_it_fits_again() {
         let ledger = limited(100, 10);
-        ledger.measured(&space(), amount(500, 1));
+        ledger.measured(&space(), ledger.measure(&space()), amount(500, 1));
         assert!(ledger.is_over(&space()));
         assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
         ledger
             .reserve(&space(), amount(0, 0))
             .expect("what adds nothing, such as a rename, still works");
-        ledger.measured(&space(), amount(10, 1));
+        ledger.measured(&space(), ledger.measure(&space()), amount(10, 1));
         assert!(!ledger.is_over(&space()));
+    }
+
+    #[test]
+    fn what_is_written_while_a_space_is_measured_is_not_forgotten() {
+        let ledger = limited(100, 10);
+        let measuring = ledger.measure(&space());
+        let written = ledger.reserve(&space(), amount(60, 1)).unwrap();
+        written.settle(amount(60, 1), amount(0, 0));
+        ledger.measured(&space(), measuring, amount(30, 1));
+        assert_eq!(ledger.report(&space()).1, amount(90, 2));
+        ledger.measured(&space(), ledger.measure(&space()), amount(60, 1));
+        assert_eq!(ledger.report(&space()).1, amount(60, 1));
     }
 
     #[test]

@@ -103,30 +103,42 @@ pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
     Ok(found)
 }
 
-/// Clears away what nobody touched for `age`. Whoever is still at it keeps it young.
-pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Vec<StagedId>, RootError> {
-    let mut gone = Vec::new();
-    for old in unfinished(root)?
-        .into_iter()
-        .filter(|unfinished| unfinished.touched.age(now) > age)
-    {
-        remove_staged(root, &old.id)?;
-        gone.push(old.id);
+/// What was cleared away, and what was to be and could not. The next one tries again.
+#[derive(Debug, Default)]
+pub struct Cleared {
+    pub gone: Vec<StagedId>,
+    pub stuck: Vec<(StagedId, RootError)>,
+}
+
+impl Cleared {
+    fn clear(root: &Root, ids: impl IntoIterator<Item = StagedId>) -> Self {
+        let mut cleared = Self::default();
+        for id in ids {
+            match remove_staged(root, &id) {
+                Ok(()) => cleared.gone.push(id),
+                Err(error) => cleared.stuck.push((id, error)),
+            }
+        }
+        cleared
     }
-    Ok(gone)
+}
+
+/// Clears away what nobody touched for `age`. Whoever is still at it keeps it young.
+pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Cleared, RootError> {
+    let old = unfinished(root)?
+        .into_iter()
+        .filter(|unfinished| unfinished.touched.age(now) > age);
+    Ok(Cleared::clear(root, old.map(|old| old.id)))
 }
 
 /// Clears away what nobody can go on with and no living process works at: trees, single files and uploads without
 /// state or data that a killed process left. Unfinished uploads stay; they expire.
-pub fn clear_abandoned(root: &Root) -> Result<Vec<StagedId>, RootError> {
+pub fn clear_abandoned(root: &Root) -> Result<Cleared, RootError> {
     let abandoned = match open_staging(root)? {
         Some(staging) => find_abandoned(staging)?,
         None => Vec::new(),
     };
-    for id in &abandoned {
-        remove_staged(root, id)?;
-    }
-    Ok(abandoned)
+    Ok(Cleared::clear(root, abandoned))
 }
 
 /// Whoever begins something holds the staging folder until it holds what it began.
@@ -234,9 +246,9 @@ mod tests {
             .sum();
         assert!(sizes >= 5, "{sizes}");
         let now = Mtime::from(SystemTime::now());
-        assert_eq!(expire(&root, Duration::from_secs(3600), now).unwrap(), []);
+        assert_eq!(expire(&root, Duration::from_secs(3600), now).unwrap().gone, []);
         let later = Mtime::from_nanos(now.as_nanos() + 7_200_000_000_000);
-        let gone = expire(&root, Duration::from_secs(3600), later).unwrap();
+        let gone = expire(&root, Duration::from_secs(3600), later).unwrap().gone;
         assert_eq!(gone.len(), 3);
         assert!(gone.contains(tree.id()) && gone.contains(assembly.id()));
         drop(staged);
@@ -260,21 +272,21 @@ mod tests {
         };
         let assembly = Assembly::create(&root, plan).unwrap();
         assert_eq!(
-            clear_abandoned(&root).unwrap(),
+            clear_abandoned(&root).unwrap().gone,
             [],
             "all of it is being worked at"
         );
 
         let (left, kept) = (tree.id().clone(), assembly.id().clone());
         drop((tree, assembly));
-        assert_eq!(clear_abandoned(&root).unwrap(), [left]);
+        assert_eq!(clear_abandoned(&root).unwrap().gone, [left]);
         assert!(Assembly::open(&root, &kept).is_ok(), "it can be gone on with");
 
         let staging = folder.path().join(STAGING);
         let lone = StagedId::fresh();
         std::fs::write(staging.join(lone.as_str()), "part").unwrap();
         std::fs::remove_file(staging.join(kept.as_str()).join("data")).unwrap();
-        let mut gone = clear_abandoned(&root).unwrap();
+        let mut gone = clear_abandoned(&root).unwrap().gone;
         gone.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         let mut expected = [lone, kept];
         expected.sort_by(|a, b| a.as_str().cmp(b.as_str()));

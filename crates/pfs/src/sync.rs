@@ -53,6 +53,8 @@ pub struct SyncPlan {
     pub send: Vec<Entry>,
     /// Files left alone because they may not be replaced.
     pub kept: Vec<RelPath>,
+    /// Files and links that cannot be sent: a folder that holds something is in the way, and nothing may be deleted.
+    pub blocked: Vec<RelPath>,
     /// Files and links that are the same on both sides.
     pub unchanged: u64,
     /// Bytes of the files to send.
@@ -68,7 +70,15 @@ pub fn plan(source: &[Entry], target: &[Entry], options: SyncOptions) -> SyncPla
             plan.on_extra(extra, options);
         }
         let other = target_side.next_if(|other| other.path == entry.path);
-        plan.on_entry(entry, other, options);
+        let is_full = target_side
+            .peek()
+            .is_some_and(|next| next.path.is_within(&entry.path));
+        match other {
+            Some(folder) if is_full && folder.is_dir() && !entry.is_dir() && options.extra == Extra::Keep => {
+                plan.on_blocked(entry, options);
+            }
+            other => plan.on_entry(entry, other, options),
+        }
     }
     target_side.for_each(|extra| plan.on_extra(extra, options));
     plan.drop_needless_folders(target);
@@ -88,6 +98,13 @@ impl SyncPlan {
             .is_some_and(|deleted| extra.path.is_within(deleted));
         if options.extra == Extra::Delete && !is_covered {
             self.delete.push(extra.path.clone());
+        }
+    }
+
+    fn on_blocked(&mut self, entry: &Entry, options: SyncOptions) {
+        match options.existing {
+            Existing::Keep => self.kept.push(entry.path.clone()),
+            Existing::Replace => self.blocked.push(entry.path.clone()),
         }
     }
 
@@ -279,13 +296,29 @@ mod tests {
 
     #[test]
     fn a_file_takes_the_place_of_a_folder_after_that_is_gone() {
+        let (source, target) = ([file("a", "x", 1)], [dir("a"), file("a/b", "", 1)]);
+        let delete = SyncOptions {
+            extra: Extra::Delete,
+            ..SyncOptions::default()
+        };
+        let made = plan(&source, &target, delete);
+        assert_eq!(made.delete, [rel("a")]);
+        assert_eq!(names(&made.send), ["a"]);
+        let over_an_empty_one = plan(&source, &target[..1], SyncOptions::default());
+        assert_eq!(over_an_empty_one.delete, [rel("a")]);
+        assert_eq!(names(&over_an_empty_one.send), ["a"]);
+    }
+
+    #[test]
+    fn a_folder_that_holds_something_stays_where_nothing_may_be_deleted() {
         let made = plan(
-            &[file("a", "x", 1)],
+            &[file("a", "x", 1), file("b", "y", 1)],
             &[dir("a"), file("a/b", "", 1)],
             SyncOptions::default(),
         );
-        assert_eq!(made.delete, [rel("a")]);
-        assert_eq!(names(&made.send), ["a"]);
+        assert!(made.delete.is_empty());
+        assert_eq!(made.blocked, [rel("a")]);
+        assert_eq!(names(&made.send), ["b"], "the rest goes");
     }
 
     #[test]

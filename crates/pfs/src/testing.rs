@@ -20,6 +20,25 @@ pub(crate) fn scratch() -> (TempDir, Root) {
     (folder, root)
 }
 
+/// Somebody who may not do everything.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// Works in a folder of their own as somebody whom modes concern, whoever runs the tests.
+pub(crate) fn as_ordinary_user(work: impl FnOnce(&Path, &Root) + Send) {
+    let (folder, root) = scratch();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(folder.path(), Some(NOBODY), None).unwrap();
+                let nobody = rustix::process::Uid::from_raw(NOBODY);
+                // Of this thread only: the kernel knows no other way.
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            work(folder.path(), &root);
+        });
+    });
+}
+
 /// Makes files (`name`, content), folders (`name/`) and links (`name -> target`) below a folder.
 pub(crate) fn plant(folder: &Path, nodes: &[(&str, &str)]) {
     for (name, content) in nodes {

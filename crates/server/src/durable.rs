@@ -1,9 +1,10 @@
 //! Folders whose names survive a power cut: what is promised to last is of no use below a name that is gone.
 
 use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes what is missing of a path and syncs each new name in the folder above it.
 ///
@@ -23,6 +24,34 @@ pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync_entry(path),
     }
+}
+
+/// Gives a small file new content in one step. When it returns, the new content survives a power cut; before, the old
+/// one does.
+pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let fresh = beside(path);
+    let written = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&fresh)
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&fresh, path));
+    written.inspect_err(|_| {
+        // On a full disk half of it may be there.
+        let _ = std::fs::remove_file(&fresh);
+    })?;
+    sync_entry(path)
+}
+
+/// A name nobody else uses, in the same folder.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("{}-{number}.new", std::process::id()))
 }
 
 /// Syncs the folder in which a path has its name.
@@ -56,6 +85,20 @@ mod tests {
         for made in [&deep, &folder.path().join("a")] {
             assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         }
+    }
+
+    #[test]
+    fn a_file_is_written_whole_with_its_mode_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        for content in ["old", "new"] {
+            write_whole(&file, content.as_bytes(), 0o600).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
+        }
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::create_dir(folder.path().join("taken")).unwrap();
+        assert!(write_whole(&folder.path().join("taken"), b"x", 0o600).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

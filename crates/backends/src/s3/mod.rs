@@ -379,14 +379,17 @@ impl FileStore for S3Store {
         if from == to {
             return self.stat(from).map(drop);
         }
-        let is_folder = self.stat(from)?.is_dir();
-        if is_folder {
-            self.check_folder_target(from, to)?;
-        } else {
+        if !self.stat(from)?.is_dir() {
             self.check_place(to, existing)?;
+            self.copy(from, to, existing)?;
+            return self.remove_all(from);
         }
-        self.copy(from, to, existing)?;
-        self.remove_all(from)
+        self.check_folder_target(from, to)?;
+        let below = self.below(from)?;
+        self.copy_below(from, &below, to, existing)?;
+        // Exactly what was copied goes; what somebody put there meanwhile stays.
+        self.delete_keys(&from.path, below.into_iter().map(|one| one.key).collect())?;
+        self.keep_parent(from)
     }
 
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
@@ -408,22 +411,7 @@ impl FileStore for S3Store {
         if below.is_empty() {
             return Err(RootError::NotFound(from.path.clone()));
         }
-        self.make_folder(to)?;
-        for_each(&below, AT_ONCE, |one| {
-            let rest = one.path.strip_prefix(&from.path).unwrap_or_default();
-            let source = Place {
-                space: from.space.clone(),
-                path: one.path.clone(),
-            };
-            let target = Place {
-                space: to.space.clone(),
-                path: to.path.join(&rest)?,
-            };
-            if existing == Existing::Keep && !one.is_marker && self.object(&target)?.is_some() {
-                return Err(RootError::Exists(target.path));
-            }
-            self.copy_object(&source, &target, one.size)
-        })?;
+        self.copy_below(from, &below, to, existing)?;
         let files = below.iter().filter(|one| !one.is_marker);
         Ok(Copied {
             bytes: files.clone().map(|one| one.size).sum(),
@@ -501,6 +489,32 @@ impl S3Store {
         Ok(found
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Copies objects that were found below a folder.
+    fn copy_below(
+        &self,
+        from: &Place,
+        below: &[Below],
+        to: &Place,
+        existing: Existing,
+    ) -> Result<(), RootError> {
+        self.make_folder(to)?;
+        for_each(below, AT_ONCE, |one| {
+            let rest = one.path.strip_prefix(&from.path).unwrap_or_default();
+            let source = Place {
+                space: from.space.clone(),
+                path: one.path.clone(),
+            };
+            let target = Place {
+                space: to.space.clone(),
+                path: to.path.join(&rest)?,
+            };
+            if existing == Existing::Keep && !one.is_marker && self.object(&target)?.is_some() {
+                return Err(RootError::Exists(target.path));
+            }
+            self.copy_object(&source, &target, one.size)
+        })
     }
 
     /// A folder takes a place only when nothing or an empty folder is there.

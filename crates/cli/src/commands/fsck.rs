@@ -23,18 +23,27 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     let reply = session.client.files().fsck().await?;
     print(&reply.findings, args.output, context)?;
-    let damaged = reply
-        .findings
-        .iter()
-        .filter(|finding| finding.verdict == FsckVerdict::Damaged)
-        .count() as u64;
+    let count = |verdict| {
+        let found = reply.findings.iter().filter(|finding| finding.verdict == verdict);
+        found.count() as u64
+    };
+    let (damaged, unread) = (count(FsckVerdict::Damaged), count(FsckVerdict::Unreadable));
     let checked = counted(reply.checked);
+    let found = match damaged {
+        0 => "none damaged".to_owned(),
+        damaged => format!("{} damaged", counted(damaged)),
+    };
+    let unread_too = match unread {
+        0 => String::new(),
+        unread => format!(", {} could not be read", counted(unread)),
+    };
+    context
+        .world
+        .err
+        .line(format!("{checked} looked at, {found}{unread_too}"));
     if damaged == 0 {
-        context.world.err.line(format!("{checked} read, none damaged"));
-        return Ok(DONE);
+        return Ok(if unread == 0 { DONE } else { FAILED });
     }
-    let found = counted(damaged);
-    context.world.err.line(format!("{checked} read, {found} damaged"));
     context
         .world
         .err
@@ -67,5 +76,7 @@ fn word(verdict: FsckVerdict) -> &'static str {
         FsckVerdict::ChangedOutside => "changed outside",
         FsckVerdict::RemovedOutside => "removed outside",
         FsckVerdict::Touched => "touched",
+        FsckVerdict::Unreadable => "unreadable",
+        FsckVerdict::Changing => "changing",
     }
 }

@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::below;
+use paddlecloud_api::files::{CopyReply, below};
 use paddlecloud_pfs::{Entry, Existing, Node, PfsPath};
 
 use super::location::Remote;
@@ -62,16 +62,16 @@ impl Transfer<'_> {
         if source.source.kind == Kind::File {
             let name = source.source.name.as_deref().unwrap_or_default();
             if self.selection.takes_file(name) {
-                self.copy_node(&source.path, place).await?;
+                self.copy_named(&source.path, place).await?;
             }
             return Ok(());
         }
         // Into a folder that is there, and with filters, each file goes for itself.
         let is_whole = self.selection.is_all() && !self.options.dry_run;
         if is_whole && remote::target(&self.files, place).await? == Target::Missing {
-            return self.copy_node(&source.path, place).await;
+            return self.copy_named(&source.path, place).await;
         }
-        let Some(mut entries) = self.look_through_there(&source.path).await? else {
+        let Some((mut entries, _)) = self.look_through_there(&source.path).await? else {
             return Ok(());
         };
         self.select(&mut entries);
@@ -95,17 +95,37 @@ impl Transfer<'_> {
                     .tally
                     .lose(Lost::new(entry.path.to_string(), error.to_string())),
                 Ok((_, to)) if entry.node == Node::Dir => drop(self.make_folder(&to).await?),
-                Ok((from, to)) => self.copy_node(&from, &to).await?,
+                Ok((from, to)) => self.copy_node(&from, &to, &entry.node).await?,
             }
         }
         Ok(())
     }
 
-    async fn copy_node(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
+    async fn copy_node(&mut self, from: &PfsPath, to: &PfsPath, node: &Node) -> Result<(), CliError> {
+        let copied = match node {
+            _ if self.options.dry_run => return self.foresee(from, to).await,
+            // Inside a folder links stay links.
+            Node::Symlink { .. } => self.files.copy_link(from, to, self.existing()).await,
+            _ => self.files.copy(from, to, self.existing()).await,
+        };
+        self.settle_copy(from, copied)
+    }
+
+    /// Copies what was named itself; what a link leads to, then.
+    async fn copy_named(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
         if self.options.dry_run {
             return self.foresee(from, to).await;
         }
-        match self.files.copy(from, to, self.existing()).await {
+        let copied = self.files.copy(from, to, self.existing()).await;
+        self.settle_copy(from, copied)
+    }
+
+    fn settle_copy(
+        &mut self,
+        from: &PfsPath,
+        copied: Result<CopyReply, ClientError>,
+    ) -> Result<(), CliError> {
+        match copied {
             Ok(copied) => {
                 self.tally.transferred += copied.files;
                 self.tally.moved += copied.bytes;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::client::files::Download;
+use paddlecloud_api::files::UnreadEntry;
 use paddlecloud_pfs::{Entry, Mtime, PfsPath, RelPath, Root, RootError, staging};
 
 use super::location::{Remote, shown};
@@ -12,6 +13,7 @@ use super::remote::{self, RemoteSource};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
 use super::unfinished::{Unfinished, absolute};
+use super::up::Completeness;
 use super::{Copy, Transfer, in_lines, local};
 use crate::error::{CliError, chain};
 
@@ -88,7 +90,7 @@ impl Transfer<'_> {
     ) -> Result<Option<Download>, CliError> {
         let remote = source.path.clone();
         if source.source.kind == Kind::Folder {
-            let Some(mut entries) = self.look_through_there(&remote).await? else {
+            let Some((mut entries, _)) = self.look_through_there(&remote).await? else {
                 return Ok(None);
             };
             self.select(&mut entries);
@@ -101,12 +103,12 @@ impl Transfer<'_> {
         Ok(Some(Download::File { remote, local }))
     }
 
-    /// What a folder holds; nothing, and told, when it cannot be listed.
+    /// What a folder holds, and whether that is all; nothing, and told, when it cannot be listed.
     pub(super) async fn look_through_there(
         &mut self,
         folder: &PfsPath,
-    ) -> Result<Option<Vec<Entry>>, CliError> {
-        let listed = match remote::entries(&self.files, folder).await {
+    ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
+        let listed = match remote::entries_to_compare(&self.files, folder, self.compare).await {
             Ok(listed) => listed,
             Err(error) => return self.refused(folder, error).map(|()| None),
         };
@@ -114,7 +116,19 @@ impl Transfer<'_> {
             let note = format!("`{special}` is a socket, pipe or device and stays there");
             self.world.err.note(&note);
         }
-        Ok(Some(listed.entries))
+        let completeness = match listed.unread.is_empty() {
+            true => Completeness::Whole,
+            false => Completeness::Partial,
+        };
+        self.tell_unread(listed.unread);
+        Ok(Some((listed.entries, completeness)))
+    }
+
+    /// Counts what could not be looked at as lost.
+    pub(super) fn tell_unread(&mut self, unread: Vec<UnreadEntry>) {
+        for one in unread {
+            self.tally.lose(Lost::new(one.path.to_string(), one.error.msg));
+        }
     }
 
     /// Entries of a folder, which becomes `local`; made even when it is empty.

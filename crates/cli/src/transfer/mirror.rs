@@ -7,7 +7,7 @@ use std::path::Path;
 
 use paddlecloud_api::client::files::RemoveOptions;
 use paddlecloud_api::files::{below, is_ours};
-use paddlecloud_pfs::sync::{Extra, SyncOptions, SyncPlan, plan};
+use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
 use super::filter::Selection;
@@ -70,11 +70,9 @@ impl Transfer<'_> {
         };
         leave_ours(dest, &mut wanted);
         let plan = self.plan(&wanted, &had, extra);
+        self.tell_blocked(&plan, &mut wanted, |path| format!("{dest}/{path}"));
         match (completeness, plan.delete.is_empty()) {
-            (Completeness::Partial, false) => {
-                let note = "the source could not be read completely, so nothing is deleted";
-                self.world.err.note(note);
-            }
+            (Completeness::Partial, false) => self.note_nothing_deleted(),
             _ => {
                 self.delete_there(dest, &deletions(&plan, &had, &self.selection))
                     .await?
@@ -96,7 +94,7 @@ impl Transfer<'_> {
             })?,
             _ => return Err(CliError::refused(format!("`{}` is not a folder", shown(dest)))),
         };
-        let Some(mut wanted) = self.look_through_there(src).await? else {
+        let Some((mut wanted, completeness)) = self.look_through_there(src).await? else {
             return Ok(());
         };
         leave_ours(src, &mut wanted);
@@ -104,7 +102,11 @@ impl Transfer<'_> {
         let mut have = have.entries;
         leave_ours(src, &mut have);
         let plan = self.plan(&wanted, &have, extra);
-        self.delete_here(dest, &deletions(&plan, &have, &self.selection))?;
+        self.tell_blocked(&plan, &mut wanted, |path| shown_in(dest, path));
+        match (completeness, plan.delete.is_empty()) {
+            (Completeness::Partial, false) => self.note_nothing_deleted(),
+            _ => self.delete_here(dest, &deletions(&plan, &have, &self.selection))?,
+        }
         let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) else {
             return Ok(());
         };
@@ -120,16 +122,25 @@ impl Transfer<'_> {
         if inside(src, dest) || inside(dest, src) {
             return Err(CliError::refused("one of the two folders lies in the other"));
         }
+        if self.options.checksum {
+            self.compare = Compare::Digest;
+        }
         let had = self.remote_entries(dest).await?;
-        let Some(mut wanted) = self.look_through_there(src).await? else {
+        let Some((mut wanted, completeness)) = self.look_through_there(src).await? else {
             return Ok(());
         };
         leave_ours(src, &mut wanted);
         self.select(&mut wanted);
         leave_ours(dest, &mut wanted);
         let plan = self.plan(&wanted, &had, extra);
-        self.delete_there(dest, &deletions(&plan, &had, &self.selection))
-            .await?;
+        self.tell_blocked(&plan, &mut wanted, |path| format!("{dest}/{path}"));
+        match (completeness, plan.delete.is_empty()) {
+            (Completeness::Partial, false) => self.note_nothing_deleted(),
+            _ => {
+                self.delete_there(dest, &deletions(&plan, &had, &self.selection))
+                    .await?
+            }
+        }
         self.tally.unchanged += plan.unchanged;
         self.tally.kept += plan.kept.len() as u64;
         self.copy_entries(src, dest, &plan.send).await
@@ -139,9 +150,10 @@ impl Transfer<'_> {
         match remote::target(&self.files, folder).await? {
             Target::Missing => Ok(Vec::new()),
             Target::Folder => {
-                let mut entries = remote::entries(&self.files, folder).await?.entries;
-                leave_ours(folder, &mut entries);
-                Ok(entries)
+                let mut listed = remote::entries_to_compare(&self.files, folder, self.compare).await?;
+                self.tell_unread(listed.unread);
+                leave_ours(folder, &mut listed.entries);
+                Ok(listed.entries)
             }
             Target::File => Err(CliError::refused(format!("`{folder}` is not a folder"))),
         }
@@ -153,9 +165,27 @@ impl Transfer<'_> {
         let options = SyncOptions {
             extra,
             existing: self.existing(),
-            ..SyncOptions::default()
+            compare: self.compare,
         };
         plan(source, &target, options)
+    }
+
+    /// Counts what cannot take its place as lost, and leaves it out.
+    fn tell_blocked(&mut self, plan: &SyncPlan, wanted: &mut Vec<Entry>, shown: impl Fn(&RelPath) -> String) {
+        if plan.blocked.is_empty() {
+            return;
+        }
+        for path in &plan.blocked {
+            let reason = "a folder that is not empty is in its place";
+            self.tally.lose(Lost::new(shown(path), reason));
+        }
+        self.tally.hint("`--delete` removes what is in the way");
+        wanted.retain(|entry| plan.blocked.binary_search(&entry.path).is_err());
+    }
+
+    fn note_nothing_deleted(&mut self) {
+        let note = "the source could not be read completely, so nothing is deleted";
+        self.world.err.note(note);
     }
 
     async fn delete_there(&mut self, folder: &PfsPath, paths: &[RelPath]) -> Result<(), CliError> {

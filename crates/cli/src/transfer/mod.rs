@@ -21,6 +21,7 @@ use std::future::Future;
 
 use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, TransferOptions, Upload};
 use paddlecloud_pfs::Existing;
+use paddlecloud_pfs::sync::Compare;
 
 use self::filter::Selection;
 use self::location::{Location, settle};
@@ -115,6 +116,8 @@ pub struct Transfer<'a> {
     tally: Tally,
     /// `sent`, `received` or `copied`: what the bytes in the last line did.
     moved: &'static str,
+    /// How listings of the cluster are compared with each other.
+    compare: Compare,
 }
 
 impl<'a> Transfer<'a> {
@@ -131,6 +134,7 @@ impl<'a> Transfer<'a> {
             world,
             tally: Tally::default(),
             moved: "sent",
+            compare: Compare::default(),
         }
     }
 

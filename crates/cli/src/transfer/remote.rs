@@ -3,7 +3,8 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{FileMeta, FileView, WirePath};
+use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath};
+use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, PfsPath};
 
 use super::location::{Remote, name_of};
@@ -22,6 +23,8 @@ pub struct RemoteSource {
 pub struct Listed {
     pub entries: Vec<Entry>,
     pub special: Vec<String>,
+    /// What could not be looked at.
+    pub unread: Vec<UnreadEntry>,
 }
 
 /// What an argument names: everything that matches when it is a pattern, else itself. Never empty.
@@ -110,20 +113,34 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     }
 }
 
-/// Everything below a folder, in order.
+/// Everything below a folder, in order; what cannot be looked at is an error.
 pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
+    let mut listed = entries_to_compare(files, folder, Compare::default()).await?;
+    match listed.unread.pop() {
+        Some(unread) => Err(ClientError::Refused(unread.error)),
+        None => Ok(listed),
+    }
+}
+
+/// Everything below a folder that can be looked at, in order, with what it takes to compare it.
+pub async fn entries_to_compare(
+    files: &FileClient<'_>,
+    folder: &PfsPath,
+    compare: Compare,
+) -> Result<Listed, ClientError> {
     let options = ListOptions {
         recursive: true,
-        digests: false,
+        digests: compare == Compare::Digest,
     };
     let mut listing = files.list(folder, options).await?;
     let mut listed = Listed::default();
-    while let Some(line) = listing.next().await? {
+    while let Some(line) = listing.next_readable().await? {
         match line.entry() {
             Some(entry) => listed.entries.push(entry),
             None => listed.special.push(format!("{folder}/{}", line.path)),
         }
     }
+    listed.unread = listing.take_unread();
     Ok(listed)
 }
 

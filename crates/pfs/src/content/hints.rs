@@ -131,12 +131,13 @@ impl HintStore {
         target: &OpenSpace,
         path: &RelPath,
         attributes: FileAttributes,
+        existing: Existing,
     ) -> Result<bool, RootError> {
         for place in self.candidates(digest) {
             let Some((_, root)) = readable.iter().find(|(space, _)| *space == place.space) else {
                 continue;
             };
-            if self.try_copy(digest, &place, root, target, path, attributes)? {
+            if self.try_copy(digest, &place, root, (target, path), attributes, existing)? {
                 return Ok(true);
             }
         }
@@ -229,9 +230,9 @@ impl HintStore {
         digest: Digest,
         place: &Place,
         root: &OpenSpace,
-        target: &OpenSpace,
-        path: &RelPath,
+        (target, path): (&OpenSpace, &RelPath),
         attributes: FileAttributes,
+        existing: Existing,
     ) -> Result<bool, RootError> {
         let Ok(file) = root.open_no_links(&place.path) else {
             self.forget(place);
@@ -251,7 +252,7 @@ impl HintStore {
             self.forget(place);
             return Ok(false);
         }
-        target.publish_staged(staged, path, Existing::Replace)?;
+        target.publish_staged(staged, path, existing)?;
         Ok(true)
     }
 
@@ -316,7 +317,8 @@ mod tests {
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    attributes
+                    attributes,
+                    Existing::Replace
                 )
                 .unwrap()
         );
@@ -328,11 +330,31 @@ mod tests {
                     &spaces,
                     &root.clone().into(),
                     &rel("no"),
-                    attributes
+                    attributes,
+                    Existing::Replace
                 )
                 .unwrap()
         );
         assert_eq!(leftovers(folder.path()), ["copy", "f"]);
+    }
+
+    #[test]
+    fn known_content_does_not_take_the_place_of_what_is_to_stay() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        recorded(&hints, &root, home("ann"), b"data");
+        fs::write(folder.path().join("there"), "stays").unwrap();
+        let spaces = [(home("ann"), root.clone().into())];
+        let reused = hints.reuse(
+            Digest::of(b"data"),
+            &spaces,
+            &root.clone().into(),
+            &rel("there"),
+            FileAttributes::default(),
+            Existing::Keep,
+        );
+        assert!(matches!(reused, Err(RootError::Exists(_))), "{reused:?}");
+        assert_eq!(fs::read(folder.path().join("there")).unwrap(), b"stays");
     }
 
     #[test]
@@ -350,7 +372,8 @@ mod tests {
                     &spaces,
                     &bob.clone().into(),
                     &rel("stolen"),
-                    FileAttributes::default()
+                    FileAttributes::default(),
+                    Existing::Replace
                 )
                 .unwrap()
         );
@@ -373,7 +396,8 @@ mod tests {
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    FileAttributes::default()
+                    FileAttributes::default(),
+                    Existing::Replace
                 )
                 .unwrap()
         );
@@ -402,7 +426,8 @@ mod tests {
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    FileAttributes::default()
+                    FileAttributes::default(),
+                    Existing::Replace
                 )
                 .unwrap()
         );

@@ -31,6 +31,8 @@ pub struct PackLimits {
     pub bytes: u64,
     /// Links, which are the only thing kept in memory until the end.
     pub links: u64,
+    /// Bytes of their paths and of what they say.
+    pub link_bytes: u64,
 }
 
 impl Default for PackLimits {
@@ -39,6 +41,7 @@ impl Default for PackLimits {
             entries: 10_000_000,
             bytes: 1 << 50,
             links: 100_000,
+            link_bytes: 8 << 20,
         }
     }
 }
@@ -224,6 +227,7 @@ impl<S: PackSink> PackParser<S> {
         self.begin(&entry)?;
         self.links.insert(entry.path, target);
         within("links", self.links.len() as u64, self.limits.links)?;
+        within("bytes of links", self.links.bytes(), self.limits.link_bytes)?;
         Ok(State::Head)
     }
 

@@ -103,7 +103,14 @@ impl StagedTree {
                         executable: *executable,
                         mtime: Some(entry.mtime),
                     };
-                    hints.reuse(*digest, readable, &tree, &entry.path, attributes)?
+                    hints.reuse(
+                        *digest,
+                        readable,
+                        &tree,
+                        &entry.path,
+                        attributes,
+                        Existing::Replace,
+                    )?
                 }
                 Node::File { digest: None, .. } => false,
             };
@@ -142,11 +149,8 @@ impl StagedTree {
 
 pub(super) fn check_links(tree: &Root) -> Result<(), RootError> {
     let mut links = Links::default();
-    for entry in tree.walk(&RelPath::root()) {
-        let entry = entry?;
-        if let Kind::Symlink(target) = entry.meta.kind {
-            links.insert(entry.path, target);
-        }
+    for (path, target) in tree.links_below(&RelPath::root())? {
+        links.insert(path, target);
     }
     links.check().map_err(|link| RootError::Escapes(link.path))
 }

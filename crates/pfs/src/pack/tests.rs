@@ -152,6 +152,18 @@ fn a_stream_may_come_in_any_pieces() {
 }
 
 #[test]
+fn the_files_of_a_stream_are_told_in_order() {
+    let (source, (_target, root)) = (tempfile::tempdir().unwrap(), scratch());
+    plant(source.path(), &[("a/1", "x"), ("a/2", ""), ("b", "y")]);
+    let staged = StagedTree::create(&root).unwrap();
+    let mut parser = staged.unpacker(PackLimits::default());
+    parser.feed(&packed(source.path(), Reading::Nothing)).unwrap();
+    let (totals, files) = parser.finish_told().unwrap();
+    assert_eq!(files, [rel("a/1"), rel("a/2"), rel("b")]);
+    assert_eq!((totals.entries, totals.bytes), (4, 2));
+}
+
+#[test]
 fn an_empty_folder_is_a_stream_too() {
     let source = tempfile::tempdir().unwrap();
     let (target, totals) = received(&packed(source.path(), Reading::Digests)).unwrap();
@@ -284,6 +296,7 @@ fn limits_hold_for_entries_bytes_and_links() {
         entries,
         bytes,
         links,
+        ..PackLimits::default()
     };
     let stream = forged(&[(b"a", file(3), b"123"), (b"b", link("a"), b"")]);
     let refused = |limits| {
@@ -297,6 +310,11 @@ fn limits_hold_for_entries_bytes_and_links() {
     assert_eq!(refused(limits(1, 3, 1)), "entries");
     assert_eq!(refused(limits(2, 2, 1)), "bytes");
     assert_eq!(refused(limits(2, 3, 0)), "links");
+    let long = PackLimits {
+        link_bytes: 1,
+        ..PackLimits::default()
+    };
+    assert_eq!(refused(long), "bytes of links");
     let (_folder, root) = scratch();
     unpack(&root, stream.as_slice(), limits(2, 3, 1)).unwrap();
 }

@@ -5,10 +5,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use super::{DirEntry, Existing, FileAttributes, Kind, Root, RootError};
+use super::staged::{hold, in_staging, publish_node, sync_tree, tidy_staging};
+use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Root, RootError};
 use crate::relpath::RelPath;
 use crate::source::Source;
-use crate::sys::{self, Errno, FileExt};
+use crate::staging::{StagedId, remove_staged, staged_path};
+use crate::sys::{self, Errno, FileExt, Mode, OwnedFd};
 
 /// What a copy brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,7 +63,58 @@ impl Root {
                 to: to.clone(),
             });
         }
-        target.make_dirs(to)?;
+        match target.exists(to)? {
+            true => self.copy_below(from, target, to, existing),
+            false => self.copy_whole(from, target, to),
+        }
+    }
+
+    /// Copies a folder to a place that is free: it appears when all of it is there.
+    fn copy_whole(&self, from: &RelPath, target: &Root, to: &RelPath) -> Result<Copied, RootError> {
+        if let Some(parent) = to.parent() {
+            target.make_dirs(&parent)?;
+        }
+        let id = StagedId::fresh();
+        let (folder, ()) = in_staging(target, |folder| {
+            sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
+        })?;
+        let copied = self.copy_staged(from, target, (&folder, &id), to);
+        if copied.is_err() {
+            // What cannot be removed now is nobody's, and swept.
+            let _ = remove_staged(target, &id);
+        }
+        tidy_staging(target);
+        copied
+    }
+
+    fn copy_staged(
+        &self,
+        from: &RelPath,
+        target: &Root,
+        (folder, id): (&OwnedFd, &StagedId),
+        to: &RelPath,
+    ) -> Result<Copied, RootError> {
+        let staged = staged_path(id);
+        // Synced as a whole before it appears, not file by file.
+        let tree = target.descend(&staged)?.with_durability(Durability::Relaxed);
+        hold(tree.fd());
+        let copied = self.copy_below(from, &tree, &RelPath::root(), Existing::Replace)?;
+        sync_tree(target, &staged)?;
+        let (parent, name) = target.open_parent(to)?;
+        publish_node((folder, id.as_str().as_bytes()), (&parent, name), Existing::Keep)
+            .map_err(|errno| RootError::errno("copy to", to, errno))?;
+        target.sync_fd(&parent, to)?;
+        Ok(copied)
+    }
+
+    /// Copies what lies in a folder into another. What goes away meanwhile is left out.
+    fn copy_below(
+        &self,
+        from: &RelPath,
+        target: &Root,
+        to: &RelPath,
+        existing: Existing,
+    ) -> Result<Copied, RootError> {
         let mut copied = Copied::default();
         for entry in self.walk(from) {
             let entry = entry?;
@@ -70,7 +123,10 @@ impl Root {
                 .strip_prefix(from)
                 .expect("the walk stays below its start");
             let place = to.join(&rest)?;
-            self.copy_node(&entry, target, &place, existing, &mut copied)?;
+            match self.copy_node(&entry, target, &place, existing, &mut copied) {
+                Err(RootError::NotFound(gone)) if gone == entry.path => {}
+                done => done?,
+            }
         }
         Ok(copied)
     }
@@ -92,10 +148,7 @@ impl Root {
                 Ok(())
             }
             Kind::Symlink(link) => {
-                if existing == Existing::Replace && target.exists(place)? {
-                    target.remove(place)?;
-                }
-                target.make_link(place, link)?;
+                target.publish_link(link, place, existing)?;
                 copied.files += 1;
                 Ok(())
             }

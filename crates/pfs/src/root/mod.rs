@@ -11,6 +11,7 @@ mod meta;
 mod resolve;
 mod staged;
 mod tree;
+mod usage;
 
 use std::fs::File;
 use std::path::Path;
@@ -22,12 +23,14 @@ pub use self::glob::{GlobError, GlobPattern};
 pub use self::meta::{Kind, Meta, Stamp};
 use self::resolve::{Follow, Resolver, Seen};
 pub use self::staged::{Existing, FileAttributes, StagedFile};
-pub use self::tree::{DirEntry, Usage, Walk};
+pub use self::tree::{DirEntry, Walk};
+pub use self::usage::Usage;
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 
 pub(crate) use self::copy::copy_source;
+pub(crate) use self::error::if_there;
 pub(crate) use self::staged::{
     STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, staging_folder, sync_tree,
     tidy_staging,
@@ -105,6 +108,33 @@ impl Root {
     /// What `path` itself is: a link is told as a link.
     pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
         self.look_at(path, Follow::Parents)
+    }
+
+    /// What each of some paths itself is; `None` where there is nothing.
+    ///
+    /// Of a folder that is not there, what lies in it is not looked for: paths that follow each other cost nothing.
+    pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
+        let mut absent: Option<RelPath> = None;
+        let look = |path: &RelPath| {
+            if absent.as_ref().is_some_and(|absent| path.is_within(absent)) {
+                return Ok(None);
+            }
+            let found = if_there(self.stat_link(path))?;
+            if found.is_none()
+                && let Some(parent) = path.parent().filter(|parent| !parent.is_root())
+                && absent.as_ref() != Some(&parent)
+            {
+                absent = if_there(self.stat(&parent))?.is_none().then_some(parent);
+            }
+            Ok(found)
+        };
+        paths.iter().map(look).collect()
+    }
+
+    /// What an open file is now.
+    pub fn look_again(&self, file: &File, path: &RelPath) -> Result<Meta, RootError> {
+        let stat = sys::fstat(file).map_err(|errno| RootError::errno("look at", path, errno))?;
+        Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))
     }
 
     fn look_at(&self, path: &RelPath, follow: Follow) -> Result<Meta, RootError> {
@@ -237,3 +267,5 @@ pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<sys::Stat, Errno>
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree_tests;

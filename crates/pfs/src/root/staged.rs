@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 
 use super::{Durability, Meta, Root, RootError, stat_name, timestamps};
-use crate::entry::Mtime;
+use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
 use crate::sys::{
     self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags,
@@ -76,6 +76,32 @@ impl Root {
             .write_all(content)
             .map_err(|error| RootError::io("write", path, error))?;
         staged.publish(path, existing).map(drop)
+    }
+}
+
+impl Root {
+    /// Makes a symbolic link whose text is `target`, in one step; where it leads is checked when it is followed.
+    pub fn publish_link(
+        &self,
+        target: &LinkTarget,
+        path: &RelPath,
+        existing: Existing,
+    ) -> Result<(), RootError> {
+        let name = fresh_name();
+        let (folder, ()) = in_staging(self, |folder| {
+            sys::symlinkat(target.as_bytes(), folder, name.as_str())
+        })?;
+        let published = self.open_parent(path).and_then(|(parent, own)| {
+            publish_node((&folder, name.as_bytes()), (&parent, own), existing)
+                .map_err(|errno| RootError::errno("make the link", path, errno))?;
+            self.sync_fd(&parent, path)
+        });
+        if published.is_err() {
+            // Nothing to tell beside the reason.
+            let _ = sys::unlinkat(&folder, name.as_str(), AtFlags::empty());
+        }
+        tidy_staging(self);
+        published
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use super::{Existing, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
+use crate::entry::LinkTarget;
 use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 
@@ -13,49 +14,37 @@ pub struct DirEntry {
     pub meta: Meta,
 }
 
-/// What a tree holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Bytes of content of all files; a file with two names counts twice.
-    pub bytes: u64,
-    /// Files and links.
-    pub files: u64,
-    pub folders: u64,
-}
-
-impl Usage {
-    /// Counts one more node.
-    pub fn add(&mut self, meta: &Meta) {
-        self.bytes += meta.size;
-        if meta.is_dir() {
-            self.folders += 1;
-        } else {
-            self.files += 1;
-        }
-    }
-}
+/// A line, or why there is none.
+type Listed = Result<DirEntry, RootError>;
 
 impl Root {
     /// What lies directly in a folder, by name. The staging folder is not shown.
     pub fn list(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
         let fd = self.open_dir(folder)?;
-        self.list_fd(folder, &fd)
+        self.list_fd(folder, &fd)?.into_iter().collect()
     }
 
-    fn list_fd(&self, folder: &RelPath, fd: &OwnedFd) -> Result<Vec<DirEntry>, RootError> {
+    /// What cannot be named or looked at is an error in its place.
+    fn list_fd(&self, folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Listed>, RootError> {
         let mut entries = Vec::new();
+        let mut nameless = Vec::new();
         for name in names(folder, fd)? {
             if folder.is_root() && name == STAGING.as_bytes() {
                 continue;
             }
-            let path = folder.child(&name)?;
-            // Gone between reading the folder and looking at it: somebody else's removal, not an error.
-            if let Some(meta) = self.meta_at(fd, &path, &name)? {
-                entries.push(DirEntry { path, meta });
+            match folder.child(&name) {
+                Ok(path) => entries.push((path, name)),
+                // Too deep for a path; all of a folder are, or none, so one word is enough.
+                Err(_) => nameless = vec![Err(RootError::TooLong(folder.clone()))],
             }
         }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(entries)
+        entries.sort();
+        let looked_at = entries.into_iter().filter_map(|(path, name)| {
+            // Gone between reading the folder and looking at it: somebody else's removal, not an error.
+            let meta = self.meta_at(fd, &path, &name).transpose()?;
+            Some(meta.map(|meta| DirEntry { path, meta }))
+        });
+        Ok(looked_at.chain(nameless).collect())
     }
 
     fn meta_at(&self, dir: &OwnedFd, path: &RelPath, name: &[u8]) -> Result<Option<Meta>, RootError> {
@@ -88,18 +77,32 @@ impl Root {
         }
     }
 
-    /// Bytes and files below `path`, itself included when it is not a folder.
-    pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
-        let meta = self.stat_link(path)?;
-        let mut usage = Usage::default();
-        if !meta.is_dir() {
-            usage.add(&meta);
-            return Ok(usage);
+    /// The links below a folder and what they say, in no order. Where a folder tells what lies in it, nothing but
+    /// links is looked at.
+    pub(crate) fn links_below(&self, folder: &RelPath) -> Result<Vec<(RelPath, LinkTarget)>, RootError> {
+        let mut links = Vec::new();
+        let mut waiting = vec![folder.clone()];
+        while let Some(folder) = waiting.pop() {
+            let fd = self.open_dir_no_links(&folder)?;
+            for (name, told) in typed_names(&folder, &fd)? {
+                let path = folder.child(&name)?;
+                let failed = |errno| RootError::errno("look at", &path, errno);
+                let kind = match told {
+                    Some(kind) => kind,
+                    None => FileType::from_raw_mode(stat_name(&fd, &name).map_err(failed)?.st_mode),
+                };
+                match kind {
+                    FileType::Directory => waiting.push(path),
+                    FileType::Symlink => {
+                        let target = sys::readlinkat(&fd, name.as_slice(), Vec::new()).map_err(failed)?;
+                        let target = link_target(&path, target.as_bytes())?;
+                        links.push((path, target));
+                    }
+                    _ => {}
+                }
+            }
         }
-        for entry in self.walk(path) {
-            usage.add(&entry?.meta);
-        }
-        Ok(usage)
+        Ok(links)
     }
 
     /// Makes a folder and every folder on the way; one that is there already is fine.
@@ -158,7 +161,12 @@ impl Root {
         let (parent, name) = self.open_parent(path)?;
         let grave = super::staging_folder(self)?;
         let buried = super::fresh_name();
-        match sys::renameat(&parent, name, &grave, buried.as_str()) {
+        let bury = || sys::renameat(&parent, name, &grave, buried.as_str());
+        let moved = match bury() {
+            Err(Errno::ACCESS) if open_to_empty(parent.as_fd(), name).is_ok() => bury(),
+            other => other,
+        };
+        match moved {
             Ok(()) => {
                 self.sync_fd(&parent, path)?;
                 let removed = remove_tree(grave.as_fd(), buried.as_bytes(), path);
@@ -211,7 +219,7 @@ impl Root {
     }
 
     /// Makes a symbolic link whose text is `target`; where it leads is checked when it is followed.
-    pub fn make_link(&self, path: &RelPath, target: &crate::entry::LinkTarget) -> Result<(), RootError> {
+    pub fn make_link(&self, path: &RelPath, target: &LinkTarget) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
         sys::symlinkat(target.as_bytes(), &parent, name)
             .map_err(|errno| RootError::errno("make the link", path, errno))?;
@@ -224,7 +232,7 @@ impl Root {
 pub struct Walk {
     root: Root,
     start: Option<RelPath>,
-    levels: Vec<std::vec::IntoIter<DirEntry>>,
+    levels: Vec<std::vec::IntoIter<Listed>>,
 }
 
 impl Walk {
@@ -250,7 +258,8 @@ impl Iterator for Walk {
         }
         let entry = loop {
             match self.levels.last_mut()?.next() {
-                Some(entry) => break entry,
+                Some(Ok(entry)) => break entry,
+                Some(Err(error)) => return Some(Err(error)),
                 None => drop(self.levels.pop()),
             }
         };
@@ -266,13 +275,24 @@ impl Iterator for Walk {
     }
 }
 
-fn names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Vec<u8>>, RootError> {
-    let failed = |errno| RootError::errno("list", folder, errno);
+pub(super) fn names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Vec<u8>>, RootError> {
+    let names = typed_names(folder, fd)?.into_iter().map(|(name, _)| name);
+    Ok(names.collect())
+}
+
+/// A name in a folder, and what the folder says it is.
+type TypedName = (Vec<u8>, Option<FileType>);
+
+fn typed_names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<TypedName>, RootError> {
+    raw_names(fd).map_err(|errno| RootError::errno("list", folder, errno))
+}
+
+fn raw_names(fd: &OwnedFd) -> Result<Vec<TypedName>, Errno> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(fd).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+    for entry in Dir::read_from(fd)? {
+        let entry = entry?;
         if !is_dots(entry.file_name()) {
-            names.push(entry.file_name().to_bytes().to_vec());
+            names.push((entry.file_name().to_bytes().to_vec(), sys::told_type(&entry)));
         }
     }
     Ok(names)
@@ -287,42 +307,91 @@ const MAX_ROUNDS: usize = 1000;
 
 /// Removes `name` and all below it with one open folder per step and no recursion, so depth costs no stack
 /// and no descriptors. Folders are first moved up to `dir` (flattened), then emptied one after the other.
+///
+/// What cannot be removed does not keep the rest; the first reason is told.
 fn remove_tree(dir: sys::BorrowedFd<'_>, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
-    let failed = |errno| RootError::errno("remove", shown, errno);
     let mut waiting = vec![name.to_vec()];
     let mut rounds = 0;
+    let mut first = None;
     while let Some(current) = waiting.pop() {
-        let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match sys::openat(dir, current.as_slice(), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(failed(errno)),
-        };
-        for child in names(shown, &fd)? {
-            match sys::unlinkat(&fd, child.as_slice(), AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::ISDIR) => {
-                    if sys::unlinkat(&fd, child.as_slice(), AtFlags::REMOVEDIR).is_ok() {
-                        continue;
-                    }
-                    let lifted = super::fresh_name();
-                    sys::renameat(&fd, child.as_slice(), dir, lifted.as_str()).map_err(failed)?;
-                    waiting.push(lifted.into_bytes());
-                }
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
-        match sys::unlinkat(dir, current.as_slice(), AtFlags::REMOVEDIR) {
+        match empty_folder(dir, &current, &mut waiting) {
             Ok(()) | Err(Errno::NOENT) => {}
             // Somebody still writes into it: go round again, but not for ever.
             Err(Errno::NOTEMPTY) if rounds < MAX_ROUNDS => {
                 rounds += 1;
                 waiting.push(current);
             }
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => {
+                first.get_or_insert(errno);
+            }
         }
     }
-    Ok(())
+    match first {
+        Some(errno) => Err(RootError::errno("remove", shown, errno)),
+        None => Ok(()),
+    }
+}
+
+/// Removes a folder with all in it that is no folder; those are moved up to wait for their turn.
+fn empty_folder(dir: sys::BorrowedFd<'_>, name: &[u8], waiting: &mut Vec<Vec<u8>>) -> Result<(), Errno> {
+    let fd = open_to_empty(dir, name)?;
+    let mut first = None;
+    for (child, _) in raw_names(&fd)? {
+        if let Err(errno) = remove_child(&fd, &child, dir, waiting) {
+            first.get_or_insert(errno);
+        }
+    }
+    match (sys::unlinkat(dir, name, AtFlags::REMOVEDIR), first) {
+        // The folder is in the way of nobody but for the reason that something in it is.
+        (Err(Errno::NOTEMPTY), Some(errno)) => Err(errno),
+        (removed, _) => removed,
+    }
+}
+
+fn remove_child(
+    folder: &OwnedFd,
+    name: &[u8],
+    dir: sys::BorrowedFd<'_>,
+    waiting: &mut Vec<Vec<u8>>,
+) -> Result<(), Errno> {
+    match sys::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR) => {
+            if sys::unlinkat(folder, name, AtFlags::REMOVEDIR).is_ok() {
+                return Ok(());
+            }
+            let lifted = super::fresh_name();
+            let lift = || sys::renameat(folder, name, dir, lifted.as_str());
+            match lift() {
+                // A folder that changes its place has `..` written anew, for which it must be writable itself.
+                Err(Errno::ACCESS) => {
+                    drop(open_to_empty(folder.as_fd(), name)?);
+                    lift()?;
+                }
+                done => done?,
+            }
+            waiting.push(lifted.into_bytes());
+            Ok(())
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Opens a folder that is to be emptied. Its owner may have made it unreadable or read-only, which keeps nobody from
+/// removing what is theirs.
+fn open_to_empty(dir: sys::BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || sys::openat(dir, name, flags, Mode::empty());
+    let fd = match open() {
+        Err(Errno::ACCESS) => {
+            sys::make_usable_at(dir, name)?;
+            open()?
+        }
+        other => other?,
+    };
+    // Whoever may not do so need not, or hears of it when something cannot be removed.
+    let _ = sys::make_usable(&fd);
+    Ok(fd)
 }
 
 pub(crate) fn remove_tree_in(dir: &OwnedFd, name: &[u8], shown: &RelPath) -> Result<(), RootError> {

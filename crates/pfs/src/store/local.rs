@@ -134,7 +134,7 @@ impl FileStore for LocalStore {
     fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError> {
         let now = Mtime::from(SystemTime::now());
         let gone = crate::staging::expire(&self.space(space)?, age, now)?;
-        Ok(gone.len() as u64)
+        Ok(gone.gone.len() as u64)
     }
 
     /// CephFS keeps one in the folder's attributes.

@@ -8,12 +8,11 @@ use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::space::if_there;
 use super::{FileStore, LocalStore, ReadAt};
 use crate::pack::{Merged, StagedTree};
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage};
+use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage, if_there};
 use crate::sys::FileExt;
 
 /// Bytes that are handed to the store at a time.

@@ -68,7 +68,7 @@ impl OpenSpace {
     /// What is at each of some paths; `None` where there is nothing.
     pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
         match self {
-            Self::Folder(root) => paths.iter().map(|path| if_there(root.stat_link(path))).collect(),
+            Self::Folder(root) => root.stat_many(paths),
             Self::Remote(remote) => remote.stat_many(paths),
         }
     }
@@ -137,6 +137,14 @@ impl OpenSpace {
         }
     }
 
+    /// The same of what a link at a path leads to.
+    pub fn usage_behind(&self, path: &RelPath) -> Result<Usage, RootError> {
+        match self {
+            Self::Folder(root) => root.usage_behind(path),
+            Self::Remote(remote) => remote.usage(path),
+        }
+    }
+
     /// Writes a small file in one go.
     pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
         match self {
@@ -192,14 +200,4 @@ impl OpenSpace {
 
 fn opened((file, meta): (std::fs::File, Meta)) -> Arc<dyn ReadAt> {
     Arc::new(OpenFile { file, meta })
-}
-
-/// What is not there, or only behind a link or a file, is nothing.
-pub(super) fn if_there(found: Result<Meta, RootError>) -> Result<Option<Meta>, RootError> {
-    match found {
-        Ok(meta) => Ok(Some(meta)),
-        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
 }

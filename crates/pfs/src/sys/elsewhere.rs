@@ -17,6 +17,11 @@ pub(crate) fn sync_file_system(_: BorrowedFd<'_>) -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 
+/// A folder that cannot be opened stays as it is.
+pub(crate) fn make_usable_at(_: BorrowedFd<'_>, _: &[u8]) -> Result<(), Errno> {
+    Err(Errno::ACCESS)
+}
+
 /// Sharing content on the disk is an optimisation; it is not made here.
 pub(crate) fn share_content(_: &File, _: &File) -> Result<(), Errno> {
     Err(Errno::NOSYS)

@@ -2,9 +2,9 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 pub(crate) use rustix::fs::{ResolveFlags, copy_file_range, openat2};
@@ -18,6 +18,15 @@ pub(crate) const SYNCS_FILE_SYSTEMS: bool = true;
 /// Writes out the file system that something lies on.
 pub(crate) fn sync_file_system(node: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::syncfs(node)
+}
+
+/// Lets the owner of a folder that cannot even be opened read, change and enter it. Links are not followed.
+pub(crate) fn make_usable_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&folder)?.st_mode) | Mode::RWXU;
+    // Opened like this its mode can be changed only by the name it has among our descriptors.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode)
 }
 
 /// Gives an empty file the content of another by sharing it on the disk.

@@ -11,14 +11,31 @@ pub(crate) use std::os::unix::ffi::OsStrExt;
 pub use std::os::unix::fs::FileExt;
 
 pub(crate) use rustix::fs::{
-    Access, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
-    UTIME_OMIT, accessat, flock, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, open, openat, readlinkat,
-    renameat, renameat_with, statat, symlinkat, unlinkat, utimensat,
+    Access, AtFlags, Dir, DirEntry, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, Timespec,
+    Timestamps, UTIME_OMIT, accessat, fchmod, flock, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, open,
+    openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 pub(crate) use rustix::io::Errno;
 
 /// Whether a file remembers that it is a program.
 pub const KEEPS_EXECUTABLE_BITS: bool = true;
+
+/// What a folder says of one of its entries, where it says anything: then nobody need look at the entry itself.
+pub(crate) fn told_type(entry: &DirEntry) -> Option<FileType> {
+    Some(entry.file_type()).filter(|told| *told != FileType::Unknown)
+}
+
+/// Whether a folder that is open leads to the one above it.
+pub(crate) const GOES_UP: bool = true;
+
+/// Lets the owner of an open folder read, change and enter it.
+pub(crate) fn make_usable(folder: impl AsFd) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(fstat(&folder)?.st_mode);
+    match mode.contains(Mode::RWXU) {
+        true => Ok(()),
+        false => fchmod(folder, mode | Mode::RWXU),
+    }
+}
 
 /// Writes at the end of a file that was opened for that.
 pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {

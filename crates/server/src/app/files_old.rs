@@ -7,10 +7,10 @@ use paddlecloud_pfs::PfsPath;
 use super::files::{ListQuery, Takes, Taking, blocking, parse};
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ByteRange, Content, FilesError, OldRangeIn, RangeSum};
+use crate::files::{ByteRange, Content, FilesError, OldRangeIn, RangeSum, Settled};
 
-/// How long an old client may take to send a range it was just told the sum of.
-const SENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+/// How often a file is looked at whose client may have found the rest of it the same.
+const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A file as the original told of it.
 pub struct OldEntry {
@@ -112,18 +112,12 @@ impl App {
                 files.old_range_sum(caller, &asked, offset, len)
             })
             .await?;
-        if sum.may_be_last {
-            let (app, caller) = (std::sync::Arc::downgrade(self), caller.clone());
-            drop(tokio::spawn(async move {
-                tokio::time::sleep(SENDS_WITHIN).await;
-                if let Some(app) = app.upgrade() {
-                    let settled =
-                        app.with_store(&caller, move |files, caller| files.old_settle(caller, &path));
-                    if let Err(error) = settled.await {
-                        tracing::warn!(%error, "a file of an old client could not be published");
-                    }
-                }
-            }));
+        if sum.watch {
+            drop(tokio::spawn(watch(
+                std::sync::Arc::downgrade(self),
+                caller.clone(),
+                path,
+            )));
         }
         Ok(sum)
     }
@@ -153,6 +147,24 @@ impl App {
         })
         .await
         .map(Taking::new)
+    }
+}
+
+/// Waits until an old client has fallen silent, and publishes what it has completed by then.
+async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
+    loop {
+        tokio::time::sleep(LOOKS_EVERY).await;
+        let Some(app) = app.upgrade() else { return };
+        let path = path.clone();
+        let settled = app.with_store(&caller, move |files, caller| files.old_settle(caller, &path));
+        match settled.await {
+            Ok(Settled::Later) => {}
+            Ok(Settled::Done) => return,
+            Err(error) => {
+                tracing::warn!(%error, "a file of an old client could not be published");
+                return;
+            }
+        }
     }
 }
 

@@ -117,13 +117,14 @@ impl Files {
             space: space.clone(),
             path: RelPath::root(),
         };
+        let measuring = self.0.accounts.ledger.measure(space);
         let usage = self.0.store.usage(&place).map_err(|source| FilesError::Space {
             space: space.clone(),
             source,
         })?;
         let used = Amount::from(usage);
         if self.0.accounts.is_limited(space) {
-            self.0.accounts.ledger.measured(space, used);
+            self.0.accounts.ledger.measured(space, measuring, used);
             self.0.accounts.lock().insert(space.clone(), Instant::now());
         }
         Ok(used)

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::files::{FsckFinding, FsckReply, FsckVerdict};
 use paddlecloud_pfs::check::{Verdict, check_files};
-use paddlecloud_pfs::staging::{self, StagedId};
+use paddlecloud_pfs::staging::{self, Cleared, StagedId};
 use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Mtime, Space};
 
@@ -31,6 +31,7 @@ impl Files {
     /// A sweep with another age, for tests.
     pub fn sweep_older_than(&self, spaces: &[Space], age: Duration) -> Swept {
         self.0.uploads.put_down_idle();
+        self.0.old_writes.expire();
         // Those that are begun from now on are not among them.
         let notes = self.0.uploads.notes().unwrap_or_default();
         let now = Mtime::from(SystemTime::now());
@@ -44,11 +45,15 @@ impl Files {
                     space: space.clone(),
                     source,
                 };
-                let abandoned = staging::clear_abandoned(root.staging()).map_err(failed)?;
+                let cleared = staging::clear_abandoned(root.staging()).map_err(failed)?;
+                tell_stuck(space, &cleared);
+                let abandoned = cleared.gone;
                 if !abandoned.is_empty() {
                     tracing::info!(%space, count = abandoned.len(), "what a killed server had begun was removed");
                 }
-                let expired = staging::expire(root.staging(), age, now).map_err(failed)?;
+                let cleared = staging::expire(root.staging(), age, now).map_err(failed)?;
+                tell_stuck(space, &cleared);
+                let expired = cleared.gone;
                 for gone in abandoned.iter().chain(&expired) {
                     drop(self.0.uploads.rooms.take(gone));
                 }
@@ -91,14 +96,20 @@ impl Files {
             .map(|hint| hint.place.space)
             .collect();
         let mut spaces: Vec<(Space, OpenSpace)> = Vec::new();
+        let mut closed: HashSet<Space> = HashSet::new();
         for space in known {
-            let root = self.space(&space)?;
-            spaces.push((space, root));
+            match self.space(&space) {
+                Ok(root) => spaces.push((space, root)),
+                Err(error) => {
+                    tracing::warn!(%space, error = crate::app::chain_of(&error), "a home could not be checked");
+                    closed.insert(space);
+                }
+            }
         }
-        let verdicts = check_files(&self.0.hints, &spaces).map_err(|source| FilesError::Space {
-            space: Space::Public,
-            source,
-        })?;
+        let mut verdicts = check_files(&self.0.hints, &spaces);
+        let unseen = self.0.hints.all().into_iter().map(|hint| hint.place);
+        let unseen = unseen.filter(|place| closed.contains(&place.space));
+        verdicts.extend(unseen.map(|place| (place, Verdict::Unreadable)));
         let findings = verdicts.iter().filter_map(|(place, verdict)| {
             Some(FsckFinding {
                 path: format!("{}/{}", place.space, place.path),
@@ -112,6 +123,13 @@ impl Files {
     }
 }
 
+/// What cannot be removed now is tried again by the next sweep, and keeps nothing else.
+fn tell_stuck(space: &Space, cleared: &Cleared) {
+    for (id, error) in &cleared.stuck {
+        tracing::warn!(%space, %id, error = crate::app::chain_of(error), "something unfinished cannot be removed");
+    }
+}
+
 fn finding(verdict: Verdict) -> Option<FsckVerdict> {
     match verdict {
         Verdict::Sound => None,
@@ -119,5 +137,7 @@ fn finding(verdict: Verdict) -> Option<FsckVerdict> {
         Verdict::ChangedOutside => Some(FsckVerdict::ChangedOutside),
         Verdict::RemovedOutside => Some(FsckVerdict::RemovedOutside),
         Verdict::Damaged => Some(FsckVerdict::Damaged),
+        Verdict::Unreadable => Some(FsckVerdict::Unreadable),
+        Verdict::Changing => Some(FsckVerdict::Changing),
     }
 }

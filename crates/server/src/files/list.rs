@@ -1,7 +1,7 @@
 //! A listing, a few lines at a time: memory does not grow with the folder.
 
 use paddlecloud_api::error::ErrorBody;
-use paddlecloud_api::files::{FileMeta, ListEntry, ListLine};
+use paddlecloud_api::files::{FileMeta, ListEntry, ListLine, UnreadEntry};
 use paddlecloud_pfs::root::{DirEntry, Kind};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
@@ -75,29 +75,54 @@ impl Lister {
         let acting = self.files.act(&self.base.place.space);
         let mut lines = Vec::with_capacity(LINES + 1024);
         while lines.len() < LINES && !self.ended {
-            let next = match &acting {
-                Ok(_) => self.entries.next(),
-                Err(_) => Some(Err(RootError::Denied(self.base.place.path.clone()))),
+            let line = match &acting {
+                Ok(_) => self.next_line(),
+                Err(error) => Some(ListLine::Error(error.refusal())),
             };
-            let line = match next {
-                Some(Ok(entry)) => self.line(entry),
-                Some(Err(error)) => Err(self.base.failed()(error)),
-                None => Ok(Some(ListLine::End(self.count))),
-            };
-            let line = match line {
-                Ok(Some(line)) => line,
-                // Told before, or gone between being listed and being read, as if it had gone a moment before.
-                Ok(None) => continue,
-                Err(error) => ListLine::Error(error.refusal()),
-            };
+            // Told before, or gone between being listed and being read, as if it had gone a moment before.
+            let Some(line) = line else { continue };
             match line {
                 ListLine::Entry(_) => self.count += 1,
+                ListLine::Unread(_) => {}
                 ListLine::End(_) | ListLine::Error(_) => self.ended = true,
             }
             serde_json::to_writer(&mut lines, &line).expect("plain data becomes JSON");
             lines.push(b'\n');
         }
         Some(lines)
+    }
+
+    fn next_line(&mut self) -> Option<ListLine> {
+        let line = match self.entries.next() {
+            Some(Ok(entry)) => self.line(entry),
+            Some(Err(error)) => Err(self.about(error)),
+            None => return Some(ListLine::End(self.count)),
+        };
+        match line {
+            Ok(line) => line,
+            Err(FilesError::Storage { path, source }) if is_about_one(&source) => {
+                let error = FilesError::Storage {
+                    path: path.clone(),
+                    source,
+                };
+                Some(ListLine::Unread(UnreadEntry {
+                    path: (*path).into(),
+                    error: error.refusal(),
+                }))
+            }
+            Err(error) => Some(ListLine::Error(error.refusal())),
+        }
+    }
+
+    /// Names the node an error is about, as people know it.
+    fn about(&self, error: RootError) -> FilesError {
+        let inside = error
+            .path()
+            .and_then(|path| path.strip_prefix(&self.base.place.path));
+        match inside.and_then(|inside| self.base.below(&inside).ok()) {
+            Some(node) => node.failed()(error),
+            None => self.base.failed()(error),
+        }
     }
 
     /// All entries at once, for the few who cannot take them one by one.
@@ -108,7 +133,11 @@ impl Lister {
             .act(&self.base.place.space)
             .map_err(|error| error.refusal())?;
         while let Some(entry) = self.entries.next() {
-            let entry = entry.map_err(|error| self.base.failed()(error).refusal())?;
+            let entry = match entry {
+                // It has no way to tell what is left out.
+                Err(error) if is_about_one(&error) => continue,
+                other => other.map_err(|error| self.about(error).refusal())?,
+            };
             if let Some(ListLine::Entry(entry)) = self.line(entry).map_err(|error| error.refusal())? {
                 entries.push(entry);
             }
@@ -136,4 +165,9 @@ impl Lister {
         }
         Ok(Some(ListLine::Entry(ListEntry { path, meta })))
     }
+}
+
+/// Whether the rest can still be listed.
+fn is_about_one(error: &RootError) -> bool {
+    !matches!(error, RootError::Unreachable { .. })
 }

@@ -9,15 +9,16 @@ mod content;
 mod error;
 mod housekeeping;
 mod list;
+mod moving;
 mod old;
 mod packs;
 mod shares;
+mod spans;
 mod tree;
 mod unfinished;
 mod uploads;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -34,7 +35,7 @@ pub use content::{ByteRange, Content, PIECE, Parts, RangeError};
 pub use error::FilesError;
 pub use housekeeping::Swept;
 pub use list::Lister;
-pub use old::{OldRangeIn, RangeSum};
+pub use old::{OldRangeIn, RangeSum, Settled};
 pub use packs::{PackIn, PackOut};
 pub use uploads::{ChunkIn, RangeIn};
 
@@ -256,14 +257,4 @@ impl Reached {
 fn owner_of(caller: &Caller) -> Result<HomeOwner, FilesError> {
     let owner = caller.user.as_str().parse();
     owner.map_err(|_| FilesError::NotFound(format!("the home of {}", caller.user)))
-}
-
-/// Writes a small file of the server's own in one step.
-fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let written = std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path));
-    written.inspect_err(|_| {
-        // On a full disk half of it may be there.
-        let _ = std::fs::remove_file(&fresh);
-    })
 }

@@ -1,18 +1,21 @@
 //! The original's way of writing a file: announced by its size, compared and sent range by range, never ended.
 //!
 //! What is sent is staged; the file appears once every range was posted, or asked about and not posted, which is how an
-//! old client says that it is the same. A server that is started again forgets; the old client then sends again.
+//! old client says that it is the same. While any of it is on its way in, nothing appears. A server that is started
+//! again forgets; the old client then sends again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use md5::{Digest as _, Md5};
 use paddlecloud_pfs::quota::{Amount, Reservation};
-use paddlecloud_pfs::root::{FileAttributes, StagedFile};
+use paddlecloud_pfs::root::{FileAttributes, StagedFile, Stamp};
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Existing, PfsPath, Place, RootError};
 
 use super::content::PIECE;
+use super::spans::Spans;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
@@ -22,6 +25,12 @@ const MOST_BYTES: u64 = 1 << 40;
 const RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
 /// Files that are being written at a time; the oldest way of all to fill a memory is to begin and never end.
 const MOST_AT_ONCE: usize = 1000;
+/// Of these one user's.
+const MOST_OF_ONE: usize = 200;
+/// A file that was begun is given up so long after the last request for it.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
+/// How long an old client may take to begin to send a range it was just told the sum of.
+const SENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Files that are being written in the old way.
 #[derive(Default)]
@@ -34,6 +43,15 @@ struct OldWrite {
     posted: Spans,
     /// What the client was told the sum of, and may have found the same.
     asked: Spans,
+    /// The file those sums are of.
+    compared: Option<Stamp>,
+    /// The range that was asked about last, until the client sends it.
+    last_asked: Option<(u64, u64)>,
+    /// Ranges that are on their way in.
+    arriving: usize,
+    /// Whether somebody looks again when the client has fallen silent.
+    watched: bool,
+    used: Instant,
     room: Option<Reservation>,
 }
 
@@ -44,13 +62,59 @@ pub struct RangeSum {
     pub len: u64,
     /// MD5 in hex; empty where there is nothing to compare with.
     pub checksum: String,
-    /// Whether the file is complete unless the client sends this very range.
-    pub may_be_last: bool,
+    /// Whether the caller must look, by [`Files::old_settle`], what becomes of the file when nothing more comes.
+    pub watch: bool,
+}
+
+/// Whether a file that is written in the old way must be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    Later,
 }
 
 impl OldWrites {
     fn get(&self, place: &Place) -> Option<Arc<Mutex<OldWrite>>> {
         lock(&self.0).get(place).cloned()
+    }
+
+    /// Takes one out, unless the client has begun anew meanwhile.
+    fn remove(&self, place: &Place, write: &Arc<Mutex<OldWrite>>) {
+        let mut writes = lock(&self.0);
+        if writes.get(place).is_some_and(|there| Arc::ptr_eq(there, write)) {
+            writes.remove(place);
+        }
+    }
+
+    fn begin(&self, place: Place, write: OldWrite) -> Result<(), FilesError> {
+        let mut writes = lock(&self.0);
+        let of_one = writes.keys().filter(|other| other.space == place.space).count();
+        if writes.len() >= MOST_AT_ONCE || of_one >= MOST_OF_ONE {
+            return Err(FilesError::BadRequest(
+                "too many files are being written".to_owned(),
+            ));
+        }
+        writes.insert(place, Arc::new(Mutex::new(write)));
+        Ok(())
+    }
+
+    /// Gives up what no client came back to; returns how many.
+    pub(super) fn expire(&self) -> usize {
+        self.expire_unused_for(GIVEN_UP_AFTER)
+    }
+
+    fn expire_unused_for(&self, age: Duration) -> usize {
+        let all: Vec<_> = lock(&self.0)
+            .iter()
+            .map(|(place, write)| (place.clone(), write.clone()))
+            .collect();
+        let unused = all.iter().filter(|(_, write)| {
+            // Whoever holds it uses it.
+            write
+                .try_lock()
+                .is_ok_and(|write| write.arriving == 0 && write.used.elapsed() >= age)
+        });
+        unused.map(|(place, write)| self.remove(place, write)).count()
     }
 }
 
@@ -67,6 +131,8 @@ impl Files {
         if old.as_ref().is_some_and(|old| old.is_dir()) {
             return Err(FilesError::BadRequest("directory already exist".to_owned()));
         }
+        // Whoever announces a file again begins it anew.
+        lock(&self.0.old_writes.0).remove(&reached.place);
         if size == 0 {
             return reached
                 .root
@@ -80,24 +146,12 @@ impl Files {
                 files: 1,
             },
         )?;
-        let mut writes = lock(&self.0.old_writes.0);
-        if writes.len() >= MOST_AT_ONCE {
-            return Err(FilesError::BadRequest(
-                "too many files are being written".to_owned(),
-            ));
-        }
-        let write = OldWrite {
-            size,
-            staged: None,
-            posted: Spans::default(),
-            asked: Spans::default(),
-            room,
-        };
-        writes.insert(reached.place, Arc::new(Mutex::new(write)));
-        Ok(())
+        self.0.old_writes.begin(reached.place, OldWrite::new(size, room))
     }
 
     /// The sum of a range, for the client to compare with its own.
+    ///
+    /// Of a file that is to get shorter only what will stay is told.
     pub fn old_range_sum(
         &self,
         caller: &Caller,
@@ -108,27 +162,25 @@ impl Files {
         let reached = self.reach(caller, path, Access::Read)?;
         check_range(offset, len)?;
         let write = self.0.old_writes.get(&reached.place);
+        let kept = match &write {
+            Some(write) => len.min(lock(write).size.saturating_sub(offset)),
+            None => len,
+        };
         let _acting = self.act(&reached.place.space)?;
-        let (checksum, read, size) = match reached.root.open_file(&reached.place.path) {
+        let (checksum, read, stamp) = match reached.root.open_file(&reached.place.path) {
             Ok(file) => {
-                let (checksum, read) = sum(&*file, offset, len)?;
-                (checksum, read, file.meta().size)
+                let (checksum, read) = sum(&*file, offset, kept)?;
+                (checksum, read, Some(file.meta().stamp))
             }
-            Err(RootError::NotFound(_)) if write.is_some() => (String::new(), 0, 0),
+            Err(RootError::NotFound(_)) if write.is_some() => (String::new(), 0, None),
             Err(error) => return Err(reached.failed()(error)),
         };
-        let may_be_last = write.is_some_and(|write| {
-            let mut write = lock(&write);
-            if size == write.size {
-                write.asked.add(offset, offset + read);
-            }
-            write.staged.is_some() && write.is_covered()
-        });
+        let watch = write.is_some_and(|write| lock(&write).on_asked(offset, offset + read, stamp));
         Ok(RangeSum {
             offset,
             len: read,
             checksum,
-            may_be_last,
+            watch,
         })
     }
 
@@ -153,43 +205,87 @@ impl Files {
                 let staged = reached.root.staging().stage_file(FileAttributes::default());
                 write.staged = Some(staged.map_err(reached.failed())?);
             }
+            write.on_arriving(offset, offset + len);
         }
         Ok(OldRangeIn {
             files: self.clone(),
             reached,
-            write,
+            arriving: Arriving(write),
             start: offset,
             offset,
             end: offset + len,
         })
     }
 
-    /// Publishes a file whose last range the client seems to have found the same.
-    pub fn old_settle(&self, caller: &Caller, path: &PfsPath) -> Result<(), FilesError> {
-        let reached = self.reach(caller, path, Access::Write)?;
-        match self.0.old_writes.get(&reached.place) {
-            Some(write) => self.old_publish(&reached, &write),
-            None => Ok(()),
-        }
+    /// Publishes a file whose last range the client seems to have found the same, once it has fallen silent.
+    pub fn old_settle(&self, caller: &Caller, path: &PfsPath) -> Result<Settled, FilesError> {
+        self.settle_if_silent_for(caller, path, SENDS_WITHIN)
     }
 
-    fn old_publish(&self, reached: &Reached, write: &Mutex<OldWrite>) -> Result<(), FilesError> {
+    fn settle_if_silent_for(
+        &self,
+        caller: &Caller,
+        path: &PfsPath,
+        silence: Duration,
+    ) -> Result<Settled, FilesError> {
+        let reached = self.reach(caller, path, Access::Write)?;
+        let Some(write) = self.0.old_writes.get(&reached.place) else {
+            return Ok(Settled::Done);
+        };
+        {
+            let mut write = lock(&write);
+            if write.arriving > 0 || write.used.elapsed() < silence {
+                return Ok(Settled::Later);
+            }
+            write.watched = false;
+        }
+        self.old_publish(&reached, &write, silence)?;
+        Ok(Settled::Done)
+    }
+
+    /// Publishes a file if all of it is known and nothing of it is on its way.
+    fn old_publish(
+        &self,
+        reached: &Reached,
+        shared: &Arc<Mutex<OldWrite>>,
+        silence: Duration,
+    ) -> Result<(), FilesError> {
         let _acting = self.act(&reached.place.space)?;
-        let mut write = lock(write);
-        if !write.is_covered() {
+        let mut write = lock(shared);
+        if !write.is_complete(silence) {
             return Ok(());
         }
-        let Some(staged) = write.staged.take() else {
-            return Ok(());
-        };
+        let published = self.old_publish_now(reached, &mut write);
+        self.0.old_writes.remove(&reached.place, shared);
+        published
+    }
+
+    fn old_publish_now(&self, reached: &Reached, write: &mut OldWrite) -> Result<(), FilesError> {
         let gaps = write.posted.gaps(write.size);
+        let mut staged = write.staged.take();
         if !gaps.is_empty() {
             let old = reached.open_file()?;
+            if Some(old.meta().stamp) != write.compared {
+                return Err(reached.failed()(RootError::Changing(reached.place.path.clone())));
+            }
+            if staged.is_none() && old.meta().size == write.size {
+                return Ok(());
+            }
+            let into = match &mut staged {
+                Some(into) => into,
+                none => {
+                    let made = reached.root.staging().stage_file(FileAttributes::default());
+                    none.insert(made.map_err(reached.failed())?)
+                }
+            };
             for (from, to) in gaps {
-                copy(&*old, &staged, from, to)
+                copy(&*old, into, from, to)
                     .map_err(|error| FilesError::Disk(error, "copy what is the same"))?;
             }
         }
+        let Some(staged) = staged else {
+            return Ok(());
+        };
         let replaced = reached.replaced()?;
         reached
             .root
@@ -202,17 +298,64 @@ impl Files {
             };
             room.settle(written, replaced);
         }
-        lock(&self.0.old_writes.0).remove(&reached.place);
         self.0.hints.forget(&reached.place);
         Ok(())
     }
 }
 
 impl OldWrite {
-    fn is_covered(&self) -> bool {
-        let mut known = self.posted.clone();
-        self.asked.0.iter().for_each(|(from, to)| known.add(*from, *to));
-        known.gaps(self.size).is_empty()
+    fn new(size: u64, room: Option<Reservation>) -> OldWrite {
+        OldWrite {
+            size,
+            staged: None,
+            posted: Spans::default(),
+            asked: Spans::default(),
+            compared: None,
+            last_asked: None,
+            arriving: 0,
+            watched: false,
+            used: Instant::now(),
+            room,
+        }
+    }
+
+    /// Notes that the client was told of a range; says whether somebody must look later what became of it.
+    fn on_asked(&mut self, from: u64, to: u64, stamp: Option<Stamp>) -> bool {
+        if self.compared != stamp {
+            // Another file by now: what was told before does not hold for it.
+            self.asked = Spans::default();
+            self.compared = stamp;
+        }
+        self.asked.add(from, to);
+        self.last_asked = Some((from, to));
+        self.used = Instant::now();
+        !std::mem::replace(&mut self.watched, true)
+    }
+
+    /// A range that is sent is not the same, and until it is here whole it is not known at all.
+    fn on_arriving(&mut self, from: u64, to: u64) {
+        self.asked.remove(from, to);
+        self.posted.remove(from, to);
+        self.last_asked.take_if(|(asked, _)| (from..to).contains(asked));
+        self.arriving += 1;
+        self.used = Instant::now();
+    }
+
+    /// Whether every range was sent or found the same. What was asked about a moment ago may still be sent.
+    fn is_complete(&self, silence: Duration) -> bool {
+        let is_awaited = self.last_asked.is_some() && self.used.elapsed() < silence;
+        self.arriving == 0 && !is_awaited && self.posted.and(&self.asked).gaps(self.size).is_empty()
+    }
+}
+
+/// Counts a range as on its way in until it is dropped.
+struct Arriving(Arc<Mutex<OldWrite>>);
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let mut write = lock(&self.0);
+        write.arriving -= 1;
+        write.used = Instant::now();
     }
 }
 
@@ -220,7 +363,7 @@ impl OldWrite {
 pub struct OldRangeIn {
     files: Files,
     reached: Reached,
-    write: Arc<Mutex<OldWrite>>,
+    arriving: Arriving,
     start: u64,
     offset: u64,
     end: u64,
@@ -234,7 +377,7 @@ impl OldRangeIn {
             return Err(FilesError::BadRequest("chunksize error".to_owned()));
         }
         let _acting = self.files.act(&self.reached.place.space)?;
-        let write = lock(&self.write);
+        let write = lock(&self.arriving.0);
         // Gone: another request of the same client completed the file.
         let staged = write
             .staged
@@ -252,44 +395,10 @@ impl OldRangeIn {
         if self.offset != self.end {
             return Err(FilesError::BadRequest("chunksize error".to_owned()));
         }
-        lock(&self.write).posted.add(self.start, self.end);
-        self.files.old_publish(&self.reached, &self.write)
-    }
-}
-
-/// Stretches of a file, ascending and apart.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Spans(Vec<(u64, u64)>);
-
-impl Spans {
-    fn add(&mut self, from: u64, to: u64) {
-        if from < to {
-            self.0.push((from, to));
-            self.0.sort_unstable();
-            let mut joined: Vec<(u64, u64)> = Vec::with_capacity(self.0.len());
-            for (from, to) in self.0.drain(..) {
-                match joined.last_mut() {
-                    Some((_, end)) if from <= *end => *end = to.max(*end),
-                    _ => joined.push((from, to)),
-                }
-            }
-            self.0 = joined;
-        }
-    }
-
-    fn gaps(&self, size: u64) -> Vec<(u64, u64)> {
-        let mut gaps = Vec::new();
-        let mut here = 0;
-        for (from, to) in &self.0 {
-            if *from > here {
-                gaps.push((here, *from));
-            }
-            here = *to;
-        }
-        if here < size {
-            gaps.push((here, size));
-        }
-        gaps
+        let write = self.arriving.0.clone();
+        lock(&write).posted.add(self.start, self.end);
+        drop(self.arriving);
+        self.files.old_publish(&self.reached, &write, SENDS_WITHIN)
     }
 }
 
@@ -344,17 +453,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_joined_and_their_gaps_found() {
-        let mut spans = Spans::default();
-        for (from, to) in [(10, 20), (0, 5), (20, 25), (3, 7)] {
-            spans.add(from, to);
-        }
-        assert_eq!(spans.0, [(0, 7), (10, 25)]);
-        assert_eq!(spans.gaps(30), [(7, 10), (25, 30)]);
-        assert_eq!(Spans::default().gaps(0), []);
-    }
-}
+mod tests;

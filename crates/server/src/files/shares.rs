@@ -1,7 +1,6 @@
 //! Links that were given out: who gave them, for what, until when. The links themselves are not kept.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -10,11 +9,14 @@ use paddlecloud_api::files::{ShareRequest, ShareView, below};
 use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
-use super::{Files, FilesError, owner_of, write_whole};
+use super::{Files, FilesError, owner_of};
 use crate::auth::Caller;
+use crate::durable::write_whole;
 
 /// No link works longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Nobody but the server reads what it keeps of links.
+const PRIVATE: u32 = 0o600;
 /// Where links lead.
 pub const SHARED: &str = "/api/v1/pfs/shared/";
 
@@ -52,7 +54,7 @@ impl Shares {
         changed.retain(|share| share.expires > now);
         change(&mut changed);
         let text = serde_json::to_vec(&changed).expect("plain data becomes JSON");
-        write_whole(&self.file, &text).map_err(|error| FilesError::Disk(error, "note a link"))?;
+        write_whole(&self.file, &text, PRIVATE).map_err(|error| FilesError::Disk(error, "note a link"))?;
         *given = changed;
         Ok(())
     }
@@ -150,10 +152,7 @@ fn read_or_make_key(path: &Path) -> io::Result<ShareKey> {
             if filled != bytes.len() {
                 return Err(io::Error::other("the system gave too few random bytes"));
             }
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-            io::Write::write_all(&mut file, &bytes)?;
-            file.sync_all()?;
+            write_whole(path, &bytes, PRIVATE)?;
             Ok(ShareKey::from_bytes(bytes))
         }
         Err(error) => Err(error),

@@ -1,17 +1,16 @@
-//! Looking at files and changing where they lie: stat, glob, mkdir, remove, rename, copy, measure.
+//! Looking at files, making folders, removing and measuring: stat, glob, mkdir, remove, usage.
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{
-    CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, StatsRequest,
-    UsageView, WirePath, below, version_of,
+    FileMeta, FileView, MkdirRequest, RemoveRequest, Removed, StatsRequest, UsageView, WirePath, below,
+    version_of,
 };
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
-use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError, Space};
+use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
-use crate::packages::Acting;
 
 /// Matches one pattern may have; more need a folder of their own.
 const MOST_MATCHES: usize = 100_000;
@@ -152,123 +151,6 @@ impl Files {
             self.0.hints.forget_below(&reached.place);
         }
         Ok(usage_view(usage))
-    }
-
-    /// Gives a node another place, in one step.
-    pub fn rename(&self, caller: &Caller, request: &MoveRequest) -> Result<(), FilesError> {
-        let from = self.reach(caller, &request.from.0, Access::Write)?;
-        let to = self.reach(caller, &request.to.0, Access::Write)?;
-        from.not_the_space()?;
-        to.not_the_space()?;
-        let moves_over = from.place.space != to.place.space;
-        if moves_over && (self.is_system_users(&from) || self.is_system_users(&to)) {
-            return self.hand_over(caller, request, &from, &to);
-        }
-        let _acting = self.act_for_both(&from, &to)?;
-        let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
-        let room = match moves_over {
-            true => self.reserve(&to.place.space, usage.into())?,
-            false => None,
-        };
-        let replaced = to.replaced()?;
-        self.0
-            .store
-            .rename(&from.place, &to.place, existing(request.no_overwrite))
-            .map_err(|error| match &error {
-                RootError::NotFound(path) if *path == from.place.path => from.failed()(error),
-                _ => to.failed()(error),
-            })?;
-        self.0.hints.forget_below(&from.place);
-        self.0.hints.forget_below(&to.place);
-        match room {
-            Some(room) => room.settle(usage.into(), replaced),
-            None => self.freed(&to.place.space, replaced),
-        }
-        if moves_over {
-            self.freed(&from.place.space, usage.into());
-        }
-        Ok(())
-    }
-
-    /// Moves a node to a space that belongs to another system user: a rename would keep the old owner, so the new one
-    /// gets a copy of their own, and then the old one goes.
-    fn hand_over(
-        &self,
-        caller: &Caller,
-        request: &MoveRequest,
-        from: &Reached,
-        to: &Reached,
-    ) -> Result<(), FilesError> {
-        {
-            let _acting = self.act(&to.place.space)?;
-            if to.stat_if_there()?.is_some_and(|there| there.is_dir()) {
-                return Err(to.failed()(RootError::Exists(to.place.path.clone())));
-            }
-        }
-        self.copy(caller, request)?;
-        let _acting = self.act(&from.place.space)?;
-        let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
-        from.root.remove_all(&from.place.path).map_err(from.failed())?;
-        self.0.hints.forget_below(&from.place);
-        self.freed(&from.place.space, usage.into());
-        Ok(())
-    }
-
-    /// Copies a file or folder inside the storage.
-    pub fn copy(&self, caller: &Caller, request: &MoveRequest) -> Result<CopyReply, FilesError> {
-        let from = self.reach(caller, &request.from.0, Access::Read)?;
-        let to = self.reach(caller, &request.to.0, Access::Write)?;
-        to.not_the_space()?;
-        let _acting = self.act_for_both(&from, &to)?;
-        let meta = from.stat()?;
-        let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
-        let room = self.reserve(&to.place.space, usage.into())?;
-        let replaced = to.replaced()?;
-        let copied = self
-            .0
-            .store
-            .copy(&from.place, &to.place, existing(request.no_overwrite))
-            .map_err(|error| match &error {
-                RootError::NotFound(path) if *path == from.place.path => from.failed()(error),
-                _ => to.failed()(error),
-            });
-        if let (Err(_), Some(_)) = (&copied, &room) {
-            // Part of a folder may be there: what exactly is found by measuring.
-            self.forget_measure(&to.place.space);
-        }
-        let copied = copied?;
-        self.0.hints.forget_below(&to.place);
-        if let Some(room) = room {
-            let written = Amount {
-                bytes: copied.bytes,
-                files: copied.files,
-            };
-            room.settle(written, replaced);
-        }
-        if meta.is_dir() {
-            self.forget_measure(&to.place.space);
-        }
-        Ok(CopyReply {
-            bytes: copied.bytes,
-            files: copied.files,
-        })
-    }
-
-    /// Whether what lies there belongs to another system user than the server's own.
-    fn is_system_users(&self, reached: &Reached) -> bool {
-        let Space::Home(owner) = &reached.place.space else {
-            return false;
-        };
-        let user = owner.as_str().parse();
-        user.is_ok_and(|user| self.0.owners.owner(&user).run_as().is_some())
-    }
-
-    /// Whoever may write to the public folder is an administrator: there the server works in its own name.
-    fn act_for_both(&self, from: &Reached, to: &Reached) -> Result<Option<Acting>, FilesError> {
-        match (&from.place.space, &to.place.space) {
-            (_, Space::Home(_)) => self.act(&to.place.space),
-            (_, Space::Public) => Ok(None),
-        }
     }
 
     /// Bytes and files below a path.

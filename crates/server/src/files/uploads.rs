@@ -149,7 +149,7 @@ impl Files {
         let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
         let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
         if let Some(id) = fresh
-            && let Err(error) = super::write_whole(&key_file, id.to_string().as_bytes())
+            && let Err(error) = crate::durable::write_whole(&key_file, id.to_string().as_bytes(), 0o600)
         {
             // Nobody would find it again.
             self.upload_discard(caller, id)?;
@@ -253,7 +253,14 @@ impl Files {
         let made = self
             .0
             .hints
-            .reuse(digest, &readable, root, path, attributes)
+            .reuse(
+                digest,
+                &readable,
+                root,
+                path,
+                attributes,
+                existing(request.no_overwrite),
+            )
             .map_err(reached.failed())?;
         if made {
             if let Some(room) = room {

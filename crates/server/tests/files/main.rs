@@ -1,6 +1,7 @@
 //! The file service of a whole server, through the typed client and byte by byte.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod awkward;
 mod breaking;
 mod confinement;
 mod old;

@@ -3,6 +3,7 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{RemoveOptions, TransferError, TransferOptions, Upload};
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::Existing;
 
 use crate::stage::{Stage, assert_tidy, entries, mine, noise};
 
@@ -113,5 +114,63 @@ async fn what_a_job_wrote_counts() {
         .upload(vec![upload], &TransferOptions::default(), &())
         .await;
     quota_error(&summary.failures[0].error);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_copy_takes_what_it_copies_also_through_a_link() {
+    let stage = Stage::with(USERS).await;
+    let files = stage.me.files();
+    std::fs::create_dir_all(stage.home("me").join("d")).unwrap();
+    std::fs::write(stage.home("me").join("d/big"), noise(1, 3 << 20)).unwrap();
+    for (link, target) in [("to-file", "d/big"), ("to-folder", "d")] {
+        std::os::unix::fs::symlink(target, stage.home("me").join(link)).unwrap();
+        let copied = files.copy(&mine(link), &mine("copy"), Existing::Replace).await;
+        let refused = copied.unwrap_err();
+        assert_eq!(
+            refused.refusal(),
+            Some(ErrorName::QuotaExceeded),
+            "{link}: {refused}"
+        );
+        assert!(!stage.home("me").join("copy").exists());
+    }
+    files
+        .copy_link(&mine("to-file"), &mine("copy"), Existing::Replace)
+        .await
+        .unwrap();
+    let copied = std::fs::read_link(stage.home("me").join("copy")).unwrap();
+    assert_eq!(copied, std::path::Path::new("d/big"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn moving_a_file_onto_itself_makes_no_room() {
+    let stage = Stage::with(USERS).await;
+    let files = stage.me.files();
+    std::fs::create_dir_all(stage.home("me")).unwrap();
+    std::fs::write(stage.home("me").join("f"), noise(1, 3 << 20)).unwrap();
+    std::fs::create_dir(stage.home("me").join("d")).unwrap();
+    std::os::unix::fs::symlink("..", stage.home("me").join("d/up")).unwrap();
+    // Counts what is there.
+    let local = tempfile::tempdir().unwrap();
+    let send = async |name: &str, size: usize| {
+        let path = local.path().join(name);
+        std::fs::write(&path, noise(2, size)).unwrap();
+        let upload = Upload::File {
+            local: path,
+            remote: mine(name),
+        };
+        files.upload(vec![upload], &TransferOptions::default(), &()).await
+    };
+    assert!(send("small", 1000).await.failures.is_empty());
+    for to in ["f", "d/up/f"] {
+        for _ in 0..3 {
+            files
+                .rename(&mine("f"), &mine(to), Existing::Replace)
+                .await
+                .unwrap();
+        }
+    }
+    quota_error(&send("large", 2 << 20).await.failures[0].error);
     stage.finish().await;
 }

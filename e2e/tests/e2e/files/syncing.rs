@@ -39,6 +39,72 @@ fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
 }
 
 #[test]
+fn a_folder_that_holds_something_goes_only_when_asked() {
+    let env = TestEnvironment::new();
+    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
+    plant(&data, &[("x", "a file here"), ("y", "new")]);
+    plant(&theirs, &[("x/precious", "a folder there")]);
+    let remote = format!("{}/mirror", home(&env));
+    let other = format!("{}/other", home(&env));
+    env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
+    let in_the_way = "a folder that is not empty is in its place";
+    env.paddlectl(&["sync", arg(&data), &remote])
+        .refused(1)
+        .says(in_the_way)
+        .says("--delete");
+    let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
+    assert_eq!(left, "x\nx/precious\ny\n", "the rest went");
+
+    env.paddlectl(&["sync", arg(&data), &other]).ok();
+    env.paddlectl(&["sync", &other, arg(&theirs)])
+        .refused(1)
+        .says(in_the_way);
+    assert!(theirs.join("x/precious").exists() && theirs.join("y").exists());
+    env.paddlectl(&["sync", &other, &remote])
+        .refused(1)
+        .says(in_the_way);
+    let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
+    assert_eq!(left, "x\nx/precious\ny\n");
+
+    env.paddlectl(&["sync", "--delete", arg(&data), &remote]).ok();
+    assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "x\ny\n");
+}
+
+#[test]
+fn on_the_cluster_contents_are_compared_and_links_stay_links() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("f", "one"), ("d/g", "2")]);
+    std::os::unix::fs::symlink("f", data.join("l")).unwrap();
+    std::os::unix::fs::symlink("d", data.join("m")).unwrap();
+    let (from, to) = (format!("{}/from", home(&env)), format!("{}/to", home(&env)));
+    env.paddlectl(&["sync", arg(&data), &from]).ok();
+    env.paddlectl(&["sync", &from, &to]).ok().says("4 files copied");
+    let storage = super::server_data(&env).join("local/storage");
+    let path_of = |path: &str| {
+        let inside = path.rsplit_once("/home/").expect("it lies in a home").1;
+        storage.join("home").join(inside)
+    };
+    assert_same(&data, &path_of(&to));
+
+    // The same size and time, other bytes: only contents tell.
+    let (mine, theirs) = (path_of(&from).join("f"), path_of(&to).join("f"));
+    let time = fs::metadata(&theirs).unwrap().modified().unwrap();
+    fs::write(&mine, "two").unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&mine)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    env.paddlectl(&["sync", &from, &to]).ok().says("0 files copied");
+    env.paddlectl(&["sync", "--checksum", &from, &to])
+        .ok()
+        .says("1 file copied");
+    assert_eq!(fs::read(&theirs).unwrap(), b"two");
+}
+
+#[test]
 fn what_is_excluded_is_neither_sent_nor_deleted() {
     let env = TestEnvironment::new();
     let data = env.folder("data");

@@ -124,6 +124,24 @@ impl<'a> FileClient<'a> {
         self.post("copy", &move_request(from, to, existing), replay).await
     }
 
+    /// Copies one link as a link.
+    pub async fn copy_link(
+        &self,
+        from: &PfsPath,
+        to: &PfsPath,
+        existing: Existing,
+    ) -> Result<CopyReply, ClientError> {
+        let replay = match existing {
+            Existing::Replace => Replay::Safe,
+            Existing::Keep => Replay::Never,
+        };
+        let request = MoveRequest {
+            keep_link: true,
+            ..move_request(from, to, existing)
+        };
+        self.post("copy", &request, replay).await
+    }
+
     /// Bytes and files below a path.
     pub async fn du(&self, path: &PfsPath) -> Result<UsageView, ClientError> {
         let mut call = Call::get(Self::at("usage", path));
@@ -221,5 +239,6 @@ fn move_request(from: &PfsPath, to: &PfsPath, existing: Existing) -> MoveRequest
         from: from.into(),
         to: to.into(),
         no_overwrite: existing == Existing::Keep,
+        keep_link: false,
     }
 }

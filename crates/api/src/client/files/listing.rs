@@ -9,7 +9,7 @@ use super::patience::Patience;
 use super::{FileClient, ListOptions};
 use crate::client::call::{Call, Opened};
 use crate::client::{Client, ClientError};
-use crate::files::{ListEntry, ListLine};
+use crate::files::{ListEntry, ListLine, UnreadEntry};
 
 /// No line of a listing is longer; what is, is not ours.
 const LONGEST_LINE: usize = 1 << 20;
@@ -23,6 +23,8 @@ pub struct Listing<'a> {
     buffer: BytesMut,
     /// The last entry that was handed out.
     last: Option<RelPath>,
+    /// What the server had to leave out.
+    unread: Vec<UnreadEntry>,
     patience: Patience<'a>,
     ended: bool,
 }
@@ -49,14 +51,29 @@ impl<'a> Listing<'a> {
             reply,
             buffer: BytesMut::new(),
             last: None,
+            unread: Vec::new(),
             patience,
             ended: false,
         })
     }
 
     /// The next entry; `None` when there are no more. A server that goes away meanwhile is waited for; a listing that
-    /// stays cut is an error.
+    /// stays cut is an error, and so is, after all others, what could not be read.
     pub async fn next(&mut self) -> Result<Option<ListEntry>, ClientError> {
+        match self.next_readable().await? {
+            Some(entry) => Ok(Some(entry)),
+            None if self.unread.is_empty() => Ok(None),
+            None => Err(ClientError::Refused(self.unread.remove(0).error)),
+        }
+    }
+
+    /// What was left out so far, for callers of [`Listing::next_readable`].
+    pub fn take_unread(&mut self) -> Vec<UnreadEntry> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// The next entry; what cannot be read is only noted.
+    pub async fn next_readable(&mut self) -> Result<Option<ListEntry>, ClientError> {
         while !self.ended {
             if let Some(line) = self.take_line()? {
                 match line {
@@ -66,6 +83,9 @@ impl<'a> Listing<'a> {
                         self.patience.renew();
                         return Ok(Some(entry));
                     }
+                    // A listing that was cut tells it again.
+                    ListLine::Unread(unread) if self.is_told(&unread) => {}
+                    ListLine::Unread(unread) => self.unread.push(unread),
                     ListLine::Error(error) => return Err(ClientError::Refused(error)),
                     ListLine::End(_) => {
                         self.ended = true;
@@ -82,6 +102,10 @@ impl<'a> Listing<'a> {
             }
         }
         Ok(None)
+    }
+
+    fn is_told(&self, unread: &UnreadEntry) -> bool {
+        self.unread.iter().any(|told| told.path == unread.path)
     }
 
     fn is_known(&self, path: &RelPath) -> bool {

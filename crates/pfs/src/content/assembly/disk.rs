@@ -150,10 +150,12 @@ fn drop_torn_record(journal: &File) -> io::Result<()> {
     }
 }
 
-type OpenTable = HashMap<(u64, u64), Weak<Inner>>;
+/// The place of one unfinished file. Whoever opens it holds its lock, and nobody else's: after a restart of the machine
+/// all of the file is read meanwhile.
+type Slot = Arc<Mutex<Weak<Inner>>>;
 
 /// The unfinished files that are open in this process, by device and inode of the folder they lie in.
-static OPEN: LazyLock<Mutex<OpenTable>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<HashMap<(u64, u64), Slot>>> = LazyLock::new(Mutex::default);
 
 /// Hands out the handle that is open already, or opens one; never two for one unfinished file.
 pub(super) fn shared(
@@ -163,12 +165,22 @@ pub(super) fn shared(
 ) -> Result<Arc<Inner>, AssemblyError> {
     let stamp = root.stat_link(&staged_path(id))?.stamp;
     let key = (stamp.device, stamp.inode);
-    let mut table = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(inner) = table.get(&key).and_then(Weak::upgrade) {
+    let slot = slot(key);
+    let mut open_now = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(inner) = open_now.upgrade() {
         return Ok(inner);
     }
     let inner = Arc::new(open()?);
-    table.retain(|_, open| open.strong_count() > 0);
-    table.insert(key, Arc::downgrade(&inner));
+    *open_now = Arc::downgrade(&inner);
     Ok(inner)
+}
+
+fn slot(key: (u64, u64)) -> Slot {
+    let mut table = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Nobody can come by a slot while the table is held, so one that is nobody's stays so.
+    table.retain(|_, slot| {
+        let is_open = slot.try_lock().is_ok_and(|inner| inner.strong_count() > 0);
+        is_open || Arc::strong_count(slot) > 1
+    });
+    table.entry(key).or_default().clone()
 }

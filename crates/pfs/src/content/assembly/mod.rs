@@ -6,6 +6,7 @@
 
 mod disk;
 mod received;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use self::disk::{Disk, State, write_state};
 use self::received::{Received, touched};
-use super::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk, name_chunks};
+pub use self::writer::ChunkWriter;
+use super::chunk::{CHUNK, ChunkName, ChunkTable, Layout, name_chunk, name_chunks};
 use super::delta::Op;
 use super::journal::{Record, read_records};
 use crate::digest::Digest;
@@ -196,14 +198,7 @@ impl Assembly {
         // One that is here and checked is only checked again: a damaged second copy must not reach it.
         let here = self.0.received().names().get(&index).copied();
         let hasher = self.layout().hasher(index);
-        Ok(ChunkWriter {
-            claim,
-            index,
-            offset,
-            left: len,
-            here,
-            hasher,
-        })
+        Ok(ChunkWriter::new(claim, index, (offset, len), here, hasher))
     }
 
     /// Receives one chunk that is in memory.
@@ -221,11 +216,12 @@ impl Assembly {
         other: &(impl Source + ?Sized),
     ) -> Result<bool, AssemblyError> {
         let (offset, len) = self.0.chunk_range(index)?;
+        let claim = self.claim(offset, len)?;
+        let _open = self.0.still_open()?;
         if self.0.received().names().get(&index) == Some(&name) {
             return Ok(true);
         }
-        let _claim = self.claim(offset, len)?;
-        let _open = self.0.still_open()?;
+        self.0.unname(&claim)?;
         let failed = |error| RootError::io("copy to", &self.0.plan.path, error);
         let data = &self.0.disk.data;
         if copy_source(other, offset, data, offset, len).map_err(failed)? != len {
@@ -242,8 +238,12 @@ impl Assembly {
     /// Receives bytes at any offset. They are checked when the file is complete.
     pub fn put_range(&self, offset: u64, bytes: &[u8]) -> Result<(), AssemblyError> {
         let len = bytes.len() as u64;
-        let _claim = self.claim(offset, len)?;
+        let claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
+        if self.0.is_named(&claim) && self.0.has_already(offset, bytes)? {
+            return Ok(());
+        }
+        self.0.unname(&claim)?;
         self.0.write_at(bytes, offset)?;
         self.0.note(Record::Range { offset, len })
     }
@@ -256,8 +256,13 @@ impl Assembly {
         from: u64,
         len: u64,
     ) -> Result<bool, AssemblyError> {
-        let _claim = self.claim(offset, len)?;
+        let claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
+        if self.0.is_named(&claim) {
+            // Another sender of the same file brought it, checked; this one's word is no better.
+            return Ok(true);
+        }
+        self.0.unname(&claim)?;
         let copied = copy_source(other, from, &self.0.disk.data, offset, len)
             .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
         if copied == len {
@@ -305,7 +310,7 @@ impl Assembly {
     ) -> Result<Meta, AssemblyError> {
         self.commit_by(digest, |inner| {
             let meta = publish(&inner.disk.data)?;
-            remove_staged(&inner.root, &inner.id)?;
+            inner.clear_up();
             Ok(meta)
         })
     }
@@ -420,6 +425,36 @@ impl Inner {
         written.map_err(|error| RootError::io("write", &self.plan.path, error))
     }
 
+    /// Whether all chunks of a claim were checked when they arrived.
+    fn is_named(&self, claim: &Claim) -> bool {
+        let received = self.received();
+        claim
+            .chunks
+            .clone()
+            .all(|index| received.names().contains_key(&index))
+    }
+
+    /// Whether these bytes are here.
+    fn has_already(&self, offset: u64, bytes: &[u8]) -> Result<bool, RootError> {
+        let mut here = vec![0; bytes.len()];
+        let read = self.disk.data.read_exact_at(&mut here, offset);
+        read.map_err(|error| RootError::io("read", &self.plan.path, error))?;
+        Ok(here == bytes)
+    }
+
+    /// Notes, before chunks are written over, that what is known of them does not hold any more: a process that is
+    /// killed meanwhile must not leave a name to other bytes.
+    fn unname(&self, claim: &Claim) -> Result<(), AssemblyError> {
+        let named: Vec<u64> = {
+            let received = self.received();
+            let is_named = |index: &u64| received.names().contains_key(index);
+            claim.chunks.clone().filter(is_named).collect()
+        };
+        named
+            .into_iter()
+            .try_for_each(|index| self.note(Record::Gone { index }))
+    }
+
     /// Notes what arrived; only after its bytes were written.
     fn note(&self, record: Record) -> Result<(), AssemblyError> {
         let mut received = self.received();
@@ -459,9 +494,14 @@ impl Inner {
         let (parent, name) = root.open_parent(&plan.path)?;
         root::publish_node((&disk.folder, b"data"), (&parent, name), existing).map_err(failed)?;
         root.sync_fd(&parent, &plan.path)?;
-        remove_staged(root, &self.id)?;
+        self.clear_up();
         let stat = sys::fstat(&disk.data).map_err(failed)?;
         Meta::new(&stat, || Err(RootError::NotAFile(plan.path.clone())))
+    }
+
+    /// The file has its name. What cannot be removed now, as on Windows what is still open, goes with the next sweep.
+    fn clear_up(&self) {
+        let _ = remove_staged(&self.root, &self.id);
     }
 
     /// Forgets everything that was received.
@@ -500,83 +540,6 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.inner.received().release(self.chunks.clone());
-    }
-}
-
-/// Receives one chunk piece by piece; it counts only after [`ChunkWriter::finish`].
-#[derive(Debug)]
-pub struct ChunkWriter {
-    claim: Claim,
-    index: u64,
-    offset: u64,
-    left: u64,
-    /// The name of the chunk when it is here already.
-    here: Option<ChunkName>,
-    hasher: ChunkHasher,
-}
-
-impl ChunkWriter {
-    /// Writes the next bytes of the chunk.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), AssemblyError> {
-        let left = self.left.checked_sub(bytes.len() as u64);
-        self.left = left.ok_or_else(|| self.wrong_length())?;
-        self.hasher.update(bytes);
-        if self.here.is_none() {
-            let _open = self.claim.inner.still_open()?;
-            self.claim.inner.write_at(bytes, self.offset)?;
-        }
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Accepts the chunk if it is complete and has this name.
-    pub fn finish(self, name: ChunkName) -> Result<(), AssemblyError> {
-        let found = self.finished_name()?;
-        if found != name || self.here.is_some_and(|here| here != name) {
-            return Err(AssemblyError::DamagedChunk {
-                path: self.path(),
-                index: self.index,
-            });
-        }
-        self.note(name)
-    }
-
-    /// Accepts the chunk as it came, for senders that tell only the digest of the whole file: that will be checked
-    /// without reading anything twice.
-    pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
-        let name = self.finished_name()?;
-        self.note(name)?;
-        Ok(name)
-    }
-
-    fn finished_name(&self) -> Result<ChunkName, AssemblyError> {
-        if self.left > 0 {
-            Err(self.wrong_length())
-        } else {
-            Ok(self.hasher.finish())
-        }
-    }
-
-    fn note(&self, name: ChunkName) -> Result<(), AssemblyError> {
-        if self.here.is_some() {
-            return Ok(());
-        }
-        let _open = self.claim.inner.still_open()?;
-        self.claim.inner.note(Record::Chunk {
-            index: self.index,
-            name,
-        })
-    }
-
-    fn path(&self) -> RelPath {
-        self.claim.inner.plan.path.clone()
-    }
-
-    fn wrong_length(&self) -> AssemblyError {
-        AssemblyError::WrongLength {
-            path: self.path(),
-            index: self.index,
-        }
     }
 }
 

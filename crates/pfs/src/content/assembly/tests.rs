@@ -233,6 +233,63 @@ fn a_range_over_a_checked_chunk_is_checked_anew() {
     assert!(assembly.commit(Digest::of(b"abc"), Existing::Keep).is_err());
 }
 
+/// As the journal tells it to whoever opens the file after a kill.
+fn journalled(assembly: &Assembly) -> Received {
+    let records = read_records(&assembly.0.disk.journal).unwrap();
+    Received::replay(assembly.layout(), records)
+}
+
+#[test]
+fn the_same_bytes_over_a_checked_chunk_change_nothing() {
+    let (_folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    let name = table(b"abc").names[0];
+    assembly.put_chunk(0, name, b"abc").unwrap();
+    assembly.put_range(1, b"b").unwrap();
+    assert!(assembly.copy_from(0, &tempfile::tempfile().unwrap(), 0, 3).unwrap());
+    assert_eq!(assembly.checked(), [(0, name)]);
+    assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
+}
+
+/// The other file says it has the bytes and does not give them: what was checked is written over and nothing noted.
+#[test]
+fn a_chunk_that_is_written_over_has_no_name_meanwhile() {
+    let (_folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    assembly.put_chunk(0, table(b"abc").names[0], b"abc").unwrap();
+    let mut other = tempfile::tempfile().unwrap();
+    other.write_all(b"xyz").unwrap();
+    assert!(!assembly.take_chunk(0, table(b"else").names[0], &other).unwrap());
+    for received in [&*assembly.0.received(), &journalled(&assembly)] {
+        assert!(received.names().is_empty());
+        assert_eq!(received.missing(assembly.layout()), std::slice::from_ref(&(0..3)));
+    }
+}
+
+#[test]
+fn a_chunk_is_looked_for_when_nobody_else_can_write_it() {
+    let (_folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    let name = table(b"abc").names[0];
+    assembly.put_chunk(0, name, b"abc").unwrap();
+    let _other_sender = assembly.claim(0, 3).unwrap();
+    let taken = assembly.take_chunk(0, name, &tempfile::tempfile().unwrap());
+    assert!(matches!(taken, Err(AssemblyError::PartBusy { .. })), "{taken:?}");
+}
+
+/// After a restart of the machine all of an upload is read when it is opened; others must not wait for that.
+#[test]
+fn one_that_takes_long_to_open_keeps_nobody_else() {
+    let (_folder, root) = scratch();
+    let slow = Assembly::create(&root, plan(3)).unwrap().id().clone();
+    let quick = Assembly::create(&root, plan(4)).unwrap().id().clone();
+    let opened = disk::shared(&root, &slow, || {
+        Assembly::open(&root, &quick).unwrap();
+        Inner::open(&root, &slow)
+    });
+    opened.unwrap();
+}
+
 #[test]
 fn ranges_beyond_the_file_are_refused() {
     let (_folder, root) = scratch();

@@ -14,7 +14,7 @@ mod stat;
 
 pub(crate) use self::calls::{
     Dir, accessat, append, flock, fstatvfs, fsync, futimens, linkat, mkdirat, open, openat, readlinkat,
-    renameat, renameat_with, symlinkat, unlinkat, utimensat,
+    renameat, renameat_with, symlinkat, told_type, unlinkat, utimensat,
 };
 pub(crate) use self::errno::Errno;
 pub(crate) use self::flags::{
@@ -24,6 +24,14 @@ pub use self::held::FileExt;
 pub(crate) use self::held::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) use self::names::{local_path, path_to_match};
 pub(crate) use self::stat::{FileType, Stat, fstat, statat};
+
+/// Whether a folder that is open leads to the one above it; a path is all that is held of it.
+pub(crate) const GOES_UP: bool = false;
+
+/// What keeps others out of a folder here is not its mode.
+pub(crate) fn make_usable(_: impl AsFd) -> Result<(), Errno> {
+    Ok(())
+}
 
 /// Whether a file remembers that it is a program; here its name tells.
 pub const KEEPS_EXECUTABLE_BITS: bool = false;

@@ -1,0 +1,100 @@
+//! One chunk on its way into an unfinished file.
+
+use super::{AssemblyError, Claim};
+use crate::content::chunk::{ChunkHasher, ChunkName};
+use crate::content::journal::Record;
+use crate::relpath::RelPath;
+
+/// Receives one chunk piece by piece; it counts only after [`ChunkWriter::finish`].
+#[derive(Debug)]
+pub struct ChunkWriter {
+    claim: Claim,
+    index: u64,
+    offset: u64,
+    left: u64,
+    /// The name of the chunk when it is here already.
+    here: Option<ChunkName>,
+    hasher: ChunkHasher,
+}
+
+impl ChunkWriter {
+    pub(super) fn new(
+        claim: Claim,
+        index: u64,
+        (offset, left): (u64, u64),
+        here: Option<ChunkName>,
+        hasher: ChunkHasher,
+    ) -> Self {
+        Self {
+            claim,
+            index,
+            offset,
+            left,
+            here,
+            hasher,
+        }
+    }
+
+    /// Writes the next bytes of the chunk.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), AssemblyError> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or_else(|| self.wrong_length())?;
+        self.hasher.update(bytes);
+        if self.here.is_none() {
+            let _open = self.claim.inner.still_open()?;
+            self.claim.inner.write_at(bytes, self.offset)?;
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Accepts the chunk if it is complete and has this name.
+    pub fn finish(self, name: ChunkName) -> Result<(), AssemblyError> {
+        let found = self.finished_name()?;
+        if found != name || self.here.is_some_and(|here| here != name) {
+            return Err(AssemblyError::DamagedChunk {
+                path: self.path(),
+                index: self.index,
+            });
+        }
+        self.note(name)
+    }
+
+    /// Accepts the chunk as it came, for senders that tell only the digest of the whole file: that will be checked
+    /// without reading anything twice.
+    pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
+        let name = self.finished_name()?;
+        self.note(name)?;
+        Ok(name)
+    }
+
+    fn finished_name(&self) -> Result<ChunkName, AssemblyError> {
+        if self.left > 0 {
+            Err(self.wrong_length())
+        } else {
+            Ok(self.hasher.finish())
+        }
+    }
+
+    fn note(&self, name: ChunkName) -> Result<(), AssemblyError> {
+        if self.here.is_some() {
+            return Ok(());
+        }
+        let _open = self.claim.inner.still_open()?;
+        self.claim.inner.note(Record::Chunk {
+            index: self.index,
+            name,
+        })
+    }
+
+    fn path(&self) -> RelPath {
+        self.claim.inner.plan.path.clone()
+    }
+
+    fn wrong_length(&self) -> AssemblyError {
+        AssemblyError::WrongLength {
+            path: self.path(),
+            index: self.index,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Trees as jobs leave them: locked, changing, too deep; they are counted, copied and removed all the same.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use rustix::process::Uid;
+
+use super::*;
+use crate::testing::{NOBODY, as_ordinary_user, leftovers, plant, rel, scratch};
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn folders_that_their_owner_locked_are_removed_with_the_rest() {
+    as_ordinary_user(|folder, root| {
+        plant(
+            folder,
+            &[
+                ("t/read-only/a", "1"),
+                ("t/read-only/deep/b", "2"),
+                ("t/closed/c/d", "3"),
+                ("t/open/e", "4"),
+            ],
+        );
+        set_mode(&folder.join("t/read-only/deep"), 0o555);
+        set_mode(&folder.join("t/read-only"), 0o555);
+        set_mode(&folder.join("t/closed"), 0o000);
+        set_mode(&folder.join("t"), 0o555);
+        root.remove_all(&rel("t")).unwrap();
+        assert_eq!(leftovers(folder), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn what_may_not_be_read_is_left_out_of_what_is_counted() {
+    as_ordinary_user(|folder, root| {
+        plant(
+            folder,
+            &[
+                ("t/a", "12"),
+                ("t/closed/b", "345"),
+                ("t/d/e/f", "6"),
+                ("t/l -> a", ""),
+            ],
+        );
+        set_mode(&folder.join("t/closed"), 0o000);
+        let usage = root.usage(&rel("t")).unwrap();
+        assert_eq!((usage.bytes, usage.files, usage.folders), (3, 3, 3));
+        let (found, lost): (Vec<_>, Vec<_>) = root.walk(&rel("t")).partition(Result::is_ok);
+        assert_eq!(found.len(), 5);
+        assert!(matches!(&lost[..], [Err(RootError::Denied(path))] if *path == rel("t/closed")));
+        set_mode(&folder.join("t/closed"), 0o700);
+    });
+}
+
+#[test]
+fn what_cannot_be_removed_does_not_keep_the_rest() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give files to somebody else");
+        return;
+    }
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("t/a", ""), ("t/theirs/x", ""), ("t/b/c", "")]);
+    for path in ["", "t", "t/a", "t/b", "t/b/c"] {
+        chown(folder.path().join(path), Some(NOBODY), None).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| {
+            let nobody = Uid::from_raw(NOBODY);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            root.remove_all(&rel("t"))
+        });
+        let removed = removed.join().unwrap();
+        assert!(matches!(removed, Err(RootError::Denied(_))), "{removed:?}");
+    });
+    let left = leftovers(folder.path());
+    assert!(left.iter().any(|name| name.ends_with("/x")), "{left:?}");
+    assert!(
+        !left
+            .iter()
+            .any(|name| name.ends_with("/a") || name.ends_with("/c")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn the_staging_folder_is_not_counted() {
+    let (folder, root) = scratch();
+    plant(
+        folder.path(),
+        &[("a", "1"), (".pfs-staging/x", "22"), ("d/b", "333")],
+    );
+    let usage = root.usage(&RelPath::root()).unwrap();
+    assert_eq!((usage.bytes, usage.files, usage.folders), (4, 2, 1));
+}
+
+#[test]
+fn of_a_link_the_link_is_counted_or_what_it_leads_to() {
+    let (folder, root) = scratch();
+    plant(
+        folder.path(),
+        &[("f", "12345"), ("d/a", "1"), ("to-f -> f", ""), ("to-d -> d", "")],
+    );
+    assert_eq!(root.usage(&rel("to-f")).unwrap().bytes, 0);
+    assert_eq!(root.usage_behind(&rel("to-f")).unwrap().bytes, 5);
+    assert_eq!(root.usage_behind(&rel("to-d")).unwrap().bytes, 1);
+}
+
+#[test]
+fn a_folder_is_copied_whole_or_not_at_all() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("t/a", "1"), ("t/d/b", "2"), ("t/l -> a", "")]);
+    let copied = root
+        .copy_all(&rel("t"), &root, &rel("u/v"), Existing::Replace)
+        .unwrap();
+    assert_eq!((copied.bytes, copied.files), (2, 3));
+    assert_eq!(
+        fs::read_link(folder.path().join("u/v/l")).unwrap(),
+        Path::new("a")
+    );
+    assert_eq!(fs::read(folder.path().join("u/v/d/b")).unwrap(), b"2");
+    assert!(!folder.path().join(".pfs-staging").exists());
+}
+
+#[test]
+fn half_a_copy_is_not_seen() {
+    as_ordinary_user(|folder, root| {
+        plant(folder, &[("t/a", "1"), ("t/z", "2")]);
+        set_mode(&folder.join("t/z"), 0o000);
+        let copied = root.copy_all(&rel("t"), root, &rel("u"), Existing::Replace);
+        assert!(matches!(copied, Err(RootError::Denied(_))), "{copied:?}");
+        assert!(!folder.join("u").exists());
+        assert!(!folder.join(".pfs-staging").exists());
+    });
+}
+
+#[test]
+fn a_link_takes_its_place_in_one_step_or_leaves_what_is_there() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("f", "stays")]);
+    let target: LinkTarget = "elsewhere".parse().unwrap();
+    let kept = root.publish_link(&target, &rel("f"), Existing::Keep);
+    assert!(matches!(kept, Err(RootError::Exists(_))), "{kept:?}");
+    assert_eq!(leftovers(folder.path()), ["f"]);
+    root.publish_link(&target, &rel("f"), Existing::Replace).unwrap();
+    assert_eq!(
+        fs::read_link(folder.path().join("f")).unwrap(),
+        Path::new("elsewhere")
+    );
+}

@@ -1,0 +1,77 @@
+//! Trees that jobs made too deep to be named: they keep nobody from the rest.
+
+use std::path::Path;
+
+use paddlecloud_api::client::files::{ListOptions, RemoveOptions};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::stage::{Stage, assert_tidy, mine};
+
+/// Makes folders in each other, further down than any path can tell.
+fn make_deep(folder: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    std::fs::create_dir_all(folder).unwrap();
+    let mut here = rustix::fs::openat(CWD, folder, flags, Mode::empty()).unwrap();
+    for _ in 0..30 {
+        let name = "n".repeat(200);
+        rustix::fs::mkdirat(&here, name.as_str(), Mode::RWXU).unwrap();
+        here = rustix::fs::openat(&here, name.as_str(), flags, Mode::empty()).unwrap();
+    }
+    let file = rustix::fs::openat(&here, "f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    rustix::io::write(file, b"12345").unwrap();
+}
+
+#[tokio::test]
+async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
+    let stage = Stage::with(
+        "users:\n\
+         - {name: me, password_file: word, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
+         - {name: you, password_file: word, system_user: b}\n",
+    )
+    .await;
+    let files = stage.me.files();
+    make_deep(&stage.home("me").join("t/deep"));
+    std::fs::write(stage.home("me").join("t/z"), "z").unwrap();
+
+    assert_eq!(files.quota().await.unwrap().bytes_used, 6, "all of it is counted");
+    let options = ListOptions {
+        recursive: true,
+        digests: false,
+    };
+    let mut listing = files.list(&mine("t"), options).await.unwrap();
+    let mut last = None;
+    while let Some(entry) = listing.next_readable().await.unwrap() {
+        last = Some(entry.path.to_string());
+    }
+    assert_eq!(last.as_deref(), Some("z"), "the rest is listed");
+    let unread = listing.take_unread();
+    assert_eq!(unread.len(), 1);
+    assert!(
+        unread[0]
+            .path
+            .0
+            .to_string()
+            .starts_with("/pfs/dc/home/me/t/deep/nn")
+    );
+    assert!(
+        unread[0].error.msg.contains("too long a path"),
+        "{}",
+        unread[0].error.msg
+    );
+    let collected = files.list(&mine("t"), options).await.unwrap().collect().await;
+    assert!(
+        collected.is_err(),
+        "whoever does not ask for it hears of it at the end"
+    );
+
+    let options = RemoveOptions {
+        recursive: true,
+        dry_run: false,
+    };
+    let removed = files.remove(&[mine("t")], options).await.unwrap();
+    assert!(removed[0].error.is_none(), "{:?}", removed[0].error);
+    assert!(!stage.home("me").join("t").exists());
+    assert_tidy(&stage.home("me"));
+    assert_eq!(files.quota().await.unwrap().bytes_used, 0);
+    stage.finish().await;
+}
