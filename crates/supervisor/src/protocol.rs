@@ -18,6 +18,8 @@ pub mod files {
     pub const PLAN: &str = "plan.json";
     /// How it ended: written once, durable before any report says so.
     pub const EXIT: &str = "exit.json";
+    /// Room that is kept for it, so that a disk which is full by then does not matter.
+    pub const EXIT_DRAFT: &str = "exit.json.new";
     /// Where the supervisor listens while it lives.
     pub const SOCKET: &str = "sock";
     /// `<pid> <start time>` of the supervisor while it lives.
@@ -314,6 +316,11 @@ impl WorkerPlan {
 }
 
 impl Exit {
+    /// Sets room aside for `exit.json`; more than it takes, less than anybody misses.
+    pub fn reserve(dir: &Path) -> io::Result<()> {
+        fs::write(dir.join(files::EXIT_DRAFT), [0; 4096])
+    }
+
     /// Writes `exit.json` into the attempt's folder, durably.
     pub fn store(&self, dir: &Path) -> Result<(), FileError> {
         store(&dir.join(files::EXIT), self)
@@ -359,8 +366,14 @@ fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
 /// The old contents or the new, never a part, whenever the power goes.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("json.new");
-    let mut file = File::create(&draft)?;
+    // Over what a draft holds, and cut afterwards: the room it takes is there also on a full disk.
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&draft)?;
     file.write_all(text)?;
+    file.set_len(text.len() as u64)?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
     sync_folder(path.parent().unwrap_or(Path::new(".")))

@@ -176,6 +176,9 @@ impl Place {
             crate::trouble!("cannot become the reaper of the worker's processes: {error}");
         }
         let plain = PlainCopy::of(&plan);
+        if let Err(error) = Exit::reserve(&dir) {
+            crate::trouble!("cannot set room aside for the end: {error}");
+        }
         // SAFETY: this program never starts a thread.
         let exit = unsafe { supervise(&plan, &dir, &mut clients, Output { log, plain }) };
         record(&exit, &dir);
@@ -187,7 +190,7 @@ impl Place {
     }
 }
 
-/// An end that is not durable has not happened for anybody: a full disk is waited for.
+/// An end that is not durable has not happened for anybody: a disk that takes nothing is waited for.
 fn record(exit: &Exit, dir: &Path) {
     let mut complained = false;
     while let Err(error) = exit.store(dir) {

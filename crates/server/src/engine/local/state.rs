@@ -207,7 +207,13 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
         sweep(marker).await;
     }
     // The plan goes last: an attempt with a plan is cleaned again after a crash.
-    for name in [files::SOCKET, files::PID, files::EXIT, files::PLAN] {
+    for name in [
+        files::SOCKET,
+        files::PID,
+        files::EXIT_DRAFT,
+        files::EXIT,
+        files::PLAN,
+    ] {
         if let Err(error) = tokio::fs::remove_file(path.join(name))
             .await
             .or_else(folders::absent_is_fine)
