@@ -71,6 +71,56 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
     assert_eq!(std::fs::read_dir(notes.path()).unwrap().count(), 0);
 }
 
+/// Somebody writes into a folder while it moves: what they wrote is there or has moved, and never gone.
+#[cfg(feature = "s3")]
+#[test]
+fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use paddlecloud_pfs::root::FileAttributes;
+    use paddlecloud_pfs::{Existing, Place, Space};
+    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
+        return;
+    };
+    let notes = tempfile::tempdir().unwrap();
+    let store = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "secret"), notes.path()).unwrap();
+    let at = |path: &str| Place {
+        space: Space::Home("moving".parse().unwrap()),
+        path: path.parse().unwrap(),
+    };
+    let write = |path: &str| {
+        let mut file = store.begin(&at(path), FileAttributes::default()).unwrap();
+        file.append(b"content").unwrap();
+        file.publish(Existing::Replace).map(drop)
+    };
+    let _ = store.remove_all(&at("top"));
+    store.make_folder(&at("top/from")).unwrap();
+    for number in 0..100 {
+        write(&format!("top/from/{number}")).unwrap();
+    }
+    let moved = AtomicBool::new(false);
+    let arrived = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let names = (0..).map(|number| format!("late-{number}"));
+            let running = names.take_while(|_| !moved.load(Ordering::Relaxed));
+            let written = running.filter(|name| write(&format!("top/from/{name}")).is_ok());
+            written.collect::<Vec<String>>()
+        });
+        let renamed = store.rename(&at("top/from"), &at("top/to"), Existing::Keep);
+        moved.store(true, Ordering::Relaxed);
+        renamed.unwrap();
+        writer.join().unwrap()
+    });
+    assert!(!arrived.is_empty(), "somebody wrote meanwhile");
+    let is_there = |path: String| store.stat(&at(&path)).is_ok();
+    for name in arrived {
+        let found = is_there(format!("top/from/{name}")) || is_there(format!("top/to/{name}"));
+        assert!(found, "{name} is lost");
+    }
+    assert!((0..100).all(|number| is_there(format!("top/to/{number}"))));
+    store.remove_all(&at("top")).unwrap();
+}
+
 #[cfg(feature = "s3")]
 fn s3_settings(endpoint: &str, secret: &str) -> paddlecloud_backends::S3Settings {
     let mut settings = paddlecloud_backends::S3Settings::from_url("s3://bucket/suite").unwrap();

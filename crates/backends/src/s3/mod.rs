@@ -382,7 +382,8 @@ impl FileStore for S3Store {
         if !self.stat(from)?.is_dir() {
             self.check_place(to, existing)?;
             self.copy(from, to, existing)?;
-            return self.remove_all(from);
+            self.delete_keys(&from.path, vec![self.0.keys.of(from)?])?;
+            return self.keep_parent(from);
         }
         self.check_folder_target(from, to)?;
         let below = self.below(from)?;
