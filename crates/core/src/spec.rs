@@ -278,7 +278,7 @@ fn enough_memory(field: &'static str, memory: Bytes) -> Result<(), SpecError> {
         1 => "1 byte".to_owned(),
         count => format!("{count} bytes"),
     };
-    let problem = format!("no worker can start in {bytes} of memory; {LEAST_MEMORY} are the least");
+    let problem = format!("`{field}`: no worker can start in {bytes}; {LEAST_MEMORY} are the least");
     Err(SpecError::new(field, problem)
         .with_hint("a number without a unit is bytes: write for example `512Mi` or `1Gi`"))
 }
