@@ -121,7 +121,7 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
     assert!(
         foreseen
             .stderr
-            .contains("3 files and 2 folders, 12 bytes would be removed"),
+            .contains("3 files and 1 folder, 12 bytes would be removed"),
         "{foreseen}"
     );
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a.txt\nsub\n");
