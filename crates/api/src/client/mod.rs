@@ -16,7 +16,7 @@ mod tls;
 mod upload;
 
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use self::any_route::AnyRequest;
@@ -78,8 +78,8 @@ pub struct Client {
     tls: TlsOptions,
     login: Option<(String, String)>,
     limits: Limits,
-    on_token: Option<TokenSink>,
-    reviver: Option<Reviver>,
+    on_token: Option<Arc<TokenSink>>,
+    reviver: Option<Arc<Reviver>>,
     state: Mutex<State>,
 }
 
@@ -125,14 +125,34 @@ impl Client {
 
     /// `sink` gets every new token; the client itself keeps it only in memory.
     pub fn on_new_token(mut self, sink: TokenSink) -> Client {
-        self.on_token = Some(sink);
+        self.on_token = Some(Arc::new(sink));
         self
     }
 
     /// `reviver` is called whenever nobody answers; calls go on with the server it starts.
     pub fn with_reviver(mut self, reviver: Reviver) -> Client {
-        self.reviver = Some(reviver);
+        self.reviver = Some(Arc::new(reviver));
         self
+    }
+
+    /// The same caller of the same server, with connections of its own: another thread may drive them.
+    fn beside(&self) -> Client {
+        let state = self.state();
+        Client {
+            endpoint: self.endpoint.clone(),
+            tls: self.tls.clone(),
+            login: self.login.clone(),
+            limits: self.limits,
+            on_token: self.on_token.clone(),
+            reviver: self.reviver.clone(),
+            state: Mutex::new(State {
+                token: state.token.clone(),
+                server_version: state.server_version.clone(),
+                reached: state.reached,
+                idle: Vec::new(),
+                tls_config: state.tls_config.clone(),
+            }),
+        }
     }
 
     pub fn endpoint(&self) -> &Endpoint {

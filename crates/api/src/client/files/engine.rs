@@ -9,11 +9,12 @@ use futures_util::StreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::item::Item;
+use super::lanes::Lanes;
 use super::paced::{PacedBody, Throttle};
 use super::tally::Tally;
 use super::{FileClient, TransferError, TransferOptions};
-use crate::client::ClientError;
 use crate::client::call::{Call, Opened};
+use crate::client::{Client, ClientError};
 use http_body_util::BodyExt;
 
 /// How often whoever watches hears of bytes that are on their way.
@@ -30,6 +31,31 @@ pub(super) struct Batch {
     pub(super) end: Option<Result<(), ClientError>>,
 }
 
+/// What comes in, counted, and kept to the transfer's rate.
+pub(super) struct Arrivals {
+    bytes: Arc<AtomicU64>,
+    throttle: Option<Arc<Throttle>>,
+}
+
+impl Arrivals {
+    /// The next piece of a reply; `None` at its end.
+    pub(super) async fn piece(
+        &self,
+        reply: &mut Opened,
+        client: &Client,
+    ) -> Result<Option<Bytes>, ClientError> {
+        let piece = reply.piece(client).await?;
+        if let Some(piece) = &piece {
+            let len = piece.len() as u64;
+            self.bytes.fetch_add(len, Ordering::Relaxed);
+            if let Some(throttle) = &self.throttle {
+                tokio::time::sleep(throttle.delay(len)).await;
+            }
+        }
+        Ok(piece)
+    }
+}
+
 /// One transfer.
 pub(super) struct Engine<'a> {
     pub(super) files: FileClient<'a>,
@@ -37,6 +63,7 @@ pub(super) struct Engine<'a> {
     pub(super) tally: &'a Tally<'a>,
     pub(super) throttle: Option<Arc<Throttle>>,
     permits: Semaphore,
+    lanes: Lanes,
 }
 
 impl<'a> Engine<'a> {
@@ -51,6 +78,7 @@ impl<'a> Engine<'a> {
             tally,
             throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
             permits: Semaphore::new(options.transfers.get()),
+            lanes: Lanes::default(),
         }
     }
 
@@ -76,6 +104,22 @@ impl<'a> Engine<'a> {
         let sent = body.progress();
         let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
         self.counted(&sent, request).await
+    }
+
+    /// Receives something on a thread of its own, with a client for that thread, and counts what comes while it comes.
+    pub(super) async fn receiving<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&Client, &Arrivals) -> T + Send + 'static,
+    ) -> Result<T, TransferError> {
+        let arrivals = Arrivals {
+            bytes: Arc::default(),
+            throttle: self.throttle.clone(),
+        };
+        let counter = arrivals.bytes.clone();
+        let work = self.lanes.run(self.files.client, async move |client| {
+            work(client, &arrivals).await
+        });
+        self.counted(&counter, work).await
     }
 
     /// Waits for something and tells what a counter says meanwhile.

@@ -189,6 +189,22 @@ pub(super) fn pack_entries(items: &[Item]) -> Vec<(Entry, Option<usize>)> {
     entries
 }
 
+/// Those folders that hold files which are on their way, and the rest.
+pub(super) fn with_files(bare: Vec<Item>, files: &[Item]) -> (Vec<Item>, Vec<Item>) {
+    let mut full = HashSet::new();
+    for file in files {
+        let mut folder = file.local.parent();
+        while let Some(path) = folder {
+            folder = path.parent();
+            if !full.insert((Arc::as_ptr(&file.tree), path)) {
+                break;
+            }
+        }
+    }
+    bare.into_iter()
+        .partition(|item| item.is_dir() && full.contains(&(Arc::as_ptr(&item.tree), item.local.clone())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +227,14 @@ mod tests {
                 executable: false,
                 digest: None,
             },
+            mtime: Mtime::from_nanos(1),
+        }
+    }
+
+    fn folder(path: &str) -> Entry {
+        Entry {
+            path: path.parse().unwrap(),
+            node: Node::Dir,
             mtime: Mtime::from_nanos(1),
         }
     }
@@ -251,6 +275,20 @@ mod tests {
         ];
         let sizes: Vec<usize> = batches(items).iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 1, 1]);
+    }
+
+    #[test]
+    fn folders_that_come_with_their_files_are_told_from_those_that_do_not() {
+        let (_a, first) = tree();
+        let (_b, second) = tree();
+        let bare = [(&first, "a"), (&first, "a/b"), (&first, "empty"), (&second, "a")];
+        let bare = bare.map(|(tree, path)| Item::of_tree(tree, folder(path)));
+        let files = [Item::of_tree(&first, file("a/b/c", 1))];
+        let (full, rest) = with_files(bare.to_vec(), &files);
+        let shown =
+            |items: &[Item]| -> Vec<String> { items.iter().map(|item| item.local.to_string()).collect() };
+        assert_eq!(shown(&full), ["a", "a/b"]);
+        assert_eq!(shown(&rest), ["empty", "a"]);
     }
 
     #[test]

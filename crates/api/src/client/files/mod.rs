@@ -11,6 +11,7 @@ mod download;
 mod engine;
 mod error;
 mod item;
+mod lanes;
 mod listing;
 mod options;
 mod paced;

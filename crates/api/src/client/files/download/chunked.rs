@@ -1,7 +1,7 @@
 //! One large file in parts, several at a time; what arrived stays, whatever breaks.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
@@ -11,12 +11,12 @@ use paddlecloud_pfs::{Digest, PfsPath, Root, RootError, staging};
 
 use super::parts::PartReceiver;
 use super::source;
-use crate::client::ClientError;
 use crate::client::call::Call;
-use crate::client::files::engine::{Engine, blocking};
+use crate::client::files::engine::{Arrivals, Engine, blocking};
 use crate::client::files::item::Item;
 use crate::client::files::patience::Patience;
 use crate::client::files::{FileClient, Outcome, TransferError};
+use crate::client::{Client, ClientError};
 use crate::error::ErrorName;
 use crate::files::{DIGEST_HEADER, FileMeta};
 
@@ -35,6 +35,35 @@ struct Fetching {
     names: Mutex<BTreeMap<u64, ChunkName>>,
     /// The server's own word on the whole file, where it gave it.
     digest: Mutex<Option<Digest>>,
+}
+
+impl Fetching {
+    /// Asks for the parts a receiver waits for, and gives them to it. Blocks where the disk does.
+    async fn receive(
+        &self,
+        client: &Client,
+        arrivals: &Arrivals,
+        receiver: &mut PartReceiver,
+    ) -> Result<(), TransferError> {
+        let (first, count) = receiver.missing();
+        let target = FileClient::at("parts", &self.remote)
+            .pair("first", first)
+            .pair("count", count);
+        let mut call = Call::get(target);
+        call.headers.push((IF_MATCH, self.version.clone()));
+        let mut reply = client.open(&call).await?;
+        if let Some(digest) = reply.headers().get(HeaderName::from_static(DIGEST_HEADER)) {
+            let digest = digest.to_str().ok().and_then(|text| text.parse().ok());
+            *self.digest.lock().expect("nobody panics with it") = digest;
+        }
+        while let Some(piece) = arrivals.piece(&mut reply, client).await? {
+            receiver.feed(&piece)?;
+        }
+        match receiver.is_complete() {
+            true => Ok(()),
+            false => Err(client.broken("cut a file off").into()),
+        }
+    }
 }
 
 impl Engine<'_> {
@@ -76,13 +105,13 @@ impl Engine<'_> {
         let meta = self.files.stat(&remote).await?;
         let version = meta.version.as_ref().filter(|_| meta.is_file());
         let version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
-        let fetching = Fetching {
+        let fetching = Arc::new(Fetching {
             version: version.ok_or(TransferError::NotAFile)?,
             assembly: self.assembly(item, &meta).await?,
             remote,
             names: Mutex::default(),
             digest: Mutex::default(),
-        };
+        });
         self.fetch_missing(&fetching).await?;
         let digest = self.digest(&fetching).await?;
         let (assembly, existing) = (fetching.assembly.clone(), self.existing());
@@ -91,7 +120,7 @@ impl Engine<'_> {
             Err(error) => {
                 let keep = matches!(error, AssemblyError::Storage(RootError::Exists(_)));
                 if keep {
-                    let assembly = fetching.assembly;
+                    let assembly = fetching.assembly.clone();
                     blocking(move || assembly.discard()).await?;
                 }
                 Err(error.into())
@@ -114,7 +143,7 @@ impl Engine<'_> {
         Ok(assembly)
     }
 
-    async fn fetch_missing(&self, fetching: &Fetching) -> Result<(), TransferError> {
+    async fn fetch_missing(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for gap in fetching.assembly.missing() {
             let (mut first, end) = (gap.start / CHUNK, gap.end.div_ceil(CHUNK));
@@ -132,7 +161,7 @@ impl Engine<'_> {
             .await
     }
 
-    async fn fetch_run(&self, fetching: &Fetching, first: u64, count: u64) -> Result<(), TransferError> {
+    async fn fetch_run(&self, fetching: &Arc<Fetching>, first: u64, count: u64) -> Result<(), TransferError> {
         let _permit = self.permit().await;
         let mut patience = Patience::new(self.files.client);
         let (mut next, end) = (first, first + count);
@@ -160,41 +189,29 @@ impl Engine<'_> {
         Ok(())
     }
 
-    async fn fetch_parts(&self, fetching: &Fetching, next: &mut u64, end: u64) -> Result<(), TransferError> {
-        let target = FileClient::at("parts", &fetching.remote)
-            .pair("first", *next)
-            .pair("count", end - *next);
-        let mut call = Call::get(target);
-        call.headers.push((IF_MATCH, fetching.version.clone()));
-        let mut reply = self.files.client.open(&call).await?;
-        if let Some(digest) = reply.headers().get(HeaderName::from_static(DIGEST_HEADER)) {
-            let digest = digest.to_str().ok().and_then(|text| text.parse().ok());
-            *fetching.digest.lock().expect("nobody panics with it") = digest;
-        }
-        let mut receiver = PartReceiver::new(fetching.assembly.clone(), *next, end - *next);
-        loop {
-            let batch = self.receive(&mut reply).await;
-            let (back, fed) = blocking(move || {
-                let fed = batch.pieces.iter().try_for_each(|piece| receiver.feed(piece));
-                (receiver, fed)
+    async fn fetch_parts(
+        &self,
+        fetching: &Arc<Fetching>,
+        next: &mut u64,
+        end: u64,
+    ) -> Result<(), TransferError> {
+        let (fetching, first) = (fetching.clone(), *next);
+        let (arrived, fetched) = self
+            .receiving(async move |client, arrivals| {
+                let mut receiver = PartReceiver::new(fetching.assembly.clone(), first, end - first);
+                let fetched = fetching.receive(client, arrivals, &mut receiver).await;
+                let names = std::mem::take(&mut receiver.names);
+                let arrived = names.len() as u64;
+                fetching
+                    .names
+                    .lock()
+                    .expect("nobody panics with it")
+                    .extend(names);
+                (arrived, fetched)
             })
-            .await;
-            receiver = back;
-            let arrived = std::mem::take(&mut receiver.names);
-            *next += arrived.len() as u64;
-            fetching
-                .names
-                .lock()
-                .expect("nobody panics with it")
-                .extend(arrived);
-            fed?;
-            match batch.end {
-                None => {}
-                Some(Ok(())) if receiver.is_complete() => return Ok(()),
-                Some(Ok(())) => return Err(self.files.client.broken("cut a file off").into()),
-                Some(Err(error)) => return Err(error.into()),
-            }
-        }
+            .await?;
+        *next += arrived;
+        fetched
     }
 
     /// Plain bytes, each piece of which counts as soon as it is here; checked with the whole.

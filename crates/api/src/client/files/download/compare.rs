@@ -1,7 +1,10 @@
 //! Finds out what is here already.
 
+use std::sync::Arc;
+
 use paddlecloud_pfs::content::hash_file;
-use paddlecloud_pfs::{Digest, Node};
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::{Digest, Node, RelPath};
 
 use super::source;
 use crate::client::ClientError;
@@ -18,10 +21,12 @@ impl Engine<'_> {
     pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
         let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);
         let judged = blocking(move || {
+            let here = look(&items);
             items
                 .into_iter()
-                .map(|item| {
-                    let (verdict, digest) = judge(&item, checksum, no_overwrite);
+                .zip(here)
+                .map(|(item, here)| {
+                    let (verdict, digest) = judge(&item, here, checksum, no_overwrite);
                     (item, verdict, digest)
                 })
                 .collect::<Vec<_>>()
@@ -81,10 +86,23 @@ impl Engine<'_> {
     }
 }
 
+/// What is where the items will be. What cannot be looked at will say so when it is written.
+fn look(items: &[Item]) -> Vec<Option<Meta>> {
+    let trees = items.chunk_by(|left, right| Arc::ptr_eq(&left.tree, &right.tree));
+    trees
+        .flat_map(|items| {
+            let root = &items[0].tree.local;
+            let paths: Vec<RelPath> = items.iter().map(|item| item.local.clone()).collect();
+            root.stat_many(&paths)
+                .unwrap_or_else(|_| paths.iter().map(|path| root.stat_link(path).ok()).collect())
+        })
+        .collect()
+}
+
 /// Compares with what is here. A digest says that only contents can tell.
-fn judge(item: &Item, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
+fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
     let root = &item.tree.local;
-    let here = root.stat_link(&item.local).ok().map(|meta| FileMeta::of(&meta));
+    let here = here.map(|meta| FileMeta::of(&meta));
     let same_time = here
         .as_ref()
         .is_some_and(|here| here.mtime.is_same_moment(item.mtime));

@@ -13,7 +13,7 @@ use paddlecloud_pfs::{Existing, Node, PfsPath, RelPath, Root, RootError};
 
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
-use super::item::{Item, Tree};
+use super::item::{Item, Tree, with_files};
 use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 use crate::files::split_last;
@@ -45,15 +45,23 @@ impl Engine<'_> {
             return self.pretend(Way::Down, &wanted);
         }
         let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
+        // A folder that comes with its files takes its place as a whole, if nothing is there.
+        let (full, bare) = with_files(bare, &files);
+        self.make(bare).await;
+        self.small_then_large(Way::Down, files).await;
+        self.make(full).await;
+    }
+
+    /// Makes folders and links.
+    async fn make(&self, items: Vec<Item>) {
         let existing = self.existing();
-        for (item, made) in blocking(move || make_bare(bare, existing)).await {
+        for (item, made) in blocking(move || make_bare(items, existing)).await {
             match made {
                 Ok(()) if item.is_dir() => {}
                 Ok(()) => self.tally.finished(&source(&item), Outcome::Transferred, 0),
                 Err(error) => self.tally.failed(source(&item), error.into()),
             }
         }
-        self.small_then_large(Way::Down, files).await;
     }
 
     pub(super) fn existing(&self) -> Existing {

@@ -123,8 +123,8 @@ fn place(
     names: &[(RelPath, RelPath)],
     existing: Existing,
 ) -> Result<Fetched, TransferError> {
-    let checked = parser.finish_unpacking().map_err(TransferError::from);
-    let absent = checked.and_then(|_| arrange(&staged, names).map_err(TransferError::from));
+    let checked = parser.finish_told().map_err(TransferError::from);
+    let absent = checked.and_then(|(_, came)| arrange(&staged, &came, names).map_err(TransferError::from));
     match absent {
         Ok(absent) => Ok(Fetched {
             merged: staged.merge(&RelPath::root(), existing, false)?,
@@ -138,10 +138,14 @@ fn place(
 }
 
 /// Gives renamed files their names here; returns what did not come.
-fn arrange(staged: &StagedTree, names: &[(RelPath, RelPath)]) -> Result<Vec<RelPath>, RootError> {
+fn arrange(
+    staged: &StagedTree,
+    came: &[RelPath],
+    names: &[(RelPath, RelPath)],
+) -> Result<Vec<RelPath>, RootError> {
     let mut absent = Vec::new();
     for (remote, local) in names {
-        if !staged.tree().exists(remote)? {
+        if came.binary_search(remote).is_err() {
             absent.push(remote.clone());
         } else if remote != local {
             staged.tree().rename(remote, local, Existing::Replace)?;

@@ -26,6 +26,11 @@ impl PartReceiver {
         }
     }
 
+    /// The first chunk that has not come, and how many have not.
+    pub(super) fn missing(&self) -> (u64, u64) {
+        (self.next, self.end - self.next)
+    }
+
     /// Whether everything that was asked for has come.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.end

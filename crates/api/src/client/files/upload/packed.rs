@@ -1,11 +1,12 @@
 //! Many small files in one request.
 
+use std::fs::File;
 use std::io;
 
 use hyper::Method;
 use paddlecloud_pfs::pack::{PackError, PackWriter};
 use paddlecloud_pfs::root::Meta;
-use paddlecloud_pfs::{Entry, Node};
+use paddlecloud_pfs::{Entry, FileExt, Node};
 
 use super::source;
 use crate::client::call::Call;
@@ -132,20 +133,64 @@ fn write_pack(
 
 /// Reads a file that fits into memory; the bytes are of one state of it.
 fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError> {
-    use std::io::Read;
     for _ in 0..ATTEMPTS {
         let (file, before) = item.tree.local.open_file_no_links(&item.local)?;
-        content.clear();
-        let read = (&file).take(SMALL_FILE + 1).read_to_end(content);
-        read.map_err(|source: io::Error| TransferError::Io {
+        // One byte more than there should be: a file that has grown shows itself.
+        let room = usize::try_from(before.size.min(SMALL_FILE) + 1).expect("small files fit into memory");
+        content.resize(room, 0);
+        let read = read_full(&file, content).map_err(|source| TransferError::Io {
             action: "read the file",
             source,
         })?;
-        let after = item.tree.local.stat_link(&item.local)?;
+        content.truncate(read);
+        let after = item.tree.local.look_again(&file, &item.local)?;
         let whole = content.len() as u64 == before.size || before.size > SMALL_FILE;
         if after.stamp == before.stamp && whole {
             return Ok(before);
         }
     }
     Err(TransferError::Changed)
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    // The one byte too many is not asked for on its own: a file that has it has another size now.
+    while filled + 1 < buffer.len() {
+        match file.read_at(&mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_grown_or_shrunk_shows_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (now, read) in [
+            ("four", 4),
+            ("fours", 5),
+            ("fours and more", 5),
+            ("two", 3),
+            ("", 0),
+        ] {
+            std::fs::write(&path, now).unwrap();
+            // It had four bytes when it was looked at.
+            let mut buffer = vec![0; 4 + 1];
+            assert_eq!(
+                read_full(&File::open(&path).unwrap(), &mut buffer).unwrap(),
+                read,
+                "{now}"
+            );
+            assert_eq!(&buffer[..read], &now.as_bytes()[..read]);
+        }
+    }
 }
