@@ -210,3 +210,44 @@ fn remove_unchanged(of: &Reached, nodes: &[DirEntry]) -> Usage {
     }
     gone
 }
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_pfs::{Place, RelPath, Root};
+
+    use super::*;
+
+    /// What a hand-over does after its copy, with a folder that somebody wrote into meanwhile.
+    #[test]
+    fn only_what_was_copied_and_stayed_as_it_was_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for name in ["t/a", "t/changed", "t/d/b", "t/e/c"] {
+            write(name, "old");
+        }
+        let reached = Reached {
+            root: Root::open(folder.path()).unwrap().into(),
+            place: Place {
+                space: Space::Public,
+                path: "t".parse::<RelPath>().unwrap(),
+            },
+            shown: "/pfs/dc/public/t".parse().unwrap(),
+        };
+        let before = nodes(&reached).unwrap();
+        assert_eq!(before.len(), 7);
+        write("t/changed", "newer");
+        write("t/e/arrived", "new");
+        let gone = remove_unchanged(&reached, &before);
+        assert_eq!((gone.files, gone.bytes, gone.folders), (3, 9, 1));
+        let left: Vec<String> = nodes(&reached)
+            .unwrap()
+            .iter()
+            .map(|node| node.path.to_string())
+            .collect();
+        assert_eq!(left, ["t", "t/changed", "t/e", "t/e/arrived"]);
+    }
+}

@@ -163,6 +163,40 @@ async fn a_part_of_a_file_can_be_read() {
 }
 
 #[tokio::test]
+async fn a_home_that_cannot_be_opened_does_not_end_a_check() {
+    use paddlecloud_api::client::files::{TransferOptions, Upload};
+    let stage = Stage::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let path = local.path().join("f");
+    std::fs::write(&path, crate::stage::noise(1, 2 << 20)).unwrap();
+    for (client, remote) in [
+        (&stage.me, "/pfs/dc/home/me/f"),
+        (&stage.you, "/pfs/dc/home/you/f"),
+    ] {
+        let upload = Upload::File {
+            local: path.clone(),
+            remote: remote.parse().unwrap(),
+        };
+        let sent = client
+            .files()
+            .upload(vec![upload], &TransferOptions::default(), &())
+            .await;
+        assert!(sent.failures.is_empty(), "{:?}", sent.failures);
+    }
+    std::fs::remove_dir_all(stage.home("you")).unwrap();
+    std::fs::write(stage.home("you"), "no folder").unwrap();
+    let reply = stage.me.files().fsck().await.unwrap();
+    assert_eq!(reply.checked, 2);
+    let found: Vec<_> = reply
+        .findings
+        .iter()
+        .map(|one| (one.path.as_str(), one.verdict))
+        .collect();
+    assert_eq!(found, [("home/you/f", FsckVerdict::Unreadable)]);
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_check_tells_damage_from_changes() {
     use paddlecloud_api::client::files::{TransferOptions, Upload};
     use std::os::unix::fs::FileExt;

@@ -70,6 +70,48 @@ fn files_travel_through_a_server_that_is_not_root() {
 }
 
 #[test]
+fn folders_that_a_job_locked_are_told_and_can_be_removed() {
+    let env = TestEnvironment::new();
+    let Some(site) = site(&env) else {
+        return;
+    };
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    plant(
+        &data,
+        &[("a", "1"), ("closed/b", "2"), ("read-only/c/d", "3"), ("z", "4")],
+    );
+    let remote = "/pfs/cloud/home/ada/t";
+    site.run("ada", &["cp", "-r", arg(&data), remote]).ok();
+    let mode = |name: &str, mode| {
+        let path = site.home("ada").join("t").join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("root may");
+    };
+    mode("closed", 0o000);
+    mode("read-only/c", 0o555);
+    mode("read-only", 0o555);
+
+    let listed = site.run("ada", &["ls", "-r", remote]);
+    assert_eq!(listed.code, Some(1), "{listed}");
+    assert!(listed.stdout.ends_with("read-only/c/d\nz\n"), "{listed}");
+    let copied = site.run("ada", &["cp", "-r", remote, arg(&back.join("t"))]);
+    copied.refused(1).says("/pfs/cloud/home/ada/t/closed");
+    assert_eq!(fs::read(back.join("t/z")).unwrap(), b"4", "the rest is here");
+    plant(&back, &[("t/extra", "")]);
+    site.run("ada", &["sync", "--delete", remote, arg(&back.join("t"))])
+        .refused(1)
+        .says("so nothing is deleted");
+    assert!(back.join("t/extra").exists());
+
+    site.run("ada", &["rm", "-r", remote]).ok();
+    let left = fs::read_dir(site.home("ada")).unwrap().flatten();
+    let left: Vec<_> = left
+        .map(|entry| entry.file_name())
+        .filter(|name| name != ".paddlecloud")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn a_job_of_a_server_that_is_not_root_works_on_its_users_files() {
     let env = TestEnvironment::new();
     let Some(site) = site(&env) else {
