@@ -321,7 +321,7 @@ fn allow_many_files() {
 
 /// Removes folders of jobs that nobody knows: the server ended between a job's removal and that of its logs.
 async fn discard_strays(store: Store, engine: LocalEngine) {
-    let found = match engine.jobs_with_folders() {
+    let found = match engine.jobs_with_folders().await {
         Ok(found) => found,
         Err(error) => return tracing::warn!(%error, "the attempts' folder cannot be listed"),
     };

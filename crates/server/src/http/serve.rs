@@ -326,6 +326,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_quiet_client_is_asked_whether_it_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (accepted, _client) = tokio::join!(listener.accept(), client);
+        let (stream, _) = accepted.unwrap();
+        keep_alive(&stream);
+        let is_set = rustix::net::sockopt::socket_keepalive(&stream).unwrap();
+        let idle = rustix::net::sockopt::tcp_keepidle(&stream).unwrap();
+        assert_eq!((is_set, idle), (true, STILL_THERE));
+    }
+
+    #[tokio::test]
     async fn a_client_that_does_not_read_cannot_hold_a_stop_up() {
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let bound = bind(&listen).await.unwrap();

@@ -101,10 +101,11 @@ impl Storage {
         Ok(pruned)
     }
 
-    /// Everybody who has a home here.
+    /// Everybody who has something of ours in their home.
     pub fn users(&self) -> Result<Vec<UserName>, PackageError> {
         let homes = std::fs::read_dir(self.path().join("home")).map_err(PackageError::Disk)?;
-        let names = homes.flatten().map(|home| home.file_name());
+        let used = homes.flatten().filter(|home| home.path().join(OURS).is_dir());
+        let names = used.map(|home| home.file_name());
         Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
     }
 

@@ -264,10 +264,10 @@ impl Task {
         }
     }
 
-    /// `None`: there is no supervisor any more.
+    /// `None`: there is no supervisor any more. One that says nothing is waited for, on one connection.
     async fn reconnect(&mut self) -> Option<Wire> {
         loop {
-            match introduce(&self.folder).await {
+            match first_words(&self.folder).await {
                 Ok((state, wire)) => {
                     self.watching = false;
                     self.log
@@ -275,11 +275,8 @@ impl Task {
                     self.tell(news_of_state(&state));
                     return Some(wire);
                 }
-                Err(ConnectError::Silent) => {}
-                Err(ConnectError::Broken(_)) if lives(&self.folder).await => {
-                    tokio::time::sleep(NEXT_TRY).await;
-                }
-                Err(ConnectError::Broken(_)) => return None,
+                Err(_) if lives(&self.folder).await => tokio::time::sleep(NEXT_TRY).await,
+                Err(_) => return None,
             }
         }
     }

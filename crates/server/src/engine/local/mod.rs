@@ -102,12 +102,16 @@ impl LocalEngine {
     }
 
     /// Jobs of which any folder is left.
-    pub fn jobs_with_folders(&self) -> std::io::Result<Vec<JobId>> {
-        let entries = std::fs::read_dir(self.inner.settings.data.join(folders::ATTEMPTS))?;
-        Ok(entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect())
+    pub async fn jobs_with_folders(&self) -> std::io::Result<Vec<JobId>> {
+        let attempts = self.inner.settings.data.join(folders::ATTEMPTS);
+        let list = move || {
+            let names = std::fs::read_dir(attempts)?
+                .flatten()
+                .map(|entry| entry.file_name());
+            Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
+        };
+        let listed = tokio::task::spawn_blocking(list).await;
+        listed.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
     }
 
     /// What this machine does not permit, each a sentence.
