@@ -262,8 +262,14 @@ fn a_damaged_database_is_named_with_the_way_out() {
         .says(database.to_str().unwrap())
         .says("is damaged")
         .says("hint: put a backup in its place");
-    // The way out that the hint names.
+    // The way out that the hint names. Half of it would cost the logs, and is refused.
     fs::rename(&database, data.join("away")).unwrap();
+    env.paddlectl(&["get", "jobs"])
+        .refused(3)
+        .says("is empty")
+        .says("the folders of 1 job")
+        .says("`attempts`");
+    fs::rename(data.join("attempts"), data.join("attempts-away")).unwrap();
     env.paddlectl(&["get", "jobs"]).ok();
     env.submit("after", &package, &["-entry", "sh train.sh", "-f"]);
 }
