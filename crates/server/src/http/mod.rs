@@ -23,7 +23,7 @@ mod workers;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -108,13 +108,16 @@ fn harden<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
 
 /// Counts and traces every request and stamps every reply with the version.
 async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    // The route, not the path: the link of a share is its secret.
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let in_flight = app.metrics.begin_request();
     let mut response = next.run(request).await;
     drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.count_request(status);
-    tracing::debug!(%method, path, status, "request");
+    let route = route.as_ref().map_or("no such path", MatchedPath::as_str);
+    tracing::debug!(%method, route, status, "request");
     let version = HeaderValue::from_static(crate::VERSION);
     response
         .headers_mut()
