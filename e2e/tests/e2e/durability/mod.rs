@@ -4,7 +4,7 @@
 //! reply left: contents, names of folders, and the row.
 
 mod downloads;
-mod trace;
+pub mod trace;
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ const CALLS: &str = "trace=read,recvfrom,readv,write,writev,sendto,sendmsg,pwrit
                      rename,renameat,renameat2,mkdir,mkdirat";
 
 /// Something the disk must have been told between two moments.
-struct Must {
+pub struct Must {
     what: String,
     /// Lines of the trace: it begins after the first and is over before the second.
     between: (usize, usize),
@@ -25,7 +25,7 @@ struct Must {
 }
 
 impl Must {
-    fn sync(path: &str, between: (usize, usize)) -> Must {
+    pub fn sync(path: &str, between: (usize, usize)) -> Must {
         let of_path = format!("<{path}>");
         Must {
             what: format!("sync {path}"),
@@ -109,7 +109,7 @@ impl Traced {
 }
 
 /// Says so where it cannot.
-fn can_trace() -> bool {
+pub fn can_trace() -> bool {
     let works = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
     let works = works.is_ok_and(|output| output.status.success());
     if !works {
@@ -119,7 +119,7 @@ fn can_trace() -> bool {
 }
 
 /// The words before a program whose calls are to be written to a file.
-fn tool(file: &Path) -> [&str; 11] {
+pub fn tool(file: &Path) -> [&str; 11] {
     let file = file.to_str().expect("a plain name");
     [
         "strace",
@@ -224,7 +224,7 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
 
 /// All of it was done; and had one of it not been done, this would have noticed.
 #[track_caller]
-fn check(musts: &[Must], mut trace: Trace) {
+pub fn check(musts: &[Must], mut trace: Trace) {
     for must in musts {
         assert!(
             must.is_met(&trace.calls),

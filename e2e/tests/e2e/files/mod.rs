@@ -22,6 +22,7 @@ mod shares;
 mod site;
 mod spellings;
 mod syncing;
+mod taken_back;
 mod trees;
 
 use std::fs;
