@@ -128,26 +128,26 @@ fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
     env.paddlectl(&["wait", "talks"]).ok();
     let log = env
         .paddlectl(&["logs", "--raw", "--role", "trainer", "talks"])
-        .ok()
-        .stdout;
-    let (mark, rest) = log.split_once('\n').expect("more than one line");
+        .ok();
+    let (rest, mark) = (log.stdout, log.stderr);
     let gone: Vec<usize> = mark.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(mark.contains("are gone") && gone.len() == 2, "{mark}");
+    assert!(mark.starts_with("note: bytes ") && gone.len() == 2, "{mark}");
     // What the mark says is missing and what is left are together all that was written, to the byte.
     let whole: String = (1..=lines).map(|number| format!("{number}\n")).collect();
     let preamble = gone[1] + rest.len() - whole.len();
     assert_eq!(gone[0], 0, "the oldest bytes go first: {mark}");
-    assert_eq!(rest, &whole[gone[1] - preamble..]);
+    assert_eq!(
+        rest,
+        whole[gone[1] - preamble..],
+        "and nothing but the worker's own bytes"
+    );
     assert!(rest.len() <= 320 << 10, "{} bytes were kept", rest.len());
 
-    let text = env
+    let log = env
         .paddlectl(&["logs", "--timestamps", "--role", "trainer", "talks"])
-        .ok()
-        .stdout;
-    assert!(
-        text.starts_with("--- bytes 0 to "),
-        "a mark has no time of its own"
-    );
+        .ok();
+    assert!(log.stderr.starts_with("note: bytes 0 to "), "{}", log.stderr);
+    assert!(log.stdout.starts_with("20"), "every line has its time");
 }
 
 #[test]
