@@ -1,6 +1,6 @@
 //! A file that appears under its name when it is whole.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
@@ -17,6 +17,10 @@ pub(crate) struct StagedFile {
 impl StagedFile {
     /// Makes an empty file beside `path`, to be filled through the handle.
     pub(crate) fn create(path: &Path) -> Result<(Self, File), DataError> {
+        if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+            let problem = "is no regular file, and would be replaced by one: name a file";
+            return Err(DataError::file(path, problem));
+        }
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),

@@ -17,6 +17,7 @@ pub(crate) struct AtomicFile {
 
 impl AtomicFile {
     pub(crate) fn create(path: &Path) -> Result<Self, WriteError> {
+        check_replaceable(path).map_err(|e| WriteError::io(path, e))?;
         let (file, temporary) = create_beside(path).map_err(|e| WriteError::io(path, e))?;
         Ok(Self {
             file,
@@ -54,6 +55,19 @@ impl Drop for AtomicFile {
             // Nothing can be done about a failure here, and nobody sees the name.
             let _ = fs::remove_file(temporary);
         }
+    }
+}
+
+/// A new name takes the place of what had it. For a device, a pipe or a folder nobody can want that: `/dev/null` would
+/// be an ordinary file from then on.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(about) if about.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(about) if !about.is_file() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a device, a pipe or a socket, and would be replaced by a file",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::compressor::{Compressor, Unpacker};
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::index::ChunkInfo;
-use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN};
+use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN, WRITTEN_PAYLOAD_LEN};
 use crate::source::{ReadAt, Source};
 use crate::splitter::Splitter;
 
@@ -44,9 +44,9 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 1 GiB: 32 times the original's default chunk.
+    /// What writers keep to.
     fn default() -> Self {
-        Self::new(1 << 30)
+        Self::new(WRITTEN_PAYLOAD_LEN)
     }
 }
 
@@ -279,5 +279,23 @@ impl Chunk {
     /// The payload as stored, also of a chunk whose payload turned out to be damaged.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.window[self.stored.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::MAX_RECORD_LEN;
+
+    #[test]
+    fn the_largest_record_that_is_written_is_read_by_default() {
+        let header = Header {
+            checksum: 0,
+            compressor: Compressor::None,
+            stored_len: (MAX_RECORD_LEN + 4) as u32,
+            records: 1,
+        };
+        assert_eq!(Limits::default().admit(&header), Ok(()));
+        assert!(Limits::new(1 << 20).admit(&header).is_err());
     }
 }

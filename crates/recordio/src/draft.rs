@@ -4,7 +4,7 @@ use std::io;
 
 use crate::buffer::Buffer;
 use crate::compressor::{Compressor, Packer};
-use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN};
+use crate::layout::{HEADER_LEN, Header, Layout, WRITTEN_PAYLOAD_LEN};
 
 /// Records on their way into a chunk, already in their stored form.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ impl Draft {
     }
 
     /// The original's rule, so that files come out the same: a record goes into the chunk unless the
-    /// records' bytes together would exceed the chunk size. Beyond it, a chunk never outgrows its header.
+    /// records' bytes together would exceed the chunk size. Beyond it, a chunk never outgrows what readers hold.
     pub(crate) fn has_room(&self, record_len: u64, chunk_size: u64) -> bool {
         let payload = (self.bytes.len() - HEADER_LEN) as u64;
-        self.data_len + record_len <= chunk_size && payload + 4 + record_len <= MAX_PAYLOAD_LEN
+        self.data_len + record_len <= chunk_size && payload + 4 + record_len <= WRITTEN_PAYLOAD_LEN
     }
 
     /// Adds a record no longer than [`crate::layout::MAX_RECORD_LEN`].
@@ -52,7 +52,7 @@ impl Draft {
 
     /// Makes a chunk of the records. Its bytes are in `packed`, or here for [`Compressor::None`].
     ///
-    /// Nothing comes back when compression made the payload too large for a header.
+    /// Nothing comes back when compression made the payload too large for readers.
     pub(crate) fn seal(
         &mut self,
         compressor: Compressor,
@@ -69,7 +69,7 @@ impl Draft {
             }
         };
         let (space, stored) = chunk.split_at_mut(HEADER_LEN);
-        if stored.len() as u64 > MAX_PAYLOAD_LEN {
+        if stored.len() as u64 > WRITTEN_PAYLOAD_LEN {
             return Ok(None);
         }
         let header = Header {

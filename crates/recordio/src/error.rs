@@ -99,7 +99,7 @@ impl ReadError {
 pub enum WriteError {
     #[error("cannot write `{}`", file.display())]
     Io { file: PathBuf, source: io::Error },
-    #[error("a record of {len} bytes is too large: a chunk holds at most {max}", max = crate::layout::MAX_RECORD_LEN)]
+    #[error("a record of {len} bytes is too large: readers hold at most {max}", max = crate::layout::MAX_RECORD_LEN)]
     RecordTooLarge { len: u64 },
     #[error("a chunk of `{}` grew too large when it was compressed", file.display())]
     ChunkTooLarge { file: PathBuf },

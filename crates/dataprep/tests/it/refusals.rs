@@ -128,3 +128,21 @@ fn a_field_where_there_are_none_is_refused() {
             .contains("has no column `a`")
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_never_replaced_by_one() {
+    let bench = Workbench::new();
+    bench.write("a.txt", "x\n");
+    let options = paddlecloud_dataprep::WriteOptions {
+        if_there: paddlecloud_dataprep::IfThere::Replace,
+        ..Default::default()
+    };
+    for name in ["socket.jsonl", "socket.rio", "socket.txt"] {
+        let _listener = std::os::unix::net::UnixListener::bind(bench.path(name)).unwrap();
+        paddlecloud_dataprep::convert(&bench.open("a.txt"), &bench.path(name), &options, &mut |_| {})
+            .unwrap_err();
+        let kept = std::fs::metadata(bench.path(name)).unwrap();
+        assert!(!kept.is_file(), "{name}");
+    }
+}

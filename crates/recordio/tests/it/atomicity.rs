@@ -62,3 +62,27 @@ fn a_folder_that_is_missing_is_named() {
         .unwrap_err();
     assert_eq!(error.to_string(), "cannot write `/nonexistent/data`");
 }
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_never_replaced_by_one() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::net::UnixListener;
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, link, inner) = (
+        folder.path().join("socket"),
+        folder.path().join("link"),
+        folder.path().join("folder"),
+    );
+    let _listener = UnixListener::bind(&socket).unwrap();
+    symlink(&socket, &link).unwrap();
+    fs::create_dir(&inner).unwrap();
+    for path in [&socket, &link, &inner] {
+        let error = FileWriter::create(path, WriteOptions::new())
+            .map(drop)
+            .unwrap_err();
+        assert!(error.to_string().contains("cannot write"), "{error}");
+    }
+    assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
+    assert_eq!(names(folder.path()), ["folder", "link", "socket"]);
+}
