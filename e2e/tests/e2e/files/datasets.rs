@@ -104,7 +104,7 @@ fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
     let rows = "{\"id\":\"1\",\"note\":\"two\\nlines\"}\n{\"id\":\"2\",\"note\":\"x\"}\n";
     assert_eq!(site.run("ada", &["data", "cat", &there]).ok().stdout, rows);
     let names = site.run("ada", &["ls", &format!("{SET}/deep")]).ok().stdout;
-    assert!(names.contains("a.rio.index"), "{names}");
+    assert!(names.contains("a.rio.idx"), "{names}");
 
     site.run("ada", &convert)
         .refused(1)
@@ -117,7 +117,7 @@ fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
     assert_eq!(printed, "{\"id\":\"3\",\"note\":\"y\"}\n");
     let names = site.run("ada", &["ls", &format!("{SET}/deep")]).ok().stdout;
     assert!(
-        !names.contains("index"),
+        !names.contains("idx"),
         "the index of another file is gone: {names}"
     );
 

@@ -58,7 +58,8 @@ impl Cluster {
         settle(&self.session, [&mut argument]).await?;
         let files = self.session.client.files();
         let mut found = Vec::new();
-        for view in remote::find(&files, &argument).await? {
+        let views = remote::find(&files, &argument).await;
+        for view in views.map_err(|error| about(named, error))? {
             let path = view.path.0;
             match files.stat(&path).await?.is_folder() {
                 true => found.extend(self.files_below(&path).await?),
@@ -113,6 +114,14 @@ impl Cluster {
 
     fn stat(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
         self.runtime.block_on(self.session.client.files().stat(path))
+    }
+}
+
+/// A refusal that is about one path says which.
+fn about(named: &Path, error: ClientError) -> CliError {
+    match remote::is_about_one_path(&error) {
+        true => CliError::refused(format!("cannot read `{}`: {error}", named.display())),
+        false => error.into(),
     }
 }
 
