@@ -232,6 +232,45 @@ async fn a_followed_tail_begins_with_the_last_lines_and_misses_nothing_after_the
 }
 
 #[tokio::test]
+async fn a_quiet_worker_goes_on_where_its_log_began_and_not_at_its_start() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen_by_server = asked.clone();
+    let (endpoint, _) = serve(move |_, seen| {
+        let mut asked = seen_by_server.lock().unwrap();
+        asked.push((
+            seen.query("n").map(str::to_owned),
+            seen.query("from").map(str::to_owned),
+        ));
+        let quiet = LogWorker {
+            from: Some(500),
+            ..worker(0)
+        };
+        let mut frames = Vec::new();
+        Frame::Workers(vec![quiet]).encode(&mut frames);
+        let mut reply = chunked(&frames, &mut Random(1), false);
+        if let (1, Reply::Keep(bytes)) = (asked.len(), &mut reply) {
+            // Without the last chunk the reply is cut off.
+            bytes.truncate(bytes.len() - 5);
+            return Reply::Cut(std::mem::take(bytes));
+        }
+        Frame::End(None).encode(&mut frames);
+        chunked(&frames, &mut Random(1), false)
+    })
+    .await;
+    let client = Client::new(endpoint.parse().unwrap());
+    let query = LogQuery {
+        n: Some(0),
+        follow: true,
+        ..LogQuery::default()
+    };
+    let mut log = client.job_logs("j", query);
+    while log.next().await.unwrap().is_some() {}
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0], (Some("0".to_owned()), None));
+    assert_eq!(asked[1], (None, Some("job-trainer-0:1:500".to_owned())));
+}
+
+#[tokio::test]
 async fn a_hole_nobody_announced_is_shown_as_a_gap_and_repeats_are_dropped() {
     let mut frames = Vec::new();
     Frame::Workers(vec![worker(0)]).encode(&mut frames);

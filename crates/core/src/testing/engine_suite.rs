@@ -75,6 +75,11 @@ pub trait Bench {
 
     /// An admitted job of its own with one trainer and at most one parameter server.
     fn job(&self, number: u32, pserver: Option<Program>, trainer: Program) -> Arc<Job>;
+
+    /// Waits until a program that runs does what it is there for: a real one needs a moment to ignore a signal.
+    fn settled(&self, _attempt: &AttemptKey) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 }
 
 /// Runs every check.
@@ -164,6 +169,7 @@ async fn stopping_is_polite_then_forced<B: Bench>(bench: &B) {
         let job = bench.job(number, None, program);
         let key = attempt(&job, TRAINER);
         ear.start(&job, &key).await;
+        bench.settled(&key).await;
         ear.engine.stop(&key, grace).await;
         let exit = ear.exit(&key).await;
         let told = exit.signal.or(exit.code.map(|code| code - 128));

@@ -16,6 +16,7 @@ use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
 use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings, attempt_folder};
 use paddlecloud_server::packages::Storage;
+use paddlecloud_supervisor::log::{LogReader, Piece};
 use paddlecloud_supervisor::protocol::{LogLimits, files};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -99,6 +100,17 @@ impl Bench for Machine {
         spec.ps_entry = LISTEN.to_owned();
         admitted(spec)
     }
+
+    async fn settled(&self, attempt: &AttemptKey) {
+        let log = self.attempt(attempt).join(files::LOG);
+        let wrote = || {
+            let pieces = LogReader::open(&log).read_at(0, usize::MAX).unwrap_or_default();
+            let is_last_word =
+                |piece: &Piece| matches!(piece, Piece::Chunk(chunk) if chunk.bytes.ends_with(b"settled\n"));
+            pieces.iter().any(is_last_word)
+        };
+        wait_until("the program is where it should be", wrote).await;
+    }
 }
 
 /// Processes and control groups of an attempt are found by its job's id, on the whole machine.
@@ -114,8 +126,8 @@ fn admitted(spec: JobSpec) -> Arc<Job> {
 fn command(program: Program) -> String {
     match program {
         Program::EndsWith(code) => format!("exit {code}"),
-        Program::Serves => "exec sleep 1000".to_owned(),
-        Program::IgnoresTerm => "trap '' TERM; while :; do sleep 1; done".to_owned(),
+        Program::Serves => "echo settled; exec sleep 1000".to_owned(),
+        Program::IgnoresTerm => "trap '' TERM; echo settled; while :; do sleep 1; done".to_owned(),
         Program::CannotStart => "true".to_owned(),
     }
 }

@@ -1,5 +1,8 @@
 //! Jobs from submit to removal.
 
+use paddlecloud_api::jobs::JobStatus;
+use paddlecloud_api::logs::{Frame, LogQuery};
+use paddlecloud_core::names::JobId;
 use serde_json::json;
 
 use crate::client::Request;
@@ -342,5 +345,30 @@ async fn workers_logs_and_quota_of_a_waiting_job_are_empty_but_there() {
         stream.header("content-type"),
         Some("application/vnd.paddlecloud.log")
     );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_follows_a_job_that_ended_just_before_learns_how() {
+    let stage = Stage::new().await;
+    let id: JobId = stage.submit("short").await.parse().unwrap();
+    let looked_up = stage.app.jobs.get(&id).unwrap();
+    stage.send(Request::new("DELETE", "/api/v1/jobs/short")).await;
+    stage.app.jobs.wait_final(&id).await;
+    let query = LogQuery {
+        follow: true,
+        ..LogQuery::default()
+    };
+    let mut log = stage.app.logs.open(looked_up, &query).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(portion) = log.next().await {
+        bytes.extend(portion.unwrap());
+    }
+    let Ok(Some((Frame::End(Some(end)), _))) = Frame::decode(&bytes) else {
+        panic!("the end is all there is: {bytes:?}");
+    };
+    assert_eq!(end.status, JobStatus::Killed);
+    // It holds a handle to the jobs, and a server ends with the last one.
+    drop(log);
     stage.finish().await;
 }
