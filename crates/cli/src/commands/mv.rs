@@ -11,7 +11,7 @@ use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
-use crate::transfer::report::{Lost, Tally, counted};
+use crate::transfer::report::{Lost, Tally};
 use crate::transfer::rules::{self, Landing, Request, Style, Target};
 
 /// Move or rename files
@@ -47,8 +47,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .collect();
     let places = places(&files, sources, dest, args, &mut tally).await?;
     if args.dry_run {
-        let count = counted(places.len() as u64);
-        let line = format!("Dry run, nothing was changed: {count} would be moved");
+        let line = format!("Dry run, nothing was changed: {} would be moved", places.len());
         context.world.err.line(line);
     }
     for (source, place) in places {

@@ -62,8 +62,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             Err(error) => return Err(error.into()),
         }
     }
-    let line = format!("{} given up, {} free again", uploads(count), size(freed));
-    context.world.err.line(line);
+    if count > 0 || tally.failures() == 0 {
+        let line = format!("{} given up, {} free again", uploads(count), size(freed));
+        context.world.err.line(line);
+    }
     tally.end("give up", context.world)
 }
 

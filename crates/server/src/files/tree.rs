@@ -3,7 +3,7 @@
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{
     FileMeta, FileView, MkdirRequest, RemoveRequest, Removed, StatsRequest, UsageView, WirePath, below,
-    version_of,
+    split_last, version_of,
 };
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
@@ -105,7 +105,13 @@ impl Files {
                 return Err(reached.failed()(RootError::Exists(path.clone())));
             }
             let parent = path.parent().unwrap_or_default();
-            reached.root.stat(&parent).map_err(reached.failed())?;
+            reached
+                .root
+                .stat(&parent)
+                .map_err(|error| match split_last(&reached.shown) {
+                    Some((above, _)) if error.is_not_found() => FilesError::NotFound(above.to_string()),
+                    _ => reached.failed()(error),
+                })?;
         }
         reached
             .root
@@ -196,7 +202,7 @@ fn usage_view(usage: Usage) -> UsageView {
 /// The home or public folder a path lies in.
 fn space_path(path: &PfsPath) -> PfsPath {
     let mut here = path.clone();
-    while let Some((parent, _)) = paddlecloud_api::files::split_last(&here) {
+    while let Some((parent, _)) = split_last(&here) {
         here = parent;
     }
     here

@@ -100,6 +100,7 @@ fn folders_are_made_and_removed_as_asked() {
     let at = |name: &str| format!("{home}/{name}");
     env.paddlectl(&["mkdir", &at("x/y")])
         .refused(1)
+        .says(&format!("`{}` does not exist", at("x")))
         .says("hint: `-p` also makes the folders above");
     env.paddlectl(&["mkdir", "-p", &at("x/y"), &at("z")]).ok();
     env.paddlectl(&["mkdir", &at("z")]).refused(1);
