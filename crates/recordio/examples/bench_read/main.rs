@@ -3,7 +3,10 @@
 //! `cargo xtask bench recordio [RECORD_BYTES] [ROUNDS]` (1024 and 7). Records are half compressible; files are
 //! new when they are written and in the page cache when they are read; every read counts records and bytes. The
 //! processor time of all threads is measured, since it hardly depends on what else the machine does. Rows
-//! take turns, round after round, so that a busy moment hits all of them alike.
+//! take turns, round after round, so that a busy moment hits all of them alike. The first rows are what the machine itself
+//! can do; no reading of uncompressed files can be faster than its page cache and its checksum together.
+
+mod peers;
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -20,6 +23,9 @@ type Outcome = Result<(), Box<dyn Error>>;
 const TOTAL: usize = 128 << 20;
 const ROUNDS: usize = 7;
 const MIB: u64 = 1 << 20;
+/// Small enough for the processor's own cache.
+const SMALL: usize = 256 << 10;
+const PAGE: usize = 4096;
 
 /// What the original, written in Go, reaches with records of 1 KiB: snappy in its own chunks of 32 MiB, and
 /// uncompressed (reference figures, MB per cpu-second).
@@ -54,7 +60,15 @@ fn main() -> Outcome {
 enum Work {
     /// the file's bytes into one warm buffer, and nothing else: what the machine can do
     PageCache,
-    /// the same, and a copy of every byte: what it takes to own the bytes
+    /// the same through a buffer that stays in the processor's cache
+    PageCacheSmall,
+    /// a byte of every page of the mapped file
+    MapTouch,
+    /// the checksum of the mapped file: no reader that verifies can do better
+    MapChecksum,
+    /// the checksum of as many bytes, all of them in the processor's cache
+    Checksum,
+    /// page cache and a copy of every byte: what it takes to own the bytes
     Copy,
     Write,
     Read,
@@ -62,12 +76,18 @@ enum Work {
     ReadBatches,
     ReadStream,
     ReadTwoThreads,
+    /// Parquet in batches, by the crate `parquet`
+    Parquet,
 }
 
 impl Work {
     fn name(self) -> &'static str {
         match self {
-            Self::PageCache => "page cache, read(2)",
+            Self::PageCache => "page cache, 1 MiB",
+            Self::PageCacheSmall => "page cache, 256 KiB",
+            Self::MapTouch => "page cache, mapped",
+            Self::MapChecksum => "mapped and CRC-32",
+            Self::Checksum => "CRC-32 alone",
             Self::Copy => "page cache and a copy",
             Self::Write => "write",
             Self::Read => "read",
@@ -75,6 +95,7 @@ impl Work {
             Self::ReadBatches => "read, batches of 1000",
             Self::ReadStream => "read, stream",
             Self::ReadTwoThreads => "read, 2 threads",
+            Self::Parquet => "Parquet, batches",
         }
     }
 }
@@ -95,7 +116,11 @@ impl Row {
         let _ = fs::remove_file(&target);
         let start = cpu_seconds();
         match self.work {
-            Work::PageCache => bench.page_cache(&path)?,
+            Work::PageCache => bench.page_cache(&path, 1 << 20)?,
+            Work::PageCacheSmall => bench.page_cache(&path, SMALL)?,
+            Work::MapTouch => bench.map_touch(&path)?,
+            Work::MapChecksum => bench.map_checksum(&path)?,
+            Work::Checksum => bench.checksum(),
             Work::Copy => bench.copy(&path)?,
             Work::Write => bench.write(&target, self.options())?,
             Work::Read => bench.read(&path)?,
@@ -103,6 +128,7 @@ impl Row {
             Work::ReadBatches => bench.read_batches(&path)?,
             Work::ReadStream => bench.read_stream(&path)?,
             Work::ReadTwoThreads => bench.read_two_threads(&path)?,
+            Work::Parquet => bench.check(peers::read(&bench.parquet(self.compressor))?)?,
         }
         self.seconds.push(cpu_seconds() - start);
         Ok(())
@@ -186,6 +212,10 @@ impl Bench {
             let options = WriteOptions::new().compressor(compressor).chunk_size(chunk_size);
             bench.write(&bench.file(compressor, chunk_size), options)?;
         }
+        for compressor in [Compressor::None, Compressor::Snappy] {
+            let path = bench.parquet(compressor);
+            peers::write(&path, &bench.records, compressor, MIB as usize)?;
+        }
         Ok(bench)
     }
 
@@ -197,15 +227,25 @@ impl Bench {
             goal: goal(work, compressor, chunk_size),
             seconds: Vec::new(),
         };
-        let mut rows: Vec<Row> = [Work::PageCache, Work::Copy, Work::ReadMap]
-            .map(|work| row(work, FILES[0]))
-            .into();
+        let machine = [
+            Work::PageCache,
+            Work::PageCacheSmall,
+            Work::MapTouch,
+            Work::MapChecksum,
+            Work::Checksum,
+            Work::Copy,
+            Work::ReadMap,
+        ];
+        let mut rows: Vec<Row> = machine.map(|work| row(work, FILES[0])).into();
         for (n, file) in FILES.into_iter().enumerate() {
             rows.push(row(Work::Write, file));
             rows.push(row(Work::Read, file));
             if n < 4 {
                 let more = [Work::ReadBatches, Work::ReadStream, Work::ReadTwoThreads];
                 rows.extend(more.map(|work| row(work, file)));
+            }
+            if n < 2 {
+                rows.push(row(Work::Parquet, file));
             }
         }
         rows
@@ -220,6 +260,10 @@ impl Bench {
         self.folder.join(format!("{compressor}-{chunk_size}.rio"))
     }
 
+    fn parquet(&self, compressor: Compressor) -> PathBuf {
+        self.folder.join(format!("{compressor}.parquet"))
+    }
+
     fn write(&self, path: &Path, options: WriteOptions) -> Outcome {
         let mut writer = Writer::new(File::create(path)?, options)?;
         for record in &self.records {
@@ -229,11 +273,40 @@ impl Bench {
         Ok(())
     }
 
-    fn page_cache(&self, path: &Path) -> Outcome {
-        let mut buffer = vec![0; 1 << 20];
+    fn page_cache(&self, path: &Path, buffer_len: usize) -> Outcome {
+        let mut buffer = vec![0; buffer_len];
         let mut file = File::open(path)?;
         while file.read(black_box(&mut buffer))? > 0 {}
         Ok(())
+    }
+
+    fn map_touch(&self, path: &Path) -> Outcome {
+        let file = File::open(path)?;
+        // SAFETY: the file is this program's own and nobody writes to it.
+        let map = unsafe { MappedFile::map(&file, path) }?;
+        let touched: u64 = map
+            .bytes()
+            .iter()
+            .step_by(PAGE)
+            .map(|byte| u64::from(*byte))
+            .sum();
+        black_box(touched);
+        Ok(())
+    }
+
+    fn map_checksum(&self, path: &Path) -> Outcome {
+        let file = File::open(path)?;
+        // SAFETY: the file is this program's own and nobody writes to it.
+        let map = unsafe { MappedFile::map(&file, path) }?;
+        black_box(crc32fast::hash(map.bytes()));
+        Ok(())
+    }
+
+    fn checksum(&self) {
+        let hot = vec![7; SMALL];
+        for _ in 0..self.bytes / SMALL {
+            black_box(crc32fast::hash(black_box(&hot)));
+        }
     }
 
     fn copy(&self, path: &Path) -> Outcome {
