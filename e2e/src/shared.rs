@@ -14,7 +14,7 @@ pub const PASSWORD: &str = "correct horse battery staple";
 pub struct Shared {
     /// Host and port.
     pub endpoint: String,
-    _server: Background,
+    server: Background,
 }
 
 impl Shared {
@@ -46,8 +46,13 @@ impl Shared {
         let port: String = endpoint.chars().take_while(char::is_ascii_digit).collect();
         Self {
             endpoint: format!("127.0.0.1:{port}"),
-            _server: server,
+            server,
         }
+    }
+
+    /// The program itself, for whoever wants to see its end.
+    pub fn into_server(self) -> Background {
+        self.server
     }
 
     /// Writes the user's configuration in the shape of the documents' first.

@@ -1,5 +1,8 @@
 //! A server that people share: configured, with passwords, quotas and a capacity of its own.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use e2e::{PASSWORD, Package, Shared, TestEnvironment};
 
 fn package(env: &TestEnvironment) -> Package {
@@ -106,4 +109,36 @@ fn a_job_beyond_the_users_quota_waits_and_says_why() {
     gate.open();
     env.paddlectl(&["wait", "first"]).ok();
     env.paddlectl(&["wait", "second"]).ok();
+}
+
+/// A request whose body never comes to its end, and which the server is waiting for.
+fn unfinished_request(endpoint: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(endpoint).unwrap();
+    let head = format!(
+        "POST /api/v1/packages HTTP/1.1\r\nhost: x\r\nauthorization: Basic {LOGIN}\r\n\
+         content-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut word = [0; 12];
+    stream.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"HTTP/1.1 100");
+    stream
+}
+
+/// The user and the password, as HTTP spells them.
+const LOGIN: &str = "YWRhOmNvcnJlY3QgaG9yc2UgYmF0dGVyeSBzdGFwbGU=";
+
+#[test]
+fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
+    let env = TestEnvironment::new();
+    let shared = Shared::start(&env, "", "");
+    let stalled = unfinished_request(&shared.endpoint);
+    let mut server = shared.into_server();
+    server.interrupt();
+    server.wait_for_line("a signal asks to stop");
+    server.interrupt();
+    let (status, lines) = server.end();
+    assert_eq!(status.code(), Some(1), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("asked again to stop")));
+    drop(stalled);
 }

@@ -84,7 +84,13 @@ mod tests {
     use super::*;
 
     /// Pieces after so many seconds each, and then nothing for ever.
-    struct Slow(VecDeque<u64>, Option<Pin<Box<Sleep>>>);
+    struct Slow(VecDeque<u64>, Option<Pin<Box<dyn Future<Output = ()>>>>);
+
+    /// The clock of this test stands still but for such waits.
+    async fn nothing_for(seconds: u64) {
+        let limit = Duration::from_secs(seconds);
+        let _ = tokio::time::timeout(limit, std::future::pending::<()>()).await;
+    }
 
     impl Body for Slow {
         type Data = Bytes;
@@ -97,8 +103,8 @@ mod tests {
             let Some(seconds) = self.0.front().copied() else {
                 return Poll::Pending;
             };
-            let pause = || Box::pin(tokio::time::sleep(Duration::from_secs(seconds)));
-            std::task::ready!(self.1.get_or_insert_with(pause).as_mut().poll(context));
+            let pause = self.1.get_or_insert_with(|| Box::pin(nothing_for(seconds)));
+            std::task::ready!(pause.as_mut().poll(context));
             self.1 = None;
             self.0.pop_front();
             Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
