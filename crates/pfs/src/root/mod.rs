@@ -267,5 +267,3 @@ pub(crate) fn stat_name(dir: impl AsFd, name: &[u8]) -> Result<sys::Stat, Errno>
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tree_tests;

@@ -72,7 +72,8 @@ impl Root {
     pub fn walk(&self, folder: &RelPath) -> Walk {
         Walk {
             root: self.clone(),
-            start: Some(folder.clone()),
+            start: folder.clone(),
+            opened: None,
             levels: Vec::new(),
         }
     }
@@ -231,18 +232,26 @@ impl Root {
 #[derive(Debug)]
 pub struct Walk {
     root: Root,
-    start: Option<RelPath>,
+    start: RelPath,
+    /// The folder it began at, as it was found then: a link may lead to it, but none further down.
+    opened: Option<Root>,
     levels: Vec<std::vec::IntoIter<Listed>>,
 }
 
 impl Walk {
-    fn enter(&mut self, folder: &RelPath, first: bool) -> Result<(), RootError> {
-        let fd = if first {
-            self.root.open_dir(folder)?
-        } else {
-            self.root.open_dir_no_links(folder)?
-        };
-        self.levels.push(self.root.list_fd(folder, &fd)?.into_iter());
+    fn begin(&mut self) -> Result<Root, RootError> {
+        let opened = self.root.follow(&self.start)?;
+        self.levels
+            .push(opened.list_fd(&self.start, &opened.fd)?.into_iter());
+        Ok(opened)
+    }
+
+    fn enter(&mut self, opened: &Root, folder: &RelPath) -> Result<(), RootError> {
+        let below = folder.strip_prefix(&self.start).unwrap_or_else(|| folder.clone());
+        let fd = opened
+            .open_dir_no_links(&below)
+            .map_err(|error| error.about(folder))?;
+        self.levels.push(opened.list_fd(folder, &fd)?.into_iter());
         Ok(())
     }
 }
@@ -251,11 +260,10 @@ impl Iterator for Walk {
     type Item = Result<DirEntry, RootError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(start) = self.start.take()
-            && let Err(error) = self.enter(&start, true)
-        {
-            return Some(Err(error));
-        }
+        let opened = match self.opened.take().map_or_else(|| self.begin(), Ok) {
+            Ok(opened) => self.opened.insert(opened).clone(),
+            Err(error) => return Some(Err(error)),
+        };
         let entry = loop {
             match self.levels.last_mut()?.next() {
                 Some(Ok(entry)) => break entry,
@@ -264,7 +272,7 @@ impl Iterator for Walk {
             }
         };
         if entry.meta.is_dir() {
-            match self.enter(&entry.path, false) {
+            match self.enter(&opened, &entry.path) {
                 Ok(()) => {}
                 // Removed, or replaced by something else, since it was listed: it is no folder any more.
                 Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => {}

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Uid;
 
-use super::*;
+use super::super::*;
 use crate::testing::{NOBODY, as_ordinary_user, leftovers, plant, rel, scratch};
 
 fn set_mode(path: &Path, mode: u32) {
