@@ -214,6 +214,8 @@ fn a_format_is_what_it_says_or_is_refused_by_name() {
         "rerun - -o wide",
         "whoami -o wide",
         "config view -o name",
+        "du /pfs/dc1/home/me -o wide",
+        "pfs uploads -o wide",
         "submit -o wide -entry ./train /pfs/dc1/home/me/pkg",
     ] {
         let outcome = shell.line(line);

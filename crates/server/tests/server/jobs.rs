@@ -372,3 +372,17 @@ async fn who_follows_a_job_that_ended_just_before_learns_how() {
     drop(log);
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn a_job_of_paddle_train_is_taken_and_its_owner_warned() {
+    let stage = Stage::new().await;
+    let topology = json!({"name": "v1", "image": "i", "topology": "conf.py", "dry_run": true});
+    let own = json!({"name": "v2", "image": "i", "entry": "python train.py", "dry_run": true});
+    for (request, is_warned) in [(topology, true), (own, false)] {
+        let reply = stage.post("/api/v1/jobs", request).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let notes = reply.json()["notes"].to_string();
+        assert_eq!(notes.contains("comes with a later version"), is_warned, "{notes}");
+    }
+    stage.finish().await;
+}
