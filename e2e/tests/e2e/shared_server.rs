@@ -113,14 +113,14 @@ fn a_job_beyond_the_users_quota_waits_and_says_why() {
 
 /// A request whose body never comes to its end, and which the server is waiting for.
 fn unfinished_request(endpoint: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(endpoint).unwrap();
+    let mut stream = TcpStream::connect(endpoint).expect("the server listens");
     let head = format!(
         "POST /api/v1/packages HTTP/1.1\r\nhost: x\r\nauthorization: Basic {LOGIN}\r\n\
          content-length: 1000\r\nexpect: 100-continue\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(head.as_bytes()).expect("it listens still");
     let mut word = [0; 12];
-    stream.read_exact(&mut word).unwrap();
+    stream.read_exact(&mut word).expect("it wants the body");
     assert_eq!(&word, b"HTTP/1.1 100");
     stream
 }
