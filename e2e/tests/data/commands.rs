@@ -180,9 +180,9 @@ fn what_cannot_be_done_is_one_sentence() {
         ("cat @missing", 1, "cannot read"),
         ("cat --records x @a.txt", 2, "no range of records"),
         (
-            "convert @a.txt /pfs/dc/home/me/b.rio",
-            1,
-            "`data` writes here only",
+            "split @a.txt -n 2 --out @job --header --no-header",
+            2,
+            "cannot be used with",
         ),
         ("split @a.txt -n 0 --out @job", 2, "not a number of nodes"),
         ("split @a.txt -n 2 --out @job --by record", 1, "is not RecordIO"),
@@ -210,6 +210,29 @@ fn split_divides_and_can_be_repeated() {
         "1\n3\n"
     );
     assert!(fs::metadata(desk.path("job/output")).unwrap().is_dir());
+}
+
+#[test]
+fn a_table_is_divided_by_rows_and_a_torn_one_is_not_whole() {
+    let desk = Desk::new();
+    desk.write("a.csv", "id,text\n1,\"two\nlines\"\n2,x\n");
+    let view = desk.data("split @a.csv -n 2 --out @job -o json").ok().json();
+    let file = &view["files"][0];
+    assert_eq!(file["by"], "row");
+    assert_eq!(file["units"], 2);
+    assert_eq!(file["has_names"], true);
+    let piece = |node: u32| fs::read_to_string(desk.path(&format!("job/{node}/data/a.csv"))).unwrap();
+    assert_eq!(piece(0), "id,text\n1,\"two\nlines\"\n");
+    assert_eq!(piece(1), "id,text\n2,x\n");
+    desk.data("split @a.csv -n 2 --out @job")
+        .ok()
+        .says("was taken for names, which every node has; `--no-header` makes it data");
+    desk.data("verify @a.csv").ok();
+    desk.write("torn.csv", "id,text\n1,\"two\n");
+    desk.data("verify @torn.csv")
+        .refused(1)
+        .says("torn.csv` has a quote in column 2 that is never closed")
+        .says("1 of 1 files are not whole");
 }
 
 #[test]
