@@ -28,7 +28,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         found.count() as u64
     };
     let (damaged, unread) = (count(FsckVerdict::Damaged), count(FsckVerdict::Unreadable));
-    let checked = counted(reply.checked);
+    let checked = counted(reply.checked.saturating_sub(unread));
     let found = match damaged {
         0 => "none damaged".to_owned(),
         damaged => format!("{} damaged", counted(damaged)),
@@ -40,7 +40,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     context
         .world
         .err
-        .line(format!("{checked} looked at, {found}{unread_too}"));
+        .line(format!("{checked} read, {found}{unread_too}"));
     if damaged == 0 {
         return Ok(if unread == 0 { DONE } else { FAILED });
     }
