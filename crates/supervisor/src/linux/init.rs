@@ -131,6 +131,7 @@ pub fn view_of(plan: &WorkerPlan, namespaces: Namespaces) -> View<'_> {
         binds: &plan.binds,
         files,
         own_proc: namespaces.pid,
+        shared_memory: plan.limits.memory_bytes,
         owner: plan.run_as.as_ref(),
     }
 }

@@ -50,7 +50,7 @@ impl Ids {
 pub unsafe fn fork(namespaces: Option<Namespaces>) -> io::Result<Fork> {
     let mut flags = libc::SIGCHLD;
     if let Some(namespaces) = namespaces {
-        flags |= libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+        flags |= libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
         flags |= if namespaces.user { libc::CLONE_NEWUSER } else { 0 };
         flags |= if namespaces.pid { libc::CLONE_NEWPID } else { 0 };
     }

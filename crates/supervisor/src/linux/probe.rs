@@ -95,6 +95,7 @@ fn try_namespaces(namespaces: Namespaces) -> Result<(), Refused> {
                 binds: &[],
                 files,
                 own_proc: namespaces.pid,
+                shared_memory: None,
                 owner: None,
             },
             Path::new("/usr"),

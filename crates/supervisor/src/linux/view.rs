@@ -4,6 +4,8 @@
 //! data stay where they are, while what the worker creates in `/` itself is its own. A target that
 //! exists on the machine is covered; for one that does not, the folders above it are rebuilt in
 //! the tmpfs with the machine's entries bound into them, so that nothing is ever created outside.
+//! Those folders are read-only: what a worker wrote there by mistake would go with it unseen. Shared
+//! memory (`/dev/shm`) is the worker's own.
 //! All of it lives in the calling process's mount namespace and goes with it.
 
 use std::collections::BTreeSet;
@@ -30,6 +32,7 @@ use crate::protocol::{Bind, RunAs};
 const ROOT_SIZE: &str = "64m";
 const ROOT_INODES: &str = "16384";
 const BACKING: &str = ".backing";
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// What a view shows beside the machine's own files.
 pub struct View<'a> {
@@ -38,6 +41,8 @@ pub struct View<'a> {
     pub files: Vec<(PathBuf, String)>,
     /// Mount a `/proc` for the process namespace of the caller.
     pub own_proc: bool,
+    /// How much `/dev/shm` may hold; absent: what the kernel gives, half the machine's memory.
+    pub shared_memory: Option<u64>,
     /// Whose the new root is; absent: the caller's.
     pub owner: Option<&'a RunAs>,
 }
@@ -95,7 +100,7 @@ impl View<'_> {
         let kind = FileType::from_raw_mode(fstat(&source).refused(what)?.st_mode);
         let tree = copy_tree(&source, "").refused(what)?;
         if bind.read_only {
-            make_read_only(&tree).refused(what)?;
+            make_read_only(&tree, Depth::All).refused(what)?;
         }
         Ok(if kind.is_dir() {
             Graft::Folder(tree)
@@ -163,6 +168,12 @@ impl Skeleton {
         Ok(Self { folders, grafts })
     }
 
+    /// The rebuilt folders that lie in the root itself.
+    fn tops(&self) -> impl Iterator<Item = &Path> {
+        let in_root = |folder: &&Path| folder.parent() == Some(Path::new("/"));
+        self.folders.iter().map(PathBuf::as_path).filter(in_root)
+    }
+
     fn build(&self, root: &Root) -> Result<(), Refused> {
         for folder in self.folders.iter().filter(|folder| folder.parent().is_some()) {
             mkdirat(&root.dir, inside(folder), Mode::from_raw_mode(0o755))
@@ -213,8 +224,19 @@ fn copy_tree(dir: impl AsFd, path: impl Arg) -> io::Result<OwnedFd> {
     Ok(open_tree(dir, path, flags)?)
 }
 
-/// Every mount of the tree, not only its top; flags that a user namespace locks stay as they are.
-fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+/// Which mounts of a tree are meant.
+#[derive(Clone, Copy)]
+enum Depth {
+    Top,
+    All,
+}
+
+/// Flags that a user namespace locks stay as they are.
+fn make_read_only(tree: &OwnedFd, depth: Depth) -> io::Result<()> {
+    let recursive = match depth {
+        Depth::Top => 0,
+        Depth::All => libc::AT_RECURSIVE,
+    };
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,
         attr_clr: 0,
@@ -227,7 +249,7 @@ fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_EMPTY_PATH | recursive,
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )
@@ -277,7 +299,32 @@ impl Root {
         for (path, contents) in &view.files {
             self.put_file(path, contents, view.is_nested(path))?;
         }
-        Ok(())
+        self.mount_shared_memory(view.shared_memory)?;
+        skeleton.tops().try_for_each(|top| self.lock(top))
+    }
+
+    /// A machine without the folder has no shared memory by name, and its workers have none either.
+    fn mount_shared_memory(&self, size: Option<u64>) -> Result<(), Refused> {
+        let what = || format!("mount a private {SHARED_MEMORY}");
+        let path = Path::new(SHARED_MEMORY);
+        if self.open(path, OFlags::PATH | OFlags::DIRECTORY).is_err() {
+            return Ok(());
+        }
+        let size = size.map(|size| size.max(1).to_string());
+        let mut options = vec![("mode", "1777")];
+        options.extend(size.as_deref().map(|size| ("size", size)));
+        let tmpfs = new_mount("tmpfs", &options).refused(what)?;
+        self.attach(&tmpfs, path).refused(what)
+    }
+
+    /// Covers a folder of the new root with a read-only look at itself; what is mounted in it stays as it is.
+    fn lock(&self, folder: &Path) -> Result<(), Refused> {
+        let lock = || {
+            let tree = copy_tree(&self.dir, inside(folder))?;
+            make_read_only(&tree, Depth::Top)?;
+            self.attach(&tree, folder)
+        };
+        lock().refused(|| format!("make `{}` read-only", folder.display()))
     }
 
     fn mount_proc(&self) -> Result<(), Refused> {

@@ -234,3 +234,58 @@ fn a_target_that_climbs_is_refused() {
         assert_eq!(attempt.run().ending, Ending::NeverStarted);
     }
 }
+
+#[test]
+fn what_would_be_lost_below_pfs_is_refused() {
+    for mode in private_modes() {
+        let (home, public) = (storage(&mode), storage(&mode));
+        let command = "cd /pfs; for place in /pfs/foo /pfs/local/foo /pfs/local/home/other /pfs/local/public/x; \
+                       do mkdir $place 2>&1 | grep -c 'Read-only file system'; done; \
+                       echo kept > /pfs/local/home/me/result; cat /pfs/local/user/me/result; echo a > /own.list";
+        let attempt = Attempt::new(&mode, command).with(|plan| {
+            plan.binds = vec![
+                bind(home.path().to_owned(), "/pfs/local/home/me", false),
+                bind(home.path().to_owned(), "/pfs/local/user/me", false),
+                bind(public.path().to_owned(), "/pfs/local/public", true),
+            ];
+        });
+        assert_eq!(
+            attempt.run().ending,
+            Ending::Code(0),
+            "{attempt:?} {}",
+            attempt.text()
+        );
+        assert_eq!(attempt.text(), "1\n1\n1\n1\nkept\n", "{attempt:?}");
+        assert_eq!(fs::read_to_string(home.path().join("result")).unwrap(), "kept\n");
+    }
+}
+
+#[test]
+fn shared_memory_is_the_workers_own_and_no_larger_than_its_limit() {
+    let outside = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    for mode in private_modes() {
+        let program = "import ctypes, multiprocessing as m\n\
+                       with m.Pool(2) as pool: print(sum(pool.map(abs, [-1, -2])))\n\
+                       ctypes.CDLL(None).shmget(77, 4096, 0o1600)\n\
+                       print(len(open(\"/proc/sysvipc/shm\").readlines()) - 1)";
+        let command = format!(
+            "ls /dev/shm; /usr/bin/python3 -c '{program}'; \
+             head -c 40M /dev/zero > /dev/shm/much 2>/dev/null || echo full; stat -c %s /dev/shm/much"
+        );
+        let attempt = Attempt::new(&mode, &command)
+            .with(|plan| plan.limits.memory_bytes = Some(24 << 20))
+            .with(|plan| plan.isolation.memory = None);
+        attempt.run();
+        let limit = 24 << 20;
+        assert_eq!(attempt.text(), format!("3\n1\nfull\n{limit}\n"), "{attempt:?}");
+        let mine = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        assert!(
+            !mine
+                .lines()
+                .any(|line| line.split_whitespace().next() == Some("77")),
+            "{mine}"
+        );
+        assert!(!PathBuf::from("/dev/shm/much").exists());
+    }
+    drop(outside);
+}
