@@ -40,10 +40,22 @@ pub fn check_files(hints: &HintStore, spaces: &[(Space, OpenSpace)]) -> BTreeMap
         let Some((_, root)) = spaces.iter().find(|(space, _)| *space == hint.place.space) else {
             continue;
         };
+        if lies_behind_a_link(root, &hint.place.path) {
+            // Links lead elsewhere tomorrow; what lies there has its own name.
+            hints.forget(&hint.place);
+            continue;
+        }
         let verdict = check_file(hints, root, &hint);
         verdicts.insert(hint.place, verdict);
     }
     verdicts
+}
+
+/// Whether a folder on the way to it is a link.
+fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
+    let opened = root.open_no_links(path);
+    matches!(opened, Err(RootError::ThroughLink(_)))
+        && root.stat_link(path).is_ok_and(|meta| meta.is_file())
 }
 
 fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Verdict {
@@ -163,6 +175,16 @@ mod tests {
             digest: Digest::of(remembered),
         });
         place
+    }
+
+    #[test]
+    fn what_was_seen_behind_a_link_is_not_missed_when_the_link_leads_elsewhere() {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
+        let hints = HintStore::new();
+        let place = known(&hints, &root, "link/f", b"1");
+        assert!(check_files(&hints, &[(space(), root.into())]).is_empty());
+        assert!(hints.all().iter().all(|hint| hint.place != place));
     }
 
     #[test]

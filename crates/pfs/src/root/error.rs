@@ -115,6 +115,20 @@ impl RootError {
         }
     }
 
+    /// The same of a path that was opened from further down.
+    pub(super) fn about(self, path: &RelPath) -> Self {
+        let path = path.clone();
+        match self {
+            Self::NotFound(_) => Self::NotFound(path),
+            Self::NotAFolder(_) => Self::NotAFolder(path),
+            Self::ThroughLink(_) => Self::ThroughLink(path),
+            Self::Denied(_) => Self::Denied(path),
+            Self::TooLong(_) => Self::TooLong(path),
+            Self::Io { action, source, .. } => Self::Io { action, path, source },
+            other => other,
+        }
+    }
+
     /// Whether the path, as far as the caller may know, is simply not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))

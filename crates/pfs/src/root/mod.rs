@@ -100,6 +100,14 @@ impl Root {
         })
     }
 
+    /// A root further down, also where links inside this one lead to it.
+    pub(crate) fn follow(&self, path: &RelPath) -> Result<Self, RootError> {
+        Ok(Self {
+            fd: Arc::new(self.open_dir(path)?),
+            ..self.clone()
+        })
+    }
+
     /// What `path` is, following links inside the root.
     pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
         self.look_at(path, Follow::Inside)

@@ -382,6 +382,26 @@ fn trees_are_listed_measured_copied_moved_and_removed() {
     assert_eq!(leftovers(folder.path()), Vec::<String>::new());
 }
 
+#[test]
+fn a_walk_that_begins_behind_a_link_goes_all_the_way_down_and_follows_no_other() {
+    let (folder, root) = scratch();
+    plant(
+        folder.path(),
+        &[
+            ("real/a/b/f", "x"),
+            ("real/a/other -> ../../elsewhere", ""),
+            ("elsewhere/g", "y"),
+            ("runs/latest -> ../real", ""),
+        ],
+    );
+    let found: Vec<RelPath> = root
+        .walk(&rel("runs/latest"))
+        .map(|entry| entry.unwrap().path)
+        .collect();
+    let expected = ["a", "a/b", "a/b/f", "a/other"].map(|name| rel(&format!("runs/latest/{name}")));
+    assert_eq!(found, expected);
+}
+
 /// Too deep to be named counts as unreadable; also root meets that.
 #[test]
 fn a_walk_goes_on_beside_a_folder_it_cannot_read() {

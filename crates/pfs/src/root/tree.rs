@@ -73,6 +73,7 @@ impl Root {
         Walk {
             root: self.clone(),
             start: folder.clone(),
+            has_begun: false,
             opened: None,
             levels: Vec::new(),
         }
@@ -233,17 +234,19 @@ impl Root {
 pub struct Walk {
     root: Root,
     start: RelPath,
+    has_begun: bool,
     /// The folder it began at, as it was found then: a link may lead to it, but none further down.
     opened: Option<Root>,
     levels: Vec<std::vec::IntoIter<Listed>>,
 }
 
 impl Walk {
-    fn begin(&mut self) -> Result<Root, RootError> {
+    fn begin(&mut self) -> Result<(), RootError> {
         let opened = self.root.follow(&self.start)?;
         self.levels
             .push(opened.list_fd(&self.start, &opened.fd)?.into_iter());
-        Ok(opened)
+        self.opened = Some(opened);
+        Ok(())
     }
 
     fn enter(&mut self, opened: &Root, folder: &RelPath) -> Result<(), RootError> {
@@ -260,10 +263,12 @@ impl Iterator for Walk {
     type Item = Result<DirEntry, RootError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let opened = match self.opened.take().map_or_else(|| self.begin(), Ok) {
-            Ok(opened) => self.opened.insert(opened).clone(),
-            Err(error) => return Some(Err(error)),
-        };
+        if !std::mem::replace(&mut self.has_begun, true)
+            && let Err(error) = self.begin()
+        {
+            return Some(Err(error));
+        }
+        let opened = self.opened.clone()?;
         let entry = loop {
             match self.levels.last_mut()?.next() {
                 Some(Ok(entry)) => break entry,

@@ -159,12 +159,15 @@ impl Files {
         Ok(usage_view(usage))
     }
 
-    /// Bytes and files below a path.
+    /// Bytes and files below a path, also behind a link.
     pub fn usage(&self, caller: &Caller, path: &PfsPath) -> Result<UsageView, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        let usage = self.0.store.usage(&reached.place).map_err(reached.failed())?;
-        Ok(usage_view(usage))
+        let usage = match reached.stat_link()?.kind {
+            Kind::Symlink(_) => reached.root.usage_behind(&reached.place.path),
+            _ => self.0.store.usage(&reached.place),
+        };
+        Ok(usage_view(usage.map_err(reached.failed())?))
     }
 }
 

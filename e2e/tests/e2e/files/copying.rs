@@ -210,9 +210,14 @@ fn patterns_stand_for_names_on_both_sides() {
     env.paddlectl(&["cp", &format!("{remote}*.none"), arg(&back)])
         .refused(1)
         .says("nothing matches it");
-    env.paddlectl(&["cp", "-r", remote.trim_end_matches('/'), &format!("{remote}inner")])
-        .refused(1)
-        .says("cannot be put into itself");
+    env.paddlectl(&[
+        "cp",
+        "-r",
+        remote.trim_end_matches('/'),
+        &format!("{remote}inner"),
+    ])
+    .refused(1)
+    .says("cannot be put into itself");
     env.paddlectl(&["rm", &format!("{remote}*.txt")]).ok();
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "");
 }

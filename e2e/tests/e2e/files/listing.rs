@@ -43,6 +43,34 @@ fn a_listing_is_one_name_per_line_and_more_when_asked() {
         .prints("a.txt");
 }
 
+/// The path of a package is such a link.
+#[test]
+fn behind_a_link_that_is_named_lies_all_that_lies_there() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("real/top", "1"), ("real/a/b/f", "23")]);
+    std::os::unix::fs::symlink("real", data.join("link")).unwrap();
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    let link = format!("{remote}/link");
+    env.paddlectl(&["ls", "-r", &link])
+        .ok()
+        .prints("a\na/b\na/b/f\ntop\n");
+    env.paddlectl(&["du", &link]).ok().prints("\n3\t2\t");
+    let down = env.folder("elsewhere").join("down");
+    env.paddlectl(&["cp", "-r", &link, arg(&down)]).ok();
+    assert_eq!(fs::read_to_string(down.join("a/b/f")).unwrap(), "23");
+    env.paddlectl(&["check", arg(&down), &link]).ok();
+    plant(&down, &[("a/b/g", "more")]);
+    env.paddlectl(&["check", arg(&down), &link]).prints("a/b/g");
+    env.paddlectl(&["sync", "--delete", &link, arg(&down)]).ok();
+    assert!(down.join("a/b/f").exists() && !down.join("a/b/g").exists());
+    let copy = format!("{remote}/copy");
+    env.paddlectl(&["cp", "-r", &format!("{link}/a"), &copy]).ok();
+    env.paddlectl(&["ls", "-r", &copy]).ok().prints("b\nb/f\n");
+    env.paddlectl(&["pfs", "fsck"]).ok();
+}
+
 #[test]
 fn stat_and_du_count_what_is_there() {
     let env = TestEnvironment::new();

@@ -14,7 +14,7 @@ use windows_sys::Win32::Storage::FileSystem as win;
 
 use super::held::Name;
 use super::names::{link_path, link_text};
-use super::stat::open_itself;
+use super::stat::{FileType, open_itself};
 use super::{
     Access, AsFd, AtFlags, BorrowedFd, Errno, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Timestamps,
 };
