@@ -108,11 +108,7 @@ impl<'a> Rewriter<'a> {
 
     /// Gives an unknown flag to clap in the form for which it can suggest the nearest.
     fn unknown(&mut self, flag: &Flag<'_>, token: OsString) {
-        let cluster = flag
-            .name
-            .chars()
-            .next()
-            .is_some_and(|c| self.short(&c.to_string()).is_some());
+        let cluster = self.is_cluster(flag.name);
         let misspelled = self
             .longs()
             .any(|long| strsim::jaro_winkler(long, flag.name) > SIMILAR);
@@ -125,6 +121,20 @@ impl<'a> Rewriter<'a> {
         }
         let value = flag.value.map(|value| format!("={value}")).unwrap_or_default();
         self.out.push(format!("--{}{value}", flag.name).into());
+    }
+
+    /// Whether these are short flags in a row, the last of them perhaps with its value behind it: `rf`, `n10`, `ojson`.
+    fn is_cluster(&self, letters: &str) -> bool {
+        for (at, letter) in letters.char_indices() {
+            match self.short(&letter.to_string()) {
+                None => return false,
+                Some(arg) if takes_value(arg) => {
+                    return could_be_value(arg, &letters[at + letter.len_utf8()..]);
+                }
+                Some(_) => {}
+            }
+        }
+        true
     }
 
     /// Puts the value behind the flag before it, so that a leading `-` cannot make a flag of it.
@@ -195,6 +205,12 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
+/// Whether the flag may have this value; nothing means that the value is still to come.
+fn could_be_value(arg: &Arg, text: &str) -> bool {
+    let possible = arg.get_possible_values();
+    text.is_empty() || possible.is_empty() || possible.iter().any(|value| value.matches(text, true))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::args::definition;
@@ -250,6 +266,8 @@ mod tests {
     fn misspelled_flags_reach_clap_as_long_ones() {
         assert_eq!(rewritten("submit -jobnam x"), "submit --jobnam x");
         assert_eq!(rewritten("submit -parallelsim 3"), "submit --parallelsim 3");
+        assert_eq!(rewritten("submit -foo x"), "submit --foo x");
+        assert_eq!(rewritten("submit -fojson x"), "submit -fojson x");
         assert_eq!(rewritten("kill -o json x"), "kill -o json x");
     }
 }

@@ -11,6 +11,7 @@ use paddlecloud_pfs::package::Scan;
 
 use crate::error::CliError;
 use crate::time_text::size;
+use crate::transfer::report::counted;
 use crate::world::World;
 
 /// More than this is worth a word before it is sent.
@@ -39,10 +40,10 @@ fn tell_big(scan: &Scan, world: &mut World) {
         .filter(|entry| entry.size() > BIG_FILE)
         .collect();
     if scan.total_bytes > BIG_PACKAGE || !big.is_empty() {
-        let count = scan.file_count();
         world.err.note(&format!(
-            "the package has {} in {count} files",
-            size(scan.total_bytes)
+            "the package has {} in {}",
+            size(scan.total_bytes),
+            counted(scan.file_count() as u64)
         ));
         for entry in &big {
             world

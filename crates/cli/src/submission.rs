@@ -101,7 +101,8 @@ fn is_cluster_path(path: &str) -> bool {
     path.starts_with("/pfs/")
 }
 
-fn job_name(text: &str) -> Result<JobName, CliError> {
+/// A name as it was typed, or what is wrong with it.
+pub fn job_name(text: &str) -> Result<JobName, CliError> {
     text.parse::<JobName>().map_err(|error| {
         let shown: String = text.chars().take(80).collect();
         let shown = if shown.len() < text.len() {

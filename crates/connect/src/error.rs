@@ -50,10 +50,14 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
     match error {
         ClientError::Refused(body) => {
             let mut hints = body.hints.clone();
-            if body.error == ErrorName::Unauthorized && hints.is_empty() {
-                hints.push(format!(
-                    "`{program} login` asks for your password and keeps a token"
-                ));
+            if body.error == ErrorName::Unauthorized {
+                // Headers are for who writes a client; who types a command logs in.
+                hints.retain(|hint| !hint.contains("`Authorization"));
+                if hints.is_empty() {
+                    hints.push(format!(
+                        "`{program} login` asks for your password and keeps a token"
+                    ));
+                }
             }
             hints
         }
@@ -99,7 +103,18 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_api::error::ErrorBody;
+
     use super::*;
+
+    #[test]
+    fn who_is_not_logged_in_is_told_the_command_not_the_header() {
+        let body = ErrorBody::new(ErrorName::Unauthorized, "this needs a login")
+            .with_hint("send `Authorization: Token …`");
+        let hints = client_hints("paddlectl", &ClientError::Refused(body)).join("\n");
+        assert!(hints.starts_with("`paddlectl login` "), "{hints}");
+        assert!(!hints.contains("Authorization"), "{hints}");
+    }
 
     #[test]
     fn nobody_is_sent_to_a_configuration_that_does_not_name_the_server() {

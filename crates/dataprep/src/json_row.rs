@@ -121,7 +121,15 @@ pub(crate) fn text(value: &str, out: &mut Vec<u8>) {
 }
 
 fn not_json(error: serde_json::Error) -> String {
-    format!("is not JSON: {error}")
+    let words = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match words.strip_suffix(&place) {
+        // The file's own lines are counted elsewhere; inside a line only the column helps.
+        Some(problem) if error.line() == 1 => {
+            format!("is not JSON: {problem} at column {}", error.column())
+        }
+        _ => format!("is not JSON: {words}"),
+    }
 }
 
 /// An object's fields in the order they stand in.

@@ -21,9 +21,12 @@ pub(crate) fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Resu
     Ok(got > 0)
 }
 
-/// The line without its end.
+/// The line without its end, whichever system wrote it.
 pub(crate) fn without_end(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\n").unwrap_or(line)
+    match line.strip_suffix(b"\n") {
+        Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+        None => line,
+    }
 }
 
 #[cfg(test)]
@@ -39,6 +42,7 @@ mod tests {
             lines.push(line.clone());
         }
         assert_eq!(lines, [&b"a\r\n"[..], b"\n", b"b"]);
-        assert_eq!(without_end(&lines[0]), b"a\r");
+        assert_eq!(without_end(&lines[0]), b"a");
+        assert_eq!(without_end(b"b\r"), b"b\r", "no line ended here");
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use paddlecloud_recordio::sync_names;
 use tempfile::{Builder, TempPath};
 
 use crate::error::DataError;
@@ -53,16 +54,4 @@ impl StagedFile {
             .map_err(|e| DataError::write(&path, e.error))?;
         sync_names(&self.folder).map_err(|e| DataError::write(&path, e))
     }
-}
-
-/// Makes the names in a folder durable.
-#[cfg(unix)]
-fn sync_names(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Folders cannot be opened here; the system writes names through by itself.
-#[cfg(not(unix))]
-fn sync_names(_: &Path) -> std::io::Result<()> {
-    Ok(())
 }

@@ -103,8 +103,17 @@ impl Client {
         }
     }
 
-    pub async fn job_rerun(&self, job: &str, key: &str) -> Result<SubmitReply, ClientError> {
-        let target = Target::new("/jobs").word(job).word("rerun");
+    /// Submits the job again, under `name` or its own.
+    pub async fn job_rerun(
+        &self,
+        job: &str,
+        name: Option<&str>,
+        key: &str,
+    ) -> Result<SubmitReply, ClientError> {
+        let mut target = Target::new("/jobs").word(job).word("rerun");
+        if let Some(name) = name {
+            target = target.pair("name", name);
+        }
         let mut call = Call::post(target, &serde_json::json!({})).replay(Replay::Safe);
         call.key = Some(key.to_owned());
         self.json(&call).await

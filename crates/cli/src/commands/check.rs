@@ -39,7 +39,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let mut sides = [Location::parse(&args.left)?, Location::parse(&args.right)?];
     if !sides.iter().any(|side| matches!(side, Location::Remote(_))) {
         return Err(CliError::usage("neither of the two lies on the cluster")
-            .with_hint("for the rest there is `diff -r`"));
+            .with_hint("for folders here there is `diff -r`"));
     }
     let session = context.session().await?;
     settle(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;

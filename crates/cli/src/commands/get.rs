@@ -42,8 +42,11 @@ pub struct Args {
 }
 
 fn job_count(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("`{text}` is not a number of jobs"))
+    match text.parse() {
+        Ok(0) => Err("at least 1 job must be asked for".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) => Err(format!("`{text}` is not a number of jobs")),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

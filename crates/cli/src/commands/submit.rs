@@ -209,12 +209,16 @@ fn tell_plan(spec: &JobSpec, named: bool, context: &mut Context<'_>) {
     };
     let servers = match spec.pservers {
         0 => "no parameter servers".to_owned(),
-        count => format!("{} ({})", counted(count, "parameter server"), each(spec.pserver)),
+        count => format!(
+            "{} ({})",
+            counted(count, "parameter server"),
+            each(spec.pservers, spec.pserver)
+        ),
     };
     context.world.err.line(format!(
         "{name}{} ({}), {servers}",
         counted(spec.parallelism, "trainer"),
-        each(spec.trainer)
+        each(spec.parallelism, spec.trainer)
     ));
     context
         .world
@@ -230,12 +234,13 @@ fn counted(count: u32, what: &str) -> String {
     }
 }
 
-fn each(resources: Resources) -> String {
+fn each(count: u32, resources: Resources) -> String {
     let gpu = match resources.gpu {
         0 => String::new(),
         count => format!(", {count} gpu"),
     };
-    format!("{} cpu, {}{gpu} each", resources.cpu, resources.memory)
+    let each = if count == 1 { "" } else { " each" };
+    format!("{} cpu, {}{gpu}{each}", resources.cpu, resources.memory)
 }
 
 /// The server checks everything else before it asks for the package; where it has it already, nothing is sent.

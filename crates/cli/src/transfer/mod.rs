@@ -98,7 +98,7 @@ impl<'a> Way<'a> {
             (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there.into_iter().cloned().collect())),
             (Location::Local(_) | Location::Pipe, _, true, _) => {
                 Err(CliError::usage("neither the source nor the destination lies on the cluster")
-                    .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; for the rest there is `cp`"))
+                    .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; between folders here, the system's own `cp` does it"))
             }
             _ => Err(CliError::usage(
                 "sources must all lie here, or all on the cluster, or be one `-`",

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod configuration;
+mod data_sets;
 mod documents;
 mod helping;
 #[cfg(target_os = "linux")]

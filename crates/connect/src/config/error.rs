@@ -83,7 +83,7 @@ impl ConfigError {
             ConfigError::SameName { .. } => "give each its own `name:`".to_owned(),
             ConfigError::Entry { .. } => return Vec::new(),
             ConfigError::NothingConfigured(_) => {
-                "describe it in `~/.paddle/config`, or leave out `--datacenter` to use this machine".to_owned()
+                format!("describe it in `~/.paddle/config`; until then `{program}` without `--datacenter` uses this machine")
             }
             ConfigError::Unwritable { .. } => return Vec::new(),
         };

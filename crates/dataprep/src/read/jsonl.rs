@@ -27,7 +27,7 @@ pub(super) fn each(data: &Dataset, mut input: Input, visit: &mut Visit<'_>) -> R
                 part.as_slice()
             }
             None => {
-                json_row::check(value).map_err(at_line)?;
+                json_row::check(text.trim_ascii_end()).map_err(at_line)?;
                 value
             }
         };

@@ -6,8 +6,10 @@
 //! error is taken back.
 
 use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use paddlecloud_recordio::sync_names;
 use serde::{Deserialize, Serialize};
 
 use super::{DividedFile, PartCount};
@@ -245,8 +247,8 @@ impl Manifest {
 
     fn write(&self, out: &Path, stage: &Path) -> Result<(), DataError> {
         let (path, draft) = (out.join(MANIFEST), stage.join("manifest"));
-        fs::write(&draft, self.to_json())
-            .and_then(|()| File::open(&draft)?.sync_all())
+        File::create(&draft)
+            .and_then(|mut file| file.write_all(&self.to_json()).and_then(|()| file.sync_all()))
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(|e| DataError::write(&path, e))?;
         sync_one(out)
@@ -299,7 +301,5 @@ fn sync_folder(folder: &Path) -> Result<u64, DataError> {
 }
 
 fn sync_one(folder: &Path) -> Result<(), DataError> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(|e| DataError::write(folder, e))
+    sync_names(folder).map_err(|e| DataError::write(folder, e))
 }

@@ -123,7 +123,7 @@ impl Operation {
             Operation::JobKill { job, remove } => reply(&client.job_kill(&job, remove).await?),
             Operation::JobWhy { job } => reply(&client.job_why(&job).await?),
             Operation::JobWait { job, timeout } => reply(&client.job_wait(&job, timeout.map(seconds)).await?),
-            Operation::JobRerun { job, key } => reply(&client.job_rerun(&job, &sure(key)).await?),
+            Operation::JobRerun { job, key } => reply(&client.job_rerun(&job, None, &sure(key)).await?),
             Operation::JobsPrune { older_than, dry_run } => {
                 reply(&client.jobs_prune(older_than.map(seconds), dry_run).await?)
             }

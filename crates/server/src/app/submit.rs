@@ -56,11 +56,12 @@ impl App {
         Ok(self.submit_reply(submitted))
     }
 
-    /// Submits a job of the history again, with the files it had.
+    /// Submits a job of the history again, with the files it had, under its name or another.
     pub async fn job_rerun(
         &self,
         caller: &Caller,
         target: &JobRef,
+        name: Option<JobName>,
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitReply, ErrorBody> {
         self.files_within_reach()?;
@@ -71,9 +72,11 @@ impl App {
         let _kept = turn.packages.read().await;
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| files_are_gone(&job, error))?;
+        let mut spec = JobSpec::clone(&job.spec);
+        spec.name = name.unwrap_or(spec.name);
         let submission = Submission {
             user: caller.user.clone(),
-            spec: JobSpec::clone(&job.spec),
+            spec,
             key,
         };
         let submitted = self.jobs.submit(submission).await?;
@@ -199,20 +202,16 @@ impl App {
         Ok(found.is_some())
     }
 
-    /// A name no run of this user ever had: `word-emb`, `word-emb-2`, …
+    /// A name that no run of this user holds now: `word-emb`, and while that is in use `word-emb-2`, …
     async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, ErrorBody> {
         for count in 1..=COUNTED_SUFFIXES {
             let name = match count {
                 1 => base.clone(),
                 _ => base.with_suffix(&count.to_string()),
             };
-            if self
-                .store
-                .latest(user, Some(&name))
-                .await
-                .map_err(store_failed)?
-                .is_none()
-            {
+            let latest = self.store.latest(user, Some(&name)).await;
+            let latest = latest.map_err(store_failed)?;
+            if latest.is_none_or(|job| !job.holds_name()) {
                 return Ok(name);
             }
         }

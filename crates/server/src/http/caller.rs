@@ -26,9 +26,7 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::Missing | AuthError::Unreadable => {
             "send `Authorization: Token …` with a token of `POST /api-token-auth`, or a user name and password by HTTP Basic"
         }
-        AuthError::WrongPassword => {
-            "check the user name and password of this datacenter in your configuration"
-        }
+        AuthError::WrongPassword => "check the user name and the password",
         AuthError::TooManyGuesses(_) => {
             "wait, then try with the right password; tokens go on working meanwhile"
         }

@@ -10,6 +10,7 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobDetail, JobPage, JobRequest, KillReply, PruneReply, SubmitReply, WhyView};
 use paddlecloud_api::{Envelope, IDEMPOTENCY_HEADER};
 use paddlecloud_core::job::IdempotencyKey;
+use paddlecloud_core::names::{JobName, NameError};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -180,20 +181,36 @@ pub(super) async fn job_wait(
     Ok(envelope(app.job_wait(&caller, &target, limit).await?.detail()))
 }
 
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RerunParams {
+    /// Another name for the new run; its own when left out.
+    name: Option<String>,
+}
+
+impl RerunParams {
+    fn name(&self) -> Result<Option<JobName>, Refused> {
+        let parsed = self.name.as_deref().map(str::parse).transpose();
+        parsed.map_err(|error: NameError| Refused(ErrorBody::new(ErrorName::BadRequest, error.to_string())))
+    }
+}
+
 /// Submits a job again, as it was.
 #[utoipa::path(
     post, path = "/api/v1/jobs/{job}/rerun", tag = "jobs",
-    params(("job" = String, Path), ("idempotency-key" = Option<String>, Header)),
+    params(("job" = String, Path), RerunParams, ("idempotency-key" = Option<String>, Header)),
     responses((status = 200, body = SubmitReply))
 )]
 pub(super) async fn job_rerun(
     State(app): Shared,
     caller: Caller,
     Target(target): Target,
+    Asked(params): Asked<RerunParams>,
     headers: HeaderMap,
 ) -> Reply<SubmitReply> {
     let key = idempotency_key(&headers)?;
-    Ok(Json(app.job_rerun(&caller, &target, key).await?))
+    Ok(Json(app.job_rerun(&caller, &target, params.name()?, key).await?))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -90,7 +90,7 @@ async fn a_repeated_submit_makes_one_job() {
 }
 
 #[tokio::test]
-async fn a_name_is_made_from_the_package_and_never_twice() {
+async fn a_name_is_made_from_the_package_and_taken_again_when_it_is_free() {
     let stage = Stage::new().await;
     let mut body = request("x");
     body.as_object_mut().unwrap().remove("name");
@@ -99,6 +99,11 @@ async fn a_name_is_made_from_the_package_and_never_twice() {
         names.push(stage.post("/api/v1/jobs", body.clone()).await.json()["job"]["name"].clone());
     }
     assert_eq!(names, ["job-word-emb", "job-word-emb-2", "job-word-emb-3"]);
+    stage
+        .send(Request::new("DELETE", "/api/v1/jobs/job-word-emb"))
+        .await;
+    let again = stage.post("/api/v1/jobs", body).await;
+    assert_eq!(again.json()["job"]["name"], "job-word-emb", "{}", again.text());
     stage.finish().await;
 }
 
@@ -274,6 +279,23 @@ async fn pages_follow_each_other_until_the_end() {
     );
     let refused = stage.get("/api/v1/jobs?limt=1").await.json();
     assert_eq!(refused["hints"][0], "did you mean `limit`?");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn the_name_that_is_offered_to_a_rerun_can_be_used() {
+    let stage = Stage::new().await;
+    stage.submit("a").await;
+    let taken = stage.post("/api/v1/jobs/a/rerun", json!({})).await.json();
+    let hint = taken["hints"][0].as_str().unwrap();
+    assert!(hint.contains("`-jobname a-2`"), "{hint}");
+    let renamed = stage
+        .post("/api/v1/jobs/a/rerun?name=a-2", json!({}))
+        .await
+        .json();
+    assert_eq!(renamed["job"]["name"], "a-2");
+    let refused = stage.post("/api/v1/jobs/a/rerun?name=a_2", json!({})).await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
     stage.finish().await;
 }
 

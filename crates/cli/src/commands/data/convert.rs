@@ -53,7 +53,7 @@ pub struct Args {
     force: bool,
 
     /// How to print the result
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 
     #[command(flatten)]
@@ -97,13 +97,19 @@ fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<
         record_bytes: converted.record_bytes,
         damage: DamageView::all(&converted.damage),
     };
+    if args.output == Some(Format::Name) {
+        context.world.out.line(args.dest.display().to_string())?;
+    }
     if !context.world.out.structured(args.output, &view)? {
         damage::tell(&converted.damage, &args.source, &mut context.world.err);
         let dest = args.dest.display();
-        context
-            .world
-            .err
-            .line(format!("`{dest}` has {} records", converted.records));
+        context.world.err.line(format!(
+            "`{dest}` has {}",
+            match converted.records {
+                1 => "1 record".to_owned(),
+                count => format!("{count} records"),
+            }
+        ));
     }
     done()
 }

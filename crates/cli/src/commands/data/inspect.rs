@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::damage::DamageView;
 use super::progress::Progress;
 use super::sources;
-use super::{failed, open_for_review};
+use super::{NAME_THE_FORMAT, Review, UNKNOWN, failed, so_many_are, unknown_format};
 use crate::commands::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
@@ -35,7 +35,7 @@ pub struct Args {
     from: Option<DataFormat>,
 
     /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
@@ -92,39 +92,66 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     for source in sources::gather(&args.files, context)? {
         views.push(inspected(&source.origin, args, context)?);
     }
-    if !context.world.out.structured(args.output, &views)? {
-        context.world.out.table(&files_table(&views))?;
-        for view in &views {
-            if let Some(chunks) = view.recordio.as_ref().and_then(|own| own.chunk_list.as_ref()) {
-                context.world.out.line("")?;
-                context.world.out.table(&chunks_table(chunks))?;
-            }
-            for damage in &view.damage {
-                context.world.err.note(&damage.sentence(&view.file));
-            }
+    match args.output {
+        Some(Format::Name) => {
+            let out = &mut context.world.out;
+            views
+                .iter()
+                .try_for_each(|view| out.line(view.file.display().to_string()))?;
         }
+        output if context.world.out.structured(output, &views)? => {}
+        _ => show(&views, context)?,
     }
     let bad = views.iter().filter(|view| !view.damage.is_empty()).count();
     match bad {
         0 => done(),
         _ => Err(CliError::refused(format!(
-            "{bad} of {} files are damaged",
-            views.len()
+            "{} damaged",
+            so_many_are(bad, views.len())
         ))),
     }
 }
 
+fn show(views: &[FileView], context: &mut Context<'_>) -> Result<(), CliError> {
+    context.world.out.table(&files_table(views))?;
+    for view in views {
+        if let Some(chunks) = view.recordio.as_ref().and_then(|own| own.chunk_list.as_ref()) {
+            context.world.out.line("")?;
+            context.world.out.table(&chunks_table(chunks))?;
+        }
+        for damage in &view.damage {
+            context.world.err.note(&damage.sentence(&view.file));
+        }
+    }
+    let unknown = views.iter().filter(|view| view.format == UNKNOWN);
+    let unknown: Vec<_> = unknown.map(|view| view.file.as_path()).collect();
+    if !unknown.is_empty() {
+        context.world.err.note(&unknown_format(&unknown));
+        context.world.err.hint(NAME_THE_FORMAT);
+    }
+    Ok(())
+}
+
 fn inspected(file: &Origin, args: &Args, context: &mut Context<'_>) -> Result<FileView, CliError> {
-    let data = open_for_review(
+    let review = Review::open(
         file,
         ReadOptions {
             format: args.from,
             ..ReadOptions::default()
         },
     )?;
-    match data.is_record_file() {
-        true => of_recordio(&data, args.chunks),
-        false => of_other(&data, context),
+    let view = match review.data.is_record_file() {
+        true => of_recordio(&review.data, args.chunks),
+        false => of_other(&review.data, context),
+    }?;
+    match review.is_unknown(view.records, &view.damage) {
+        true => Ok(FileView {
+            format: UNKNOWN,
+            recordio: None,
+            damage: Vec::new(),
+            ..view
+        }),
+        false => Ok(view),
     }
 }
 

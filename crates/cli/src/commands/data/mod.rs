@@ -20,10 +20,13 @@ mod upload;
 mod verify;
 mod window;
 
+use std::path::Path;
+
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_dataprep::{DataError, Dataset, Format, Origin, ReadOptions};
 use paddlecloud_recordio::{Policy, ReadError, SkipBound};
 
+use self::damage::DamageView;
 use super::Context;
 use crate::error::{CliError, chain};
 
@@ -107,16 +110,64 @@ impl Reading {
     }
 }
 
-/// Opens a file to see all of it, whatever is wrong with it. What shows no other format is RecordIO, perhaps
-/// damaged at its start.
-fn open_for_review(origin: &Origin, asked: ReadOptions) -> Result<Dataset, CliError> {
-    let format = asked.format.or(found_format(origin)?).unwrap_or(Format::RecordIo);
-    let options = ReadOptions {
-        format: Some(format),
-        policy: Policy::Skip(SkipBound::UNLIMITED),
-        ..asked
-    };
-    Dataset::open(origin.clone(), options).map_err(failed)
+/// What a file's format is called when nothing tells it.
+const UNKNOWN: &str = "unknown";
+
+/// A file that is looked at whole, whatever is wrong with it.
+struct Review {
+    data: Dataset,
+    /// Nothing shows its format. It may be RecordIO that is damaged at its start, and is read as that.
+    is_guess: bool,
+}
+
+impl Review {
+    fn open(origin: &Origin, asked: ReadOptions) -> Result<Self, CliError> {
+        let format = match asked.format {
+            Some(format) => Some(format),
+            None => found_format(origin)?,
+        };
+        let options = ReadOptions {
+            format: Some(format.unwrap_or(Format::RecordIo)),
+            policy: Policy::Skip(SkipBound::UNLIMITED),
+            ..asked
+        };
+        Ok(Self {
+            data: Dataset::open(origin.clone(), options).map_err(failed)?,
+            is_guess: format.is_none(),
+        })
+    }
+
+    /// Whether the guess was wrong: all of it is damage then, which says nothing about the file.
+    fn is_unknown(&self, records: u64, damage: &[DamageView]) -> bool {
+        self.is_guess && records == 0 && !damage.is_empty()
+    }
+}
+
+/// Why nothing can be said about these files, in one line however many they are.
+fn unknown_format(files: &[&Path]) -> String {
+    match files {
+        [file] => format!(
+            "the format of `{}` cannot be told from its name or its contents",
+            file.display()
+        ),
+        files => format!(
+            "the format of {} files, `{}` first, cannot be told from their names or their contents",
+            files.len(),
+            files
+                .first()
+                .map(|file| file.display().to_string())
+                .unwrap_or_default()
+        ),
+    }
+}
+
+const NAME_THE_FORMAT: &str = "`--from lines` reads them as text; `--from` takes every format";
+
+/// `1 of 2 files is`, `2 of 2 files are`.
+fn so_many_are(some: usize, all: usize) -> String {
+    let files = if all == 1 { "file" } else { "files" };
+    let are = if some == 1 { "is" } else { "are" };
+    format!("{some} of {all} {files} {are}")
 }
 
 fn found_format(origin: &Origin) -> Result<Option<Format>, CliError> {
@@ -135,5 +186,17 @@ fn failed(error: DataError) -> CliError {
             "`data verify` shows all damage; `--skip-damage BYTES` passes over it where that is offered",
         ),
         _ => refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_counted_as_people_count() {
+        assert_eq!(so_many_are(1, 1), "1 of 1 file is");
+        assert_eq!(so_many_are(1, 2), "1 of 2 files is");
+        assert_eq!(so_many_are(2, 2), "2 of 2 files are");
     }
 }

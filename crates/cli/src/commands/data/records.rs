@@ -112,7 +112,15 @@ pub fn range(text: &str) -> Result<Range<u64>, String> {
         }),
     };
     match text.split_once("..") {
-        Some((from, to)) => Ok(number(from, 0)?..number(to, u64::MAX)?),
+        Some((from, to)) => {
+            let wanted = number(from, 0)?..number(to, u64::MAX)?;
+            match wanted.is_empty() {
+                true => Err(format!(
+                    "`{text}` holds no record: its end must lie behind its start"
+                )),
+                false => Ok(wanted),
+            }
+        }
         None if text.is_empty() => Err("no record is named".to_owned()),
         None => {
             let record = number(text, 0)?;
@@ -131,7 +139,7 @@ mod tests {
         assert_eq!(range("10.."), Ok(10..u64::MAX));
         assert_eq!(range("..3"), Ok(0..3));
         assert_eq!(range("7"), Ok(7..8));
-        for bad in ["", "a..b", "-1", "1..2..3"] {
+        for bad in ["", "a..b", "-1", "1..2..3", "5..2", "5..5", "..0"] {
             assert!(range(bad).is_err(), "{bad}");
         }
     }

@@ -44,7 +44,7 @@ pub struct Args {
     no_header: bool,
 
     /// How to print the result
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
@@ -99,7 +99,12 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         false => divided_into(&args.out, &args.files, args, context)?,
     };
     let view = DividedView::of(divided, args.out.clone(), &copies);
-    if !context.world.out.structured(args.output, &view)? {
+    if args.output == Some(Format::Name) {
+        let out = &mut context.world.out;
+        view.files
+            .iter()
+            .try_for_each(|file| out.line(file.name.display().to_string()))?;
+    } else if !context.world.out.structured(args.output, &view)? {
         context.world.out.table(&table(&view))?;
         if args.first_row() == FirstRow::AsItLooks {
             view.files

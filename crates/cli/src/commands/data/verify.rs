@@ -7,9 +7,9 @@ use paddlecloud_dataprep::{Format as DataFormat, ReadOptions};
 use serde::Serialize;
 
 use super::damage::DamageView;
-use super::open_for_review;
 use super::progress::Progress;
 use super::sources::{self, Source};
+use super::{NAME_THE_FORMAT, Review, UNKNOWN, so_many_are, unknown_format};
 use crate::commands::{Context, done};
 use crate::error::{CliError, chain};
 use crate::messages::Messages;
@@ -34,7 +34,7 @@ pub struct Args {
     no_header: bool,
 
     /// How to print the result
-    #[arg(long, short, value_name = "FORMAT")]
+    #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
@@ -55,19 +55,57 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let sources = sources::gather(&args.files, context)?;
     let err = &mut context.world.err;
     let views: Vec<VerifiedView> = sources.iter().map(|source| verified(source, args, err)).collect();
-    let bad = views.iter().filter(|view| !view.whole).count();
-    if !context.world.out.structured(args.output, &views)? {
-        context.world.out.table(&table(&views))?;
-        for view in &views {
-            tell(view, &mut context.world.err);
+    match args.output {
+        Some(Format::Name) => {
+            let out = &mut context.world.out;
+            views
+                .iter()
+                .try_for_each(|view| out.line(view.file.display().to_string()))?;
+        }
+        output if context.world.out.structured(output, &views)? => {}
+        _ => {
+            context.world.out.table(&table(&views))?;
+            views.iter().for_each(|view| tell(view, &mut context.world.err));
         }
     }
-    match bad {
-        0 => done(),
-        _ => Err(CliError::refused(format!(
-            "{bad} of {} files are not whole",
-            views.len()
-        ))),
+    judge(&views, context)
+}
+
+/// The exit code. What cannot be read as anything is not called whole, and not damaged either.
+fn judge(views: &[VerifiedView], context: &mut Context<'_>) -> Result<u8, CliError> {
+    let unknown = views.iter().filter(|view| view.is_unknown());
+    let unknown: Vec<_> = unknown.map(|view| view.file.as_path()).collect();
+    let bad = views
+        .iter()
+        .filter(|view| !view.whole && !view.is_unknown())
+        .count();
+    match (bad, unknown.is_empty()) {
+        (0, true) => done(),
+        (0, false) => Err(CliError::refused(unknown_format(&unknown)).with_hint(NAME_THE_FORMAT)),
+        (bad, none_unknown) => {
+            if !none_unknown {
+                context.world.err.note(&unknown_format(&unknown));
+            }
+            let words = format!("{} not whole", so_many_are(bad, views.len()));
+            Err(CliError::refused(words))
+        }
+    }
+}
+
+impl VerifiedView {
+    fn is_unknown(&self) -> bool {
+        self.format == Some(UNKNOWN)
+    }
+
+    /// The table's word for it.
+    fn state(&self) -> &'static str {
+        match (self.whole, self.format) {
+            (true, _) => "whole",
+            (false, Some(UNKNOWN)) => UNKNOWN,
+            (false, None) => "unreadable",
+            (false, Some(_)) if self.damage.is_empty() => "not whole",
+            (false, Some(_)) => "damaged",
+        }
     }
 }
 
@@ -84,7 +122,7 @@ fn verified(source: &Source, args: &Args, err: &mut Messages) -> VerifiedView {
     if let Err(problem) = fill(&mut view, source, args, err) {
         view.problem = Some(problem);
     }
-    view.whole = view.damage.is_empty() && view.problem.is_none();
+    view.whole = view.damage.is_empty() && view.problem.is_none() && !view.is_unknown();
     view
 }
 
@@ -94,7 +132,8 @@ fn fill(view: &mut VerifiedView, source: &Source, args: &Args, err: &mut Message
         first_line_is_data: args.no_header,
         ..ReadOptions::default()
     };
-    let data = open_for_review(&source.origin, asked).map_err(|error| error.to_string())?;
+    let review = Review::open(&source.origin, asked).map_err(|error| error.to_string())?;
+    let data = &review.data;
     view.format = Some(data.format().name());
     let name = view.file.file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(err, format!("Verifying {name}"));
@@ -106,23 +145,22 @@ fn fill(view: &mut VerifiedView, source: &Source, args: &Args, err: &mut Message
     });
     view.damage = DamageView::all(&damage.map_err(|error| chain(&error))?);
     progress.done();
+    if review.is_unknown(view.records, &view.damage) {
+        view.format = Some(UNKNOWN);
+        view.damage.clear();
+    }
     Ok(())
 }
 
 fn table(views: &[VerifiedView]) -> Table {
     let mut table = Table::new(&["FILE", "FORMAT", "RECORDS", "BYTES", "STATE"]);
     for view in views {
-        let state = match (view.whole, view.damage.is_empty()) {
-            (true, _) => "whole",
-            (false, false) => "damaged",
-            (false, true) => "unreadable",
-        };
         table.push(vec![
             view.file.display().to_string(),
             view.format.unwrap_or_default().to_owned(),
             view.records.to_string(),
             view.record_bytes.to_string(),
-            state.to_owned(),
+            view.state().to_owned(),
         ]);
     }
     table
