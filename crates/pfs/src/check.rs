@@ -54,8 +54,7 @@ pub fn check_files(hints: &HintStore, spaces: &[(Space, OpenSpace)]) -> BTreeMap
 /// Whether a folder on the way to it is a link.
 fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
     let opened = root.open_no_links(path);
-    matches!(opened, Err(RootError::ThroughLink(_)))
-        && root.stat_link(path).is_ok_and(|meta| meta.is_file())
+    matches!(opened, Err(RootError::ThroughLink(_))) && root.stat_link(path).is_ok_and(|meta| meta.is_file())
 }
 
 fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Verdict {

@@ -45,8 +45,20 @@ impl AtomicFile {
             fs::rename(temporary, &self.path)?;
         }
         self.temporary = None;
-        File::open(folder_of(&self.path))?.sync_all()
+        sync_names(folder_of(&self.path))
     }
+}
+
+/// Makes the names in a folder durable.
+#[cfg(unix)]
+pub fn sync_names(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Folders cannot be opened here; the system writes names through by itself.
+#[cfg(not(unix))]
+pub fn sync_names(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 impl Drop for AtomicFile {

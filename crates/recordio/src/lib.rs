@@ -74,6 +74,7 @@ mod stream;
 mod stream_resync;
 mod writer;
 
+pub use atomic_file::sync_names;
 pub use batch::Batch;
 pub use chunk::{Limits, Records};
 pub use compressor::{Compressor, UnknownCompressor};

@@ -246,7 +246,11 @@ fn the_same_bytes_over_a_checked_chunk_change_nothing() {
     let name = table(b"abc").names[0];
     assembly.put_chunk(0, name, b"abc").unwrap();
     assembly.put_range(1, b"b").unwrap();
-    assert!(assembly.copy_from(0, &tempfile::tempfile().unwrap(), 0, 3).unwrap());
+    assert!(
+        assembly
+            .copy_from(0, &tempfile::tempfile().unwrap(), 0, 3)
+            .unwrap()
+    );
     assert_eq!(assembly.checked(), [(0, name)]);
     assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
 }
