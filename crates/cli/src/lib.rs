@@ -13,6 +13,7 @@ mod log_view;
 mod machine_notes;
 mod messages;
 mod nearest;
+mod one_line;
 mod package;
 mod printer;
 mod submission;

@@ -169,6 +169,10 @@ impl LogView {
     fn line(&mut self, partial: &Partial, out: &mut Vec<u8>) {
         self.head(&partial.worker, partial.unix_nanos, out);
         out.extend_from_slice(&partial.bytes);
+        // The next line may be another worker's, who did not ask for this colour.
+        if self.style.colour && leaves_colour(&partial.bytes) {
+            out.extend_from_slice(b"\x1b[0m");
+        }
         out.push(b'\n');
     }
 
@@ -207,6 +211,20 @@ impl LogView {
             self.line(&partial, out);
         }
     }
+}
+
+/// Whether the last code for colours in the line sets one.
+fn leaves_colour(line: &[u8]) -> bool {
+    let codes = line.windows(2).enumerate().filter(|(_, pair)| *pair == b"\x1b[");
+    let last = codes.filter_map(|(at, _)| {
+        let rest = &line[at + 2..];
+        let end = rest
+            .iter()
+            .position(|byte| !(byte.is_ascii_digit() || *byte == b';'))?;
+        (rest[end] == b'm').then_some(&rest[..end])
+    });
+    last.last()
+        .is_some_and(|code| !matches!(code, b"" | b"0" | b"00"))
 }
 
 /// A progress bar's `\r` ends a step, which the next one replaces or follows.
@@ -343,6 +361,29 @@ mod tests {
         assert_eq!(
             shown(steps, &events),
             "trainer-0 | 10%\ntrainer-0 | 20%\ntrainer-0 | end\n"
+        );
+    }
+
+    #[test]
+    fn a_colour_ends_with_its_line_on_a_terminal() {
+        let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let events = [
+            LogEvent::Workers(vec![one.clone(), two]),
+            data(&one, b"\x1b[31mred\n\x1b[1;32mgreen\x1b[0m\nplain\n"),
+        ];
+        let coloured = Style {
+            colour: true,
+            ..Style::default()
+        };
+        let text = shown(coloured, &events);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("\x1b[31mred\x1b[0m"), "{text:?}");
+        assert!(lines[1].ends_with("\x1b[1;32mgreen\x1b[0m"), "{text:?}");
+        assert!(!lines[1].ends_with("\x1b[0m\x1b[0m"), "{text:?}");
+        assert!(lines[2].ends_with("plain"), "{text:?}");
+        assert!(
+            shown(Style::default(), &events).contains("\x1b[31mred\n"),
+            "bytes stay as they are"
         );
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
+use crate::one_line;
 use crate::printer::{Paint, wants_colour};
 
 /// The writer of words.
@@ -66,6 +67,8 @@ impl Messages {
     /// Replaces the line that was begun, on a terminal.
     pub fn progress(&mut self, what: &str, detail: &str) {
         if self.is_terminal {
+            let room = one_line::columns().saturating_sub(one_line::width(detail) + " ... ".len());
+            let what = one_line::shortened(what, room);
             let _ = write!(self.sink, "\r\x1b[K{what} ... {detail}");
             let _ = self.sink.flush();
         }

@@ -68,17 +68,49 @@ pub fn tell_uploaded(world: &mut World) {
     world.err.done(UPLOADING);
 }
 
-/// Brings the package to the server, unless it is there, and says `Uploading package ... Done`.
-pub async fn upload(client: &Client, package: &Package, world: &mut World) -> Result<(), CliError> {
+/// Brings the package to the server, unless it is there, and says `Uploading package ... Done`. Who interrupts it is
+/// told what that means.
+pub async fn upload(
+    client: &Client,
+    package: &Package,
+    interrupt: impl Future<Output = ()>,
+    world: &mut World,
+) -> Result<(), CliError> {
     world.err.begin(UPLOADING);
     let tell = |sent, total| {
         let detail = format!("{} of {}", size(sent), size(total));
         world.err.progress(UPLOADING, &detail);
     };
-    let sent = package::upload(client, package, tell).await;
+    let sent = unless(interrupt, package::upload(client, package, tell)).await;
     match sent {
-        Ok(()) => world.err.done(UPLOADING),
-        Err(_) => world.err.failed(),
+        Some(Ok(())) => world.err.done(UPLOADING),
+        _ => world.err.failed(),
     }
-    Ok(sent?)
+    Ok(sent.ok_or_else(interrupted)??)
+}
+
+/// What the work comes to; nothing when it was interrupted.
+async fn unless<T>(interrupt: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        result = work => Some(result),
+        () = interrupt => None,
+    }
+}
+
+fn interrupted() -> CliError {
+    CliError::refused("interrupted: no job was made")
+        .with_hint("the same command goes on where this one stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_ends_by_itself_or_by_an_interrupt() {
+        assert_eq!(unless(pending(), ready(7)).await, Some(7));
+        assert_eq!(unless(ready(()), pending::<()>()).await, None);
+    }
 }

@@ -201,6 +201,13 @@ fn folder_name(source: &Source) -> String {
         .map_or_else(|| "job".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// The folder's name, when nothing of it can stand in a job's name.
+pub fn unspeakable_folder(source: &Source) -> Option<String> {
+    let name = folder_name(source);
+    let has_own_letters = name.chars().any(|letter| letter.is_ascii_alphanumeric());
+    (*source != Source::Image && !has_own_letters).then_some(name)
+}
+
 /// Reads a whole number; whether it makes sense is decided later, with the flag's name at hand.
 pub fn whole_number(text: &str) -> Result<i64, String> {
     text.parse()

@@ -153,6 +153,8 @@ impl JobSpec {
         enough_memory("psmemory", self.pserver.memory)?;
         not_blank("entry", &self.entry)?;
         not_blank("psentry", &self.ps_entry)?;
+        closed_quotes("entry", &self.entry)?;
+        closed_quotes("psentry", &self.ps_entry)?;
         if let Some(topology) = &self.topology {
             not_blank("topology", topology)?;
         }
@@ -244,6 +246,43 @@ fn positive(field: &'static str, value: SignedDuration) -> Result<(), SpecError>
     ))
 }
 
+/// A shell would refuse the command, in every worker; that is better said before any of them starts.
+fn closed_quotes(field: &'static str, command: &str) -> Result<(), SpecError> {
+    match open_quote(command) {
+        None => Ok(()),
+        Some(quote) => Err(SpecError::new(
+            field,
+            format!(
+                "`{field}` has a {quote} that is never closed: `{}`",
+                command.escape_debug()
+            ),
+        )
+        .with_hint("put another one where the text ends, or `\\` before one that is meant as it stands")),
+    }
+}
+
+/// The quote that is still open at the end, by the rules of `sh`. Where these go deeper (commands inside commands, texts
+/// of several lines, remarks) nothing is claimed.
+fn open_quote(command: &str) -> Option<char> {
+    if ["$(", "`", "<<", "#", "${"]
+        .iter()
+        .any(|deep| command.contains(deep))
+    {
+        return None;
+    }
+    let mut open = None;
+    let mut letters = command.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, open) {
+            ('\\', None | Some('"')) => drop(letters.next()),
+            ('\'' | '"', None) => open = Some(letter),
+            (letter, Some(quote)) if letter == quote => open = None,
+            _ => {}
+        }
+    }
+    open
+}
+
 fn not_blank(field: &'static str, text: &str) -> Result<(), SpecError> {
     if text.trim().is_empty() {
         return Err(SpecError::new(field, format!("`{field}` must not be empty")));
@@ -327,6 +366,28 @@ mod tests {
     }
 
     #[test]
+    fn a_command_with_an_open_quote_is_refused_and_nothing_that_a_shell_takes() {
+        for open in ["sh -c 'x", "python \"a b", "echo \\\\'", "echo \"it's"] {
+            let mut spec = spec();
+            spec.entry = open.into();
+            assert_eq!(spec.check().unwrap_err().field, "entry", "{open}");
+        }
+        for closed in [
+            "sh -c 'x'",
+            "echo it\\'s",
+            "echo \"it's\"",
+            "echo '\"'",
+            "echo \"\\\"\"",
+            "echo \"$(echo '\"')\"",
+            "true # don't",
+        ] {
+            let mut spec = spec();
+            spec.entry = closed.into();
+            assert!(spec.check().is_ok(), "{closed}");
+        }
+    }
+
+    #[test]
     fn memory_without_its_unit_is_noticed() {
         let mut small = spec();
         small.trainer.memory = Bytes::new(1);
@@ -335,7 +396,7 @@ mod tests {
             (error.field, error.problem.as_str()),
             (
                 "memory",
-                "no worker can start in 1 byte of memory; 1Mi are the least"
+                "`memory`: no worker can start in 1 byte; 1Mi are the least"
             )
         );
         assert!(error.hint.unwrap().contains("`1Gi`"));

@@ -161,6 +161,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return Err(no_trainer_yet(&request));
     }
     tell_plan(&spec, args.jobname.is_some(), context);
+    if let (None, Some(folder)) = (&args.jobname, submission::unspeakable_folder(&source)) {
+        context.world.err.note(&format!(
+            "a job's name has letters, digits, `-` and `.` only, of which `{folder}` has none: \
+             it is called `{}`; `-jobname` gives it another",
+            spec.name
+        ));
+    }
     if let (Some(topology), Some(entry)) = (&request.topology, &request.entry) {
         context.world.err.note(&format!(
             "`-topology {topology}` decides what runs; `{entry}` does not"
@@ -253,7 +260,8 @@ async fn start(
     let (client, key) = (&session.client, new_idempotency_key());
     let reply = match (client.job_submit(request, &key).await, package) {
         (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
-            package::upload(client, package, context.world).await?;
+            let interrupt = async { drop(tokio::signal::ctrl_c().await) };
+            package::upload(client, package, interrupt, context.world).await?;
             client.job_submit(request, &key).await?
         }
         (Ok(reply), Some(_)) if !request.dry_run => {

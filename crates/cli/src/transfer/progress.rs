@@ -4,14 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use paddlecloud_api::client::files::{Failure, Outcome, Progress};
 
 use crate::messages::Messages;
+use crate::one_line;
 use crate::time_text::size;
 
 /// How often the bar is drawn anew.
 pub const REFRESH: Duration = Duration::from_millis(100);
+
+/// A bar shorter than this shows nothing, one longer than that no more.
+const NARROWEST_BAR: usize = 8;
+const WIDEST_BAR: usize = 40;
 
 /// Counts what a transfer does; the transfer's threads write, the terminal's loop reads.
 #[derive(Debug, Default)]
@@ -44,6 +49,15 @@ impl Watch {
 
     fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
+    }
+
+    /// How much of the whole is there.
+    fn percent(&self) -> u64 {
+        let done = Self::get(&self.moved) + Self::get(&self.spared);
+        match Self::get(&self.bytes) {
+            0 => 0,
+            total => (done.min(total) as u128 * 100 / u128::from(total)) as u64,
+        }
     }
 
     /// `12.0 MB of 1.2 GB, 3 of 80 files`.
@@ -102,13 +116,17 @@ impl Line {
         Line { what, bar }
     }
 
-    /// Draws how far it is. The bar counts only what goes over the wire, so that rate and time are true.
+    /// Draws how far it is: of the whole, what was there already included. Only what goes over the wire counts for
+    /// rate and time, so that these are true.
     pub fn refresh(&self, watch: &Watch) {
         if let Some(bar) = &self.bar {
             let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
-            bar.set_message(watch.amounts());
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
+            let rate = format!("{}/s", size(bar.per_sec() as u64));
+            let left = format!("{:#} left", HumanDuration(bar.eta()));
+            let tails = [watch.amounts(), rate, left];
+            bar.set_message(drawn(&self.what, watch.percent(), &tails, one_line::columns()));
         }
     }
 
@@ -146,16 +164,31 @@ impl Line {
 
 fn bar(what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-        // A bar that cannot be drawn is nobody's loss.
-        let _ = write!(out, "{}/s", size(state.per_sec() as u64));
-    };
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}%  {msg}  {rate}  {eta} left")
-        .expect("the template is fixed")
-        .with_key("rate", rate);
-    bar.set_style(style);
-    bar.set_prefix(what.to_owned());
+    bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is fixed"));
+    bar.set_message(one_line::shortened(what, one_line::columns()));
     bar
+}
+
+/// `Uploading data ####----  42%  1.2 GB of 3.0 GB  12 MB/s  40s left` in this many columns. What is narrow loses the end
+/// of the tails, the bar and the middle of the name, in this order.
+fn drawn(what: &str, percent: u64, tails: &[String], columns: usize) -> String {
+    let wanted = one_line::width(what).min(columns / 3);
+    let tail_of = |count: usize| {
+        let percent = format!(" {percent:>3}%");
+        tails[..count]
+            .iter()
+            .fold(percent, |tail, part| tail + "  " + part)
+    };
+    let fits = |count: &usize| wanted + one_line::width(&tail_of(*count)) <= columns;
+    let tail = tail_of((0..=tails.len()).rev().find(fits).unwrap_or(0));
+    let room = columns.saturating_sub(one_line::width(&tail));
+    let what = one_line::shortened(what, room);
+    let cells = room.saturating_sub(one_line::width(&what) + 1).min(WIDEST_BAR);
+    if cells < NARROWEST_BAR {
+        return what + &tail;
+    }
+    let full = cells * percent.min(100) as usize / 100;
+    format!("{what} {}{}{tail}", "#".repeat(full), "-".repeat(cells - full))
 }
 
 #[cfg(test)]
@@ -170,7 +203,23 @@ mod tests {
         watch.moved(500);
         watch.finished("a", Outcome::Unchanged);
         assert_eq!(watch.amounts(), "1.5 kB of 3.0 kB, 1 of 2 files");
+        assert_eq!(watch.percent(), 50, "of the same whole as the bytes");
         assert!(watch.take_outcomes().is_empty());
+    }
+
+    #[test]
+    fn the_line_fits_whatever_the_width() {
+        let what = "Uploading a/very/long/folder/of/训练数据/part-00000-of-00010.rio";
+        let tails = ["1.5 GB of 3.0 GB, 3 of 80 files", "12.0 MB/s", "2m left"].map(str::to_owned);
+        for columns in [0, 5, 20, 40, 59, 79, 200] {
+            let line = drawn(what, 50, &tails, columns);
+            assert!(one_line::width(&line) <= columns.max(5), "{columns}: {line}");
+        }
+        assert_eq!(
+            drawn("Uploading a", 50, &tails[..1], 70),
+            "Uploading a ##########----------  50%  1.5 GB of 3.0 GB, 3 of 80 files"
+        );
+        assert!(drawn(what, 50, &tails, 79).contains("10.rio"));
     }
 
     #[test]

@@ -59,6 +59,7 @@ const NONSENSE: &[&str] = &[
     "submit",
     "submit -jobname",
     "submit -entry x PKG -- y",
+    "submit -entry sh'x PKG",
     "cp PKG",
     "cp PKG PKG",
     "cp PKG -",

@@ -264,3 +264,16 @@ fn a_dry_run_uploads_nothing() {
     assert_eq!(body["dry_run"], true);
     assert!(!server.lines().iter().any(|line| line.contains("packages")));
 }
+
+#[test]
+fn a_folder_whose_name_no_job_can_have_is_noted() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let file = shell.write("训练/train.py", "print()");
+    let folder = file.parent().unwrap().to_str().unwrap();
+    let outcome = shell.run(&["submit", "-entry", "python train.py", folder]);
+    let note = "of which `训练` has none: it is called `job`; `-jobname` gives it another";
+    assert!(outcome.err.contains(note), "{}", outcome.err);
+    let named = shell.run(&["submit", "-jobname", "w", "-entry", "python train.py", folder]);
+    assert!(!named.err.contains("训练` has none"), "{}", named.err);
+}
