@@ -28,9 +28,20 @@ pub struct Exit {
     /// What the engine has to add, for example why the program could not be started.
     #[serde(default)]
     pub message: Option<String>,
+    /// Bytes of its output that could not be stored, for example on a full disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_output: u64,
+    /// Whether it had been told to stop when it ended; absent: the engine does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<bool>,
     /// When it ended, as the engine saw it: the server may hear of it much later.
     #[serde(default)]
     pub at: Option<Timestamp>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A port that was taken at all addresses by another program.
@@ -74,11 +85,30 @@ impl Exit {
 
 /// Explains an end in a sentence. `memory` is the limit the worker had.
 pub fn in_words(exit: &Exit, memory: Bytes) -> String {
+    let mut words = end_in_words(exit, memory);
+    if let Some(lost) = lost_in_words(exit) {
+        let _ = write!(words, "; {lost}");
+    }
+    words
+}
+
+/// What is missing in its log, if anything is.
+pub fn lost_in_words(exit: &Exit) -> Option<String> {
+    let bytes = Bytes::new(exit.lost_output);
+    (exit.lost_output > 0)
+        .then(|| format!("{bytes} of its output could not be stored and are lost: is the disk full?"))
+}
+
+fn end_in_words(exit: &Exit, memory: Bytes) -> String {
     let mut words = match (exit.oom, exit.signal, exit.code) {
         (true, _, _) => format!(
             "out of memory: the worker used more than its {memory} (exit {})",
             shell_code(exit).unwrap_or(137)
         ),
+        // The engine knows more than the signal tells: whose it was.
+        (false, Some(9), _) if exit.clash.is_none() && exit.message.is_some() => {
+            return format!("{} (signal 9, SIGKILL)", unseen_in_words(exit));
+        }
         (false, Some(signal), _) => signal_in_words(signal),
         (false, None, Some(code)) => code_in_words(code),
         (false, None, None) => return unseen_in_words(exit),
@@ -126,7 +156,7 @@ fn code_in_words(code: i32) -> String {
 
 fn signal_in_words(signal: i32) -> String {
     match known_signal(signal) {
-        Some(("SIGKILL", _)) => "killed by signal 9 (SIGKILL) from outside".to_owned(),
+        Some(("SIGKILL", _)) => "killed by signal 9 (SIGKILL)".to_owned(),
         Some((name, what)) => format!("{what} (signal {signal}, {name})"),
         None => format!("ended by signal {signal}"),
     }
@@ -184,6 +214,10 @@ mod tests {
             },
             Exit::by_signal(11),
             Exit::by_signal(9),
+            Exit {
+                message: Some("killed after the grace of 3s".into()),
+                ..Exit::by_signal(9)
+            },
             Exit::by_signal(15),
             Exit::by_signal(8),
             Exit::by_signal(6),
@@ -205,7 +239,8 @@ mod tests {
         out of memory: the worker used more than its 1Gi (exit 137)
         out of memory: the worker used more than its 1Gi (exit 1)
         segmentation fault (signal 11, SIGSEGV)
-        killed by signal 9 (SIGKILL) from outside
+        killed by signal 9 (SIGKILL)
+        killed after the grace of 3s (signal 9, SIGKILL)
         terminated (signal 15, SIGTERM)
         arithmetic error, for example a whole number divided by zero (signal 8, SIGFPE)
         aborted: the program stopped itself after an error (signal 6, SIGABRT)
@@ -222,6 +257,18 @@ mod tests {
         its supervisor is gone
         nobody saw how it ended
         ");
+    }
+
+    #[test]
+    fn lost_output_is_told_whatever_the_end() {
+        let exit = Exit {
+            lost_output: 4096,
+            ..Exit::with_code(0)
+        };
+        assert_eq!(
+            words(exit),
+            "exit code 0; 4Ki of its output could not be stored and are lost: is the disk full?"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod app;
 pub mod auth;
 pub mod config;
+mod data_folder;
 mod durable;
 pub mod engine;
 pub mod files;

@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use crate::app::chain_of;
 use crate::auth::hash_password;
 use crate::config::{self, Config, ConfigError};
+use crate::data_folder::TakeError;
 use crate::packages::HomeError;
 use crate::ready::Ready;
 use crate::reconcile;
@@ -152,7 +153,9 @@ impl StartError {
             StartError::Jobs(reconcile::StartError::Store(error)) => {
                 return store::damage(error).map(Damaged::hint);
             }
-            StartError::Locked { .. } => "stop the other server first, or give this one a folder of its own",
+            StartError::Data(TakeError::Locked { .. }) => {
+                "stop the other server first, or give this one a folder of its own"
+            }
             StartError::SystemUsers(error) => error.hint(),
             StartError::Homes(HomeError::Foreign { .. }) => {
                 "give it to its user with `chown -R`, or correct `system_user`"

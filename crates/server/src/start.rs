@@ -1,8 +1,6 @@
 //! Puts a server together, runs it until it is asked to stop, and takes it apart again.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +8,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use paddlecloud_core::ports::{Engine, JobStore};
 use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
-use rustix::fs::{FlockOperation, flock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, chain_of};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::{Backend, Config, SystemUserError, SystemUsers};
-use crate::durable;
+use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
 use crate::files::{Files, StoreError};
 use crate::http::serve::{self, Bound, ListenError};
@@ -40,14 +37,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot use the data folder `{path}`", path = .path.display())]
-    Data {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("another server{} uses the data folder `{}`", .pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
-    Locked { path: PathBuf, pid: Option<String> },
+    #[error(transparent)]
+    Data(#[from] TakeError),
     #[error("cannot use the storage folder `{path}`", path = .path.display())]
     Storage {
         path: PathBuf,
@@ -118,8 +109,8 @@ pub struct Server {
     sockets: Vec<Bound>,
     tls: Option<tokio_rustls::TlsAcceptor>,
     reconciler: Reconciler,
-    /// Held until the end: nobody else may use the data folder.
-    lock: File,
+    /// Held until the end: nobody else may use it.
+    data: Arc<DataFolder>,
 }
 
 impl Server {
@@ -130,7 +121,7 @@ impl Server {
         stop: CancellationToken,
     ) -> Result<Server, StartError> {
         let system_users = SystemUsers::find(&config.users, &isolation)?;
-        let lock = take_data_folder(&config.data)?;
+        let data = DataFolder::take(&config.data)?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let store = Store::open_knowing(&config.database, jobs_below(&config.data)).await?;
         let secret = Secret::open(&config.data)?;
@@ -184,6 +175,8 @@ impl Server {
             stop,
             degraded,
         });
+        let data = Arc::new(data);
+        drop(tokio::spawn(Arc::clone(&data).stop_when_gone(app.stop.clone())));
         drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
         drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
         tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
@@ -192,7 +185,7 @@ impl Server {
             sockets,
             tls,
             reconciler,
-            lock,
+            data,
         })
     }
 
@@ -221,7 +214,7 @@ impl Server {
         drop(self.app);
         self.reconciler.ended().await;
         store.close().await;
-        drop(self.lock);
+        drop(self.data);
         tracing::info!("stopped");
     }
 }
@@ -232,38 +225,6 @@ fn warn_if_readable_by_others(config: &Config, sockets: &[Bound]) {
             "passwords and tokens travel in plain text: set `tls`, or listen on 127.0.0.1 behind a proxy"
         );
     }
-}
-
-/// Makes the data folder private and takes its lock.
-fn take_data_folder(path: &Path) -> Result<File, StartError> {
-    let fail = |source| StartError::Data {
-        path: path.to_owned(),
-        source,
-    };
-    durable::make_folders(path, 0o700).map_err(fail)?;
-    // One that was there may be open to everybody, and users' jobs run on this machine.
-    std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(fail)?;
-    durable::sync_names(path);
-    let mut options = File::options();
-    let options = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    let mut lock = options.open(path.join("lock")).map_err(fail)?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut pid = String::new();
-        let read = lock.read_to_string(&mut pid).is_ok();
-        return Err(StartError::Locked {
-            path: path.to_owned(),
-            pid: Some(pid.trim().to_owned()).filter(|pid| read && !pid.is_empty()),
-        });
-    }
-    lock.set_len(0)
-        .and_then(|()| writeln!(lock, "{}", std::process::id()))
-        .map_err(fail)?;
-    Ok(lock)
 }
 
 fn engine(config: &Config, isolation: Isolation, storage: &Storage) -> io::Result<LocalEngine> {

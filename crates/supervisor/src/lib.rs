@@ -35,5 +35,6 @@ mod linux;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
-    ActingAs, SweepError, Swept, act_as, connect, find_account, is_alive, probe, run, sweep, take_place,
+    ActingAs, SweepError, Swept, act_as, connect, end_hung, find_account, is_alive, probe, run, sweep,
+    take_place,
 };

@@ -267,6 +267,9 @@ pub struct Exit {
     pub clash: Option<Clash>,
     /// Why it could not start, or was ended by us.
     pub message: Option<String>,
+    /// It had been told to stop when it ended; unknown in what older supervisors recorded.
+    #[serde(default)]
+    pub stopped: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -425,6 +428,7 @@ mod tests {
                 holder_marker: None,
             }),
             message: None,
+            stopped: Some(false),
         };
         exit.store(dir.path()).unwrap();
         assert_eq!(Exit::load(dir.path()).unwrap(), Some(exit));

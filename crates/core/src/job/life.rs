@@ -242,6 +242,8 @@ impl Job {
         let gone = self.live_workers().next().is_none() || bug(Planted::FinalTooEarly);
         if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
             self.phase = Phase::Final(outcome);
+            // It told how the job runs.
+            self.note = None;
             let last = self.workers.iter().filter_map(|worker| worker.ended_at).max();
             self.finished_at = Some(last.unwrap_or(self.changed_at));
             self.timers = super::Timers {

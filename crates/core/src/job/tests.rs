@@ -143,6 +143,29 @@ fn a_failed_trainer_fails_the_job_and_stops_the_others() {
 }
 
 #[test]
+fn who_failed_before_it_was_told_to_stop_counts_as_failed() {
+    for (told, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
+        let mut job = running(1, spec("job", 0, 2));
+        job.on_event(first(T1, exited(1)), seconds(5));
+        let exit = Exit {
+            stopped: told,
+            ..Exit::with_code(1)
+        };
+        job.on_event(first(T0, News::Exited(exit)), seconds(6));
+        assert_eq!(job.phase, Phase::Final(Outcome::Failed));
+        assert_eq!(job.counts().failed, failed, "{told:?}");
+    }
+}
+
+#[test]
+fn what_the_scheduler_noted_on_running_is_dropped_at_the_end() {
+    let mut job = running(1, spec("job", 0, 1));
+    job.note = Some("3 cores asked, 2 here".into());
+    job.on_event(first(T0, exited(0)), seconds(5));
+    assert_eq!((job.phase, job.note), (Phase::Final(Outcome::Succeeded), None));
+}
+
+#[test]
 fn a_failed_trainer_is_restarted_under_the_next_number_while_it_has_retries() {
     let mut job = running(1, retrying(1, 1, 2));
     let actions = job.on_event(first(T0, exited(1)), seconds(5));

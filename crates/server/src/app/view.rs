@@ -2,6 +2,7 @@
 
 use paddlecloud_api::jobs::{Amount, EventView, JobDetail, JobStatus, JobView, WorkerView};
 use paddlecloud_core::duration;
+use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
 use paddlecloud_core::quantity::Cpu;
@@ -85,7 +86,7 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
 /// The end in words; of a parameter server that did its duty, that it did.
 fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
     if worker.succeeded() {
-        return None;
+        return worker.exit.as_ref().and_then(lost_in_words);
     }
     let words = job.exit_in_words(worker.key)?;
     if let Some(at) = worker.restart_at {
@@ -130,7 +131,8 @@ fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     }
 }
 
-fn message(job: &Job) -> Option<String> {
+/// Where the job is, what it waits for, and what the scheduler had to add.
+pub fn message(job: &Job) -> Option<String> {
     let parts = [Some(&job.message), job.note.as_ref()];
     let parts: Vec<&str> = parts
         .into_iter()

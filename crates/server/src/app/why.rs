@@ -2,7 +2,7 @@
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
-use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::job::{Job, Phase, Worker};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 
 use super::{App, view};
@@ -10,6 +10,8 @@ use crate::auth::Caller;
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
+/// How many workers are named before they are only counted.
+const NAMED: usize = 5;
 /// What a proposal to end a job begins with, as the scheduler says it.
 const KILL: &str = "`paddlectl kill ";
 /// What is said of a job that the reader may not see.
@@ -56,9 +58,10 @@ impl App {
     }
 
     fn reason(&self, job: &Job) -> String {
-        match job.phase {
-            Phase::Running if job.message.is_empty() => "it runs".to_owned(),
-            _ => job.message.clone(),
+        let told = view::message(job).unwrap_or_else(|| "it runs".to_owned());
+        match waits_for(job) {
+            Some(waits) => format!("{told}; {waits}"),
+            None => told,
         }
     }
 
@@ -109,4 +112,24 @@ impl App {
             last_lines: self.logs.last_lines(job, culprit.key, LAST_LINES).await,
         })
     }
+}
+
+/// What keeps a job that is being stopped from its end.
+fn waits_for(job: &Job) -> Option<String> {
+    let live = |worker: &&Worker| worker.status.is_live();
+    let left: Vec<String> = job
+        .workers
+        .iter()
+        .filter(live)
+        .map(|worker| worker.key.to_string())
+        .collect();
+    let stopping = matches!(job.phase, Phase::Stopping(_)) && !left.is_empty();
+    let named = match left.get(NAMED..).unwrap_or_default().len() {
+        0 => left.join(", "),
+        more => format!("{} and {more} more", left[..NAMED].join(", ")),
+    };
+    stopping.then(|| {
+        let grace = job.spec.grace;
+        format!("waits for the end of {named}; who is still there after the grace of {grace:#} is killed")
+    })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use jiff::SignedDuration;
 use paddlecloud_core::job::{Boot, Job, News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::plan::Role;
@@ -169,6 +170,20 @@ async fn wait_until_told(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn
         }
     };
     tokio::time::timeout(LIMIT, told).await.expect("within the limit")
+}
+
+/// Orders the stop again and again, as a job does that waits for it.
+async fn wait_until_stopped(engine: &LocalEngine, key: &AttemptKey) -> News {
+    let order_again = async {
+        loop {
+            engine.stop(key, SignedDuration::ZERO).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        told = wait_until_told(engine, key, News::is_end) => told,
+        () = order_again => unreachable!("orders have no end"),
+    }
 }
 
 pub async fn wait_until(what: &str, condition: impl Fn() -> bool) {
@@ -368,4 +383,37 @@ async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
         fs::read_to_string(&known).unwrap(),
         BootId::read().unwrap().as_str()
     );
+}
+
+#[tokio::test]
+async fn a_supervisor_that_does_not_stop_its_worker_in_time_is_ended_with_it() {
+    let machine = Machine::new();
+    let engine = machine.start();
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    engine.launch(&job, TRAINER, 1).await;
+    engine.go(&job, TRAINER, 1).await;
+    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    kill_process(machine.supervisor_of(&key), Signal::STOP).unwrap();
+    let told = wait_until_stopped(&engine, &key).await;
+    let why = "its supervisor did not answer and was killed with all it ran; what it had captured is kept";
+    assert_eq!(told, News::Lost(why.into()));
+    end(&engine, &key).await;
+}
+
+#[tokio::test]
+async fn an_attempt_whose_folder_is_removed_ends_and_is_lost() {
+    let machine = Machine::new();
+    let engine = machine.start();
+    let job = machine.job_of("exec sleep 1000");
+    let key = key(&job);
+    engine.launch(&job, TRAINER, 1).await;
+    engine.go(&job, TRAINER, 1).await;
+    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    fs::remove_dir_all(machine.attempt(&key)).unwrap();
+    engine.stop(&key, SignedDuration::from_secs(1)).await;
+    let told = wait_until_told(&engine, &key, News::is_end).await;
+    let why = "its folder was removed, and its log with it; so it was ended";
+    assert_eq!(told, News::Lost(why.into()));
+    end(&engine, &key).await;
 }

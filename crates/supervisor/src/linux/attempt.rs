@@ -18,13 +18,12 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::clients::Clients;
+use super::home::{Home, Recorded, words};
 use super::plain::PlainCopy;
 use super::supervise::{Output, supervise};
 use super::{Refusal as _, Refused, init, tree};
 use crate::log::LogWriter;
 use crate::protocol::{Exit, FileError, Report, WorkerPlan, files};
-
-const RECORD_PAUSE: Duration = Duration::from_millis(200);
 
 /// Whoever looks whether an attempt has a supervisor holds its lock for a moment.
 const LOCK_TRIES: u32 = 20;
@@ -121,15 +120,9 @@ fn start(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// An error with its cause; [`Refused`] tells its own.
-fn words(error: &FileError) -> String {
-    let cause = std::error::Error::source(error);
-    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-}
-
 /// A supervisor that can be reached, before its worker exists.
 struct Place {
-    dir: PathBuf,
+    home: Home,
     plan: WorkerPlan,
     clients: Clients,
     log: LogWriter,
@@ -147,6 +140,7 @@ impl Place {
             return Err(StartError::Ended);
         }
         check_marker(&plan.marker)?;
+        let home = Home::open(&dir).refused(|| format!("open `{}`", dir.display()))?;
         detach(&dir).refused(|| "detach from the server".into())?;
         let pid_file = lock_pid_file(&dir)?;
         let log = create_log(&dir, &plan)?;
@@ -155,7 +149,7 @@ impl Place {
         let text = tree::describe_self().refused(|| "read own start time".into())?;
         fs::write(dir.join(files::PID), text).refused(|| format!("write `{}`", files::PID))?;
         Ok(Self {
-            dir,
+            home,
             plan,
             clients,
             log,
@@ -165,7 +159,7 @@ impl Place {
 
     fn supervise(self) {
         let Self {
-            dir,
+            home,
             plan,
             mut clients,
             log,
@@ -176,29 +170,18 @@ impl Place {
             crate::trouble!("cannot become the reaper of the worker's processes: {error}");
         }
         let plain = PlainCopy::of(&plan);
-        if let Err(error) = Exit::reserve(&dir) {
+        if let Err(error) = Exit::reserve(&home.path) {
             crate::trouble!("cannot set room aside for the end: {error}");
         }
         // SAFETY: this program never starts a thread.
-        let exit = unsafe { supervise(&plan, &dir, &mut clients, Output { log, plain }) };
-        record(&exit, &dir);
-        clients.broadcast(&Report::Exited(exit));
-        for file in [files::SOCKET, files::PID] {
-            let _ = fs::remove_file(dir.join(file));
+        let exit = unsafe { supervise(&plan, &home, &mut clients, Output { log, plain }) };
+        if home.record(&exit) == Recorded::Durable {
+            clients.broadcast(&Report::Exited(exit));
+            for file in [files::SOCKET, files::PID] {
+                let _ = fs::remove_file(home.path.join(file));
+            }
         }
         drop((clients, pid_file));
-    }
-}
-
-/// An end that is not durable has not happened for anybody: a disk that takes nothing is waited for.
-fn record(exit: &Exit, dir: &Path) {
-    let mut complained = false;
-    while let Err(error) = exit.store(dir) {
-        if !complained {
-            crate::trouble!("trying again until it works: {}", words(&error));
-        }
-        complained = true;
-        std::thread::sleep(RECORD_PAUSE);
     }
 }
 

@@ -79,6 +79,7 @@ pub fn run(plan: &WorkerPlan, dir: &Path, ids: Ids, ends: Ends) -> ! {
         children,
         owns_pids: plan.isolation.namespaces.is_some_and(|namespaces| namespaces.pid),
         main: None,
+        heir: None,
         ended: false,
         terminating: false,
     };
@@ -166,6 +167,8 @@ struct Init {
     children: OwnedFd,
     owns_pids: bool,
     main: Option<Pid>,
+    /// What the shell ran when it was told to end: the shell dies of that, and this one's end is the program's.
+    heir: Option<Pid>,
     ended: bool,
     terminating: bool,
 }
@@ -233,8 +236,9 @@ impl Init {
     /// itself is gone: `sh` dies at once while what it started may still be saving its work.
     fn terminate(&mut self) {
         self.terminating = true;
-        if self.main.is_none() {
-            leave();
+        let Some(main) = self.main else { leave() };
+        if let ([only], true) = (tree::children(main).as_slice(), tree::is_shell(main)) {
+            self.heir = Some(*only);
         }
         if self.owns_pids {
             signal_namespace(Signal::TERM);
@@ -271,13 +275,17 @@ impl Init {
     }
 
     fn on_end(&mut self, pid: Pid, status: WaitStatus) {
-        if self.main == Some(pid) {
-            self.ended = true;
-            let signal = status.terminating_signal().map(Ending::Signal);
-            let ending = status.exit_status().map(Ending::Code).or(signal);
-            self.say(&Note::Ended(
-                ending.expect("a child that was waited for has exited or was killed"),
-            ));
+        let is_main = self.main == Some(pid);
+        let signal = status.terminating_signal().map(Ending::Signal);
+        let ending = status.exit_status().map(Ending::Code).or(signal);
+        let ending = ending.expect("a child that was waited for has exited or was killed");
+        if is_main && ending != Ending::Signal(libc::SIGTERM) {
+            self.heir = None;
+        }
+        self.ended |= is_main;
+        // An heir comes to us only after its shell is gone.
+        if is_main || self.heir == Some(pid) {
+            self.say(&Note::Ended(ending));
         }
     }
 

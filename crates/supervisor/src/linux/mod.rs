@@ -4,6 +4,7 @@ mod account;
 mod attempt;
 mod cgroup;
 mod clients;
+mod home;
 mod hosts;
 mod identity;
 mod init;
@@ -23,7 +24,7 @@ pub use account::find_account;
 pub use attempt::{connect, is_alive, run, take_place};
 pub use identity::{ActingAs, act_as};
 pub use probe::probe;
-pub use sweep::{SweepError, Swept, sweep};
+pub use sweep::{SweepError, Swept, end_hung, sweep};
 
 use std::io;
 

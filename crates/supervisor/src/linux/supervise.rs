@@ -1,13 +1,13 @@
 //! The supervisor's loop: one worker, one poll(2), from the start to the recorded end.
 
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::cgroup::{Groups, OomWatch};
 use super::clients::Clients;
+use super::home::Home;
 use super::init::{Note, Order};
 use super::plain::PlainCopy;
 use super::worker::{Worker, read_pipe};
@@ -25,14 +25,18 @@ const OOM_RECHECK: Duration = Duration::from_millis(5);
 const OOM_RECHECKS: u32 = 200;
 /// After SIGKILL to everybody; then init itself is killed from outside.
 const FORCE_AFTER: Duration = Duration::from_secs(5);
+/// A flood of output is no flood of looks at the own folder.
+const HOME_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the worker to its end. When this returns, its processes and control groups are gone.
 ///
 /// # Safety
 /// The process must have one thread.
-pub unsafe fn supervise(plan: &WorkerPlan, dir: &Path, clients: &mut Clients, output: Output) -> Exit {
+pub unsafe fn supervise(plan: &WorkerPlan, home: &Home, clients: &mut Clients, output: Output) -> Exit {
     let mut supervisor = Supervisor {
         plan,
+        home,
+        looked_at_home: Instant::now(),
         clients,
         output,
         groups: Groups::default(),
@@ -44,7 +48,7 @@ pub unsafe fn supervise(plan: &WorkerPlan, dir: &Path, clients: &mut Clients, ou
         end: End::default(),
     };
     // SAFETY: the caller vouches for the single thread.
-    match unsafe { supervisor.start(dir) } {
+    match unsafe { supervisor.start() } {
         Ok((worker, oom)) => supervisor.run(worker, oom),
         Err(error) => supervisor.end.failure = Some((None, error.to_string())),
     }
@@ -68,6 +72,8 @@ impl Output {
 
 struct Supervisor<'a> {
     plan: &'a WorkerPlan,
+    home: &'a Home,
+    looked_at_home: Instant,
     clients: &'a mut Clients,
     output: Output,
     groups: Groups,
@@ -105,10 +111,16 @@ impl Timers {
 #[derive(Default)]
 struct End {
     program: Option<Ending>,
+    /// Whether it had not been told to stop when it ended; absent while it runs.
+    ended_by_itself: Option<bool>,
     failure: Option<(Option<i32>, String)>,
     oom: bool,
     /// We were told to stop it.
     stopped: bool,
+    /// The shortest period it was given for that.
+    grace: Option<Duration>,
+    /// It was killed because that period was over.
+    outstayed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,11 +134,11 @@ enum Source {
 }
 
 impl Supervisor<'_> {
-    unsafe fn start(&mut self, dir: &Path) -> Result<(Worker, Option<OomWatch>), Refused> {
+    unsafe fn start(&mut self) -> Result<(Worker, Option<OomWatch>), Refused> {
         self.groups = Groups::create(&self.plan.isolation, self.plan.limits, &self.plan.marker)?;
         let oom = self.groups.watch_oom()?;
         // SAFETY: the caller vouches for the single thread.
-        let worker = unsafe { Worker::start(self.plan, dir) }?;
+        let worker = unsafe { Worker::start(self.plan, &self.home.path) }?;
         // Joining costs the kernel milliseconds, in which init builds the worker's view; it is done
         // from here, before the program can start.
         if let Err(error) = self.groups.join(worker.init) {
@@ -166,11 +178,25 @@ impl Supervisor<'_> {
                     .into_iter()
                     .for_each(|command| self.obey(&worker, command));
             }
+            self.look_at_home(&worker, &ready);
             self.on_time(&worker);
             self.clients.grown(self.output.log.len());
             self.clients.flush();
         }
         self.bury(worker, &mut buffer);
+    }
+
+    /// Whoever removed the folder, or all of the server's, wants nothing of this worker any more, and its end could
+    /// be recorded nowhere. Looked at when there is something to do anyway: output, or a server that came or left.
+    fn look_at_home(&mut self, worker: &Worker, ready: &[Source]) {
+        let had_clients = ready.contains(&Source::Clients);
+        if ready.is_empty() || !(had_clients || self.looked_at_home.elapsed() >= HOME_INTERVAL) {
+            return;
+        }
+        self.looked_at_home = Instant::now();
+        if self.timers.force.is_none() && self.home.is_gone() {
+            self.kill(worker);
+        }
     }
 
     /// Everybody is gone, so whatever they wrote is in the pipes, whoever else may hold them.
@@ -299,6 +325,7 @@ impl Supervisor<'_> {
     fn stop(&mut self, worker: &Worker, grace_ms: Option<u64>) {
         let grace = Duration::from_millis(grace_ms.unwrap_or(self.plan.grace_ms));
         let deadline = Instant::now().checked_add(grace);
+        self.end.grace = Some(self.end.grace.map_or(grace, |earlier| earlier.min(grace)));
         let is_first = self.phase != Phase::Stopping;
         self.timers.kill = match self.timers.kill {
             Some(earlier) => deadline.map(|deadline| deadline.min(earlier)).or(Some(earlier)),
@@ -322,7 +349,10 @@ impl Supervisor<'_> {
     fn on_note(&mut self, note: Note) {
         match note {
             Note::Started => self.on_started(),
-            Note::Ended(ending) => self.end.program = Some(ending),
+            Note::Ended(ending) => {
+                self.end.ended_by_itself.get_or_insert(!self.end.stopped);
+                self.end.program = Some(ending);
+            }
             Note::Failed { code, message } => self.end.failure = Some((code, message)),
         }
     }
@@ -356,6 +386,7 @@ impl Supervisor<'_> {
             worker.force_end();
         }
         if due(self.timers.kill) {
+            self.end.outstayed = true;
             self.kill(worker);
         }
     }
@@ -417,6 +448,7 @@ impl Supervisor<'_> {
             dropped_bytes,
             clash,
             message,
+            stopped: Some(self.end.ended_by_itself.map_or(self.end.stopped, |own| !own)),
         }
     }
 
@@ -453,8 +485,18 @@ impl Supervisor<'_> {
         }
         match (ending, self.end.program) {
             (Ending::NeverStarted, _) if self.end.stopped => Some("stopped before it was started".into()),
-            (_, None) => Some("the worker's first process was killed from outside".into()),
+            (Ending::Signal(libc::SIGKILL), _) if self.end.outstayed => Some(self.after_grace()),
+            (_, None) => Some("the worker's first process was killed".into()),
             _ => None,
+        }
+    }
+
+    fn after_grace(&self) -> String {
+        let grace = self.end.grace.unwrap_or_default();
+        match millis(grace) {
+            0 => "killed at once, as asked".to_owned(),
+            part if part % 1000 != 0 => format!("killed after the grace of {part}ms"),
+            _ => format!("killed after the grace of {}s", grace.as_secs()),
         }
     }
 }

@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::cgroup::remove_group;
-use super::{Refusal as _, Refused, tree};
+use super::{Refusal as _, Refused, is_alive, tree};
+use crate::protocol::files;
 
 /// Rounds of looking for processes; a tree that forks faster than this is not stopped by looking.
 const ROUNDS: usize = 100;
@@ -56,6 +57,21 @@ pub fn sweep(marker: &str) -> Result<Swept, SweepError> {
         swept.cgroups += 1;
     }
     Ok(swept)
+}
+
+/// Kills a supervisor that is there and whose worker still runs: one that was told to stop and does nothing. With it
+/// goes its worker. One whose worker is gone only waits to record that, and is left to it. Says whether there was one.
+pub fn end_hung(dir: &Path, marker: &str) -> bool {
+    if !is_alive(dir) || members(marker, &groups_of(marker)).is_empty() {
+        return false;
+    }
+    let supervisor = fs::read_to_string(dir.join(files::PID)).ok().and_then(|text| {
+        let (pid, start) = text.trim().split_once(' ')?;
+        let pid = Pid::from_raw(pid.parse().ok()?)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        (tree::start_time(pid) == start.parse().ok()).then_some(handle)
+    });
+    supervisor.is_some_and(|handle| pidfd_send_signal(&handle, Signal::KILL).is_ok())
 }
 
 fn members(marker: &str, groups: &[PathBuf]) -> Vec<Pid> {

@@ -30,6 +30,20 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
+/// The processes that one has started itself and that are still there.
+pub fn children(parent: Pid) -> Vec<Pid> {
+    let number = parent.as_raw_pid().to_string();
+    let is_child = |pid: &Pid| stat_field(*pid, 4).is_some_and(|field| field == number);
+    all().filter(is_child).collect()
+}
+
+/// Whether a process is still the shell that every worker begins with.
+pub fn is_shell(pid: Pid) -> bool {
+    let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid()));
+    let shell = fs::canonicalize("/bin/sh");
+    matches!((program, shell), (Ok(program), Ok(shell)) if program == shell)
+}
+
 /// All processes this one can see.
 pub fn all() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -104,7 +104,11 @@ fn a_stop_reaches_the_whole_tree_and_waits_for_its_last_words() {
         client.send(&STOP);
         client.send(&STOP);
         let exit = attempt.exit();
-        assert_eq!(exit.ending, Ending::Signal(15), "{attempt:?}");
+        assert_eq!(
+            (exit.ending, exit.stopped),
+            (Ending::Code(0), Some(true)),
+            "{attempt:?}"
+        );
         let text = attempt.text();
         assert!(
             text.contains("saved\n"),
@@ -122,9 +126,48 @@ fn who_ignores_the_signal_is_killed_after_the_grace_period() {
         let (mut client, _) = attempt.connect();
         client.until_logged(&attempt, "deaf\n");
         client.send(&STOP);
-        client.send(&Command::Stop { grace_ms: Some(0) });
-        assert_eq!(attempt.exit().ending, Ending::Signal(9), "{attempt:?}");
+        client.send(&Command::Stop { grace_ms: Some(20) });
+        let exit = attempt.exit();
+        assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
+        assert_eq!(exit.message.as_deref(), Some("killed after the grace of 20ms"));
         attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_program_behind_a_shell_tells_its_own_end_when_stopped() {
+    for mode in modes() {
+        let program = "python3 -c 'import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint(\"up\", flush=True)\ntime.sleep(1000)'";
+        let attempt = Attempt::new(&mode, &format!("true; {program}; echo never"));
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.until_logged(&attempt, "up\n");
+        client.send(&STOP);
+        let exit = attempt.exit();
+        assert_eq!(
+            (exit.ending, exit.stopped),
+            (Ending::Code(3), Some(true)),
+            "{attempt:?}"
+        );
+        assert_eq!((attempt.text().as_str(), exit.message), ("up\n", None));
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_supervisor_whose_folder_is_removed_ends_its_worker_and_itself() {
+    for mode in modes() {
+        let attempt = Attempt::new(&mode, "trap '' TERM; echo up; sleep 1000; sleep 1000");
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.until_logged(&attempt, "up\n");
+        let supervisor = handles(&[attempt.supervisor()]);
+        let tree = handles(&attempt.processes());
+        fs::remove_dir_all(attempt.dir()).unwrap();
+        drop(client);
+        supervisor.iter().chain(&tree).for_each(wait_gone);
+        assert_eq!(attempt.processes(), []);
+        assert_eq!(attempt.cgroups(), Vec::<std::path::PathBuf>::new(), "{attempt:?}");
     }
 }
 
@@ -226,7 +269,7 @@ fn killing_init_ends_the_worker_and_is_recorded() {
         assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
         assert_eq!(
             exit.message.as_deref(),
-            Some("the worker's first process was killed from outside")
+            Some("the worker's first process was killed")
         );
         attempt.assert_nothing_left();
     }

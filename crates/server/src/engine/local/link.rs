@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
@@ -30,8 +30,13 @@ const FIRST_WORDS: Duration = Duration::from_secs(3);
 /// Pause before a supervisor that lives and refuses is tried again.
 const NEXT_TRY: Duration = Duration::from_millis(500);
 
+/// How long after a grace period a supervisor may still be busy with the end of its worker.
+const STOP_MARGIN: Duration = Duration::from_secs(2);
+
 /// A supervisor that is connected.
 pub struct Link {
+    /// When a worker that was told to stop must have ended.
+    stop_due: Option<Instant>,
     orders: mpsc::UnboundedSender<Order>,
     log: watch::Receiver<LogMark>,
     /// The latest that was heard, for a server that starts over.
@@ -48,6 +53,18 @@ impl Link {
     pub fn tell(&self, command: Command) {
         // A link whose task has ended belongs to an attempt that is over.
         let _ = self.orders.send(Order::Tell(command));
+    }
+
+    /// Tells it to stop its worker. Returns whether the time for that, since it was told before, is over.
+    pub fn stop(&mut self, grace: Duration) -> bool {
+        let now = Instant::now();
+        let overdue = self.stop_due.is_some_and(|due| due <= now);
+        let due = now.checked_add(grace.saturating_add(STOP_MARGIN));
+        self.stop_due = [self.stop_due, due].into_iter().flatten().min();
+        self.tell(Command::Stop {
+            grace_ms: u64::try_from(grace.as_millis()).ok(),
+        });
+        overdue
     }
 
     pub fn follow(&self) -> watch::Receiver<LogMark> {
@@ -187,6 +204,8 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
         log_end: exit.final_log_offset,
         // Out of memory has words of its own.
         message: exit.message.filter(|_| !exit.oom),
+        stopped: exit.stopped,
+        lost_output: exit.dropped_bytes,
         at: Timestamp::from_nanosecond(exit.finished_at.0.into()).ok(),
     })
 }
@@ -234,7 +253,15 @@ impl Task {
         let (log_sender, log) = watch::channel(*mark);
         let (news_sender, news) = watch::channel(news);
         let (orders, incoming) = mpsc::unbounded_channel();
-        inner.links().insert(attempt.clone(), Link { orders, log, news });
+        inner.links().insert(
+            attempt.clone(),
+            Link {
+                stop_due: None,
+                orders,
+                log,
+                news,
+            },
+        );
         let task = Task {
             inner: Arc::clone(inner),
             attempt: attempt.clone(),

@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use paddlecloud_core::job::{Job, News, WorkerKey};
@@ -67,6 +68,8 @@ struct Inner {
     links: Mutex<HashMap<AttemptKey, Link>>,
     /// Attempts whose launch is under way: on disk they may look like anything.
     launching: Mutex<HashSet<AttemptKey>>,
+    /// Attempts whose supervisor did nothing when told to stop, and was killed for that.
+    forced: Mutex<HashSet<AttemptKey>>,
     starts: Semaphore,
     /// This boot is not remembered yet: what it ended may not be stored.
     boot_is_news: AtomicBool,
@@ -87,6 +90,7 @@ impl LocalEngine {
                 storage,
                 links: Mutex::default(),
                 launching: Mutex::default(),
+                forced: Mutex::default(),
                 starts: Semaphore::new(STARTS_AT_ONCE),
                 boot_is_news: AtomicBool::new(true),
                 preparing: Mutex::default(),
@@ -127,6 +131,10 @@ impl Inner {
 
     fn launching(&self) -> std::sync::MutexGuard<'_, HashSet<AttemptKey>> {
         self.launching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forced(&self) -> std::sync::MutexGuard<'_, HashSet<AttemptKey>> {
+        self.forced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, attempt: &AttemptKey, news: News) {
@@ -192,13 +200,12 @@ impl Engine for LocalEngine {
     }
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(0);
-        self.inner.tell(
-            attempt,
-            Command::Stop {
-                grace_ms: Some(grace_ms),
-            },
-        );
+        let grace = Duration::try_from(grace).unwrap_or_default();
+        let link_stop = |link: &mut Link| link.stop(grace);
+        let overdue = self.inner.links().get_mut(attempt).is_some_and(link_stop);
+        if overdue {
+            state::force(&self.inner, attempt).await;
+        }
     }
 
     async fn clean(&self, attempt: &AttemptKey) {

@@ -167,7 +167,35 @@ pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News 
         Err(error) => tracing::error!(?attempt, %error, "a recorded end cannot be read"),
     }
     sweep(inner.folder(attempt).marker).await;
-    News::Lost("its supervisor is gone; what it had captured is kept".into())
+    News::Lost(how_it_was_lost(inner, attempt, folder).into())
+}
+
+fn how_it_was_lost(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> &'static str {
+    let is_of_another_boot =
+        || WorkerPlan::load(folder).is_ok_and(|plan| plan.boot_id != inner.settings.boot.as_str());
+    if inner.forced().remove(attempt) {
+        "its supervisor did not answer and was killed with all it ran; what it had captured is kept"
+    } else if matches!(folder.try_exists(), Ok(false)) {
+        "its folder was removed, and its log with it; so it was ended"
+    } else if is_of_another_boot() {
+        "the machine was restarted; what it had captured is kept"
+    } else {
+        "its supervisor is gone; what it had captured is kept"
+    }
+}
+
+/// Ends a worker whose supervisor was told to stop it and does nothing, by ending the supervisor.
+pub async fn force(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let AttemptFolder { path, marker } = inner.folder(attempt);
+    inner.forced().insert(attempt.clone());
+    let ended = tokio::task::spawn_blocking(move || paddlecloud_supervisor::end_hung(&path, &marker)).await;
+    match ended {
+        Ok(true) => tracing::warn!(
+            ?attempt,
+            "a supervisor did not stop its worker in time and was killed"
+        ),
+        _ => drop(inner.forced().remove(attempt)),
+    }
 }
 
 /// Ends whatever is left of an attempt.

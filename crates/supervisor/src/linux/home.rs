@@ -1,0 +1,64 @@
+//! An attempt's own folder, held open: whether it is still there, and the end that is recorded in it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::protocol::{Exit, FileError};
+
+const RECORD_PAUSE: Duration = Duration::from_millis(200);
+
+pub struct Home {
+    pub path: PathBuf,
+    folder: File,
+}
+
+/// Whether an end can be found by others.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Recorded {
+    Durable,
+    /// The folder was removed, and with it everything that could be told.
+    Nowhere,
+}
+
+impl Home {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let folder = File::open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            folder,
+        })
+    }
+
+    /// Whether the folder was removed. One that was moved, or whose disk is away for a while, is not gone.
+    pub fn is_gone(&self) -> bool {
+        self.folder.metadata().is_ok_and(|meta| meta.nlink() == 0)
+    }
+
+    /// An end that is not durable has not happened for anybody: a disk that takes nothing is waited for.
+    pub fn record(&self, exit: &Exit) -> Recorded {
+        // By the open folder, which may have another name by now.
+        let folder = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
+        let mut complained = false;
+        while let Err(error) = exit.store(&folder) {
+            if self.is_gone() {
+                return Recorded::Nowhere;
+            }
+            if !complained {
+                crate::trouble!("trying again until it works: {}", words(&error));
+            }
+            complained = true;
+            std::thread::sleep(RECORD_PAUSE);
+        }
+        Recorded::Durable
+    }
+}
+
+/// An error with its cause.
+pub fn words(error: &FileError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
