@@ -95,9 +95,28 @@ struct InventoryEntry {
 #[serde(deny_unknown_fields, default)]
 struct LogsEntry {
     #[serde(deserialize_with = "parsed_option")]
-    segment: Option<Bytes>,
+    segment: Option<LogSize>,
     #[serde(deserialize_with = "parsed_option")]
-    keep: Option<Bytes>,
+    keep: Option<LogSize>,
+}
+
+/// Smaller files would be all names and no lines.
+const LEAST_SEGMENT: Bytes = Bytes::new(4 << 10);
+
+/// An amount like those of memory, spoken of as what it is here.
+#[derive(Debug)]
+struct LogSize(Bytes);
+
+impl FromStr for LogSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogSize, String> {
+        let parsed = text.parse().map(LogSize);
+        parsed.map_err(|_| {
+            let text = text.escape_debug();
+            format!("`logs`: `{text}` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`")
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -295,8 +314,13 @@ impl InventoryEntry {
 impl LogsEntry {
     fn check(self, path: &Path) -> Result<LogLimits, ConfigError> {
         let default = LogLimits::default();
-        let keep = self.keep.unwrap_or(default.keep);
-        let segment = self.segment.unwrap_or(default.segment.min(keep));
+        let keep = self.keep.map_or(default.keep, |size| size.0);
+        let segment = self.segment.map_or(default.segment.min(keep), |size| size.0);
+        if segment < LEAST_SEGMENT {
+            let name = if keep < LEAST_SEGMENT { "keep" } else { "segment" };
+            let problem = format!("`logs.{name}` ({segment}) is too small: {LEAST_SEGMENT} are the least");
+            return Err(ConfigError::in_file(path, problem));
+        }
         if segment > keep {
             let problem = format!("`logs.segment` ({segment}) must not be larger than `logs.keep` ({keep})");
             return Err(ConfigError::in_file(path, problem));

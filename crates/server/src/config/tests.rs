@@ -103,6 +103,9 @@ fn every_mistake_gets_one_sentence_with_its_line() {
         refused("data: again"),
         refused("logs: {segment: 1X}"),
         refused("logs: {segment: 2Gi, keep: 1Gi}"),
+        refused("logs: {segment: 0}"),
+        refused("logs: {segment: 1Ki}"),
+        refused("logs: {keep: 100}"),
         refused("engine: warp"),
         refused("database: mysql://x"),
         refused("inventory:\n  memry: 1Gi"),
@@ -124,8 +127,11 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: `8080x` is no address to listen on: write `127.0.0.1:8080` or `unix:/path`
     /etc/paddlecloud/server.yaml:3: `unix:relative` must name a whole path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice
-    /etc/paddlecloud/server.yaml:3: `1X` is not an amount of memory: write a whole number and one of Ki Mi Gi Ti Pi Ei (or K M G T P E), for example `10Gi`
+    /etc/paddlecloud/server.yaml:3: `logs`: `1X` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
     /etc/paddlecloud/server.yaml: `logs.segment` (2Gi) must not be larger than `logs.keep` (1Gi)
+    /etc/paddlecloud/server.yaml:3: `logs`: `0` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
+    /etc/paddlecloud/server.yaml: `logs.segment` (1Ki) is too small: 4Ki are the least
+    /etc/paddlecloud/server.yaml: `logs.keep` (100) is too small: 4Ki are the least
     /etc/paddlecloud/server.yaml:3: `warp` is not one of local
     /etc/paddlecloud/server.yaml:3: `database` must be `sqlite:/path/to/file` or `postgres://user@host/name`
     /etc/paddlecloud/server.yaml:4: there is no setting `memry`
