@@ -158,7 +158,7 @@ impl StartError {
             }
             StartError::SystemUsers(error) => error.hint(),
             StartError::Homes(HomeError::Foreign { .. }) => {
-                "give it to its user with `chown -R`, or correct `system_user`"
+                "give it to its user with `chown -R --no-dereference`, or correct `system_user`"
             }
             StartError::Homes(HomeError::Closed { .. }) => {
                 "let everybody enter the storage folder and `home` in it: `chmod 711` is enough"

@@ -28,10 +28,10 @@ fn script(shell: Shell) -> String {
     let [first, second] = NAMES;
     let one = script_of(shell, first);
     match shell {
-        Shell::Bash => one.replace(
+        Shell::Bash => both_dashes(&one.replace(
             &format!("-o default {first}\n"),
             &format!("-o default {first} {second}\n"),
-        ),
+        )),
         Shell::Zsh => one
             .replace(
                 &format!("#compdef {first}\n"),
@@ -47,6 +47,33 @@ fn script(shell: Shell) -> String {
         ),
         _ => one + &script_of(shell, second),
     }
+}
+
+/// Bash's script, with long flags after one dash as well, which is how the documents write them: `-job<Tab>`. Who has
+/// typed one dash and nothing else is shown each flag once.
+fn both_dashes(script: &str) -> String {
+    let spellings = r#"_paddlectl_spellings() {
+    local cur="$1"
+    shift
+    case "${cur}" in
+        --* | -) echo "$*" ;;
+        -*) echo "$*" "${*/#--/-}" ;;
+        *) echo "$*" ;;
+    esac
+}
+
+"#;
+    let script = script
+        .replace(
+            r#"compgen -W "${opts}" --"#,
+            r#"compgen -W "$(_paddlectl_spellings "${cur}" ${opts})" --"#,
+        )
+        .replacen(
+            "    prev=\"$3\"\n",
+            "    prev=\"$3\"\n    [[ \"${prev}\" == -[a-z][a-z]* ]] && prev=\"-${prev}\"\n",
+            1,
+        );
+    format!("{spellings}{script}")
 }
 
 fn script_of(shell: Shell, name: &str) -> String {

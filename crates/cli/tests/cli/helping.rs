@@ -65,3 +65,31 @@ fn completions_name_every_command() {
         );
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn bash_completes_long_flags_after_one_dash_and_after_two() {
+    let shell = Shell::new();
+    let script = shell.write("completion.bash", &shell.line("completion bash").out);
+    let completed = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [.., before, last] = words[..] else {
+            panic!("two words at least: {line}")
+        };
+        let asked = format!(
+            "source {}; COMP_WORDS=({line}); COMP_CWORD={}; _paddlectl paddlectl '{last}' '{before}'; echo ${{COMPREPLY[*]}}",
+            script.display(),
+            words.len() - 1
+        );
+        let ran = std::process::Command::new("bash")
+            .args(["--norc", "-c", &asked])
+            .output()
+            .unwrap();
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(completed("paddlectl submit -job"), "-jobname");
+    assert_eq!(completed("paddlectl submit --job"), "--jobname");
+    assert_eq!(completed("paddlectl submit -output js"), "json");
+    assert_eq!(completed("paddlectl kill -r"), "-rm");
+    assert!(!completed("paddlectl kill -").contains(" -rm"), "each flag once");
+}
