@@ -1,6 +1,7 @@
 //! From a request to a job: defaults, checks, a name, and the way into the queue.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -53,7 +54,22 @@ impl App {
             false => self.submit_nameless(submission).await?,
         };
         self.metrics.count_submit(submitted.created);
-        Ok(self.submit_reply(submitted))
+        let in_the_way = self.in_the_way(&submitted.job).await;
+        let mut reply = self.submit_reply(submitted);
+        reply.notes.extend(in_the_way);
+        Ok(reply)
+    }
+
+    /// Something of the user's own has the name of the package. The job is accepted whatever that is.
+    async fn in_the_way(&self, job: &Arc<Job>) -> Option<String> {
+        let asked = Arc::clone(job);
+        let found = self.with_files(move |storage| storage.in_the_way(&asked)).await;
+        let place = found.ok().flatten()?;
+        let home = self.storage.home_name(&job.user);
+        let output = self.storage.output_name(job).unwrap_or_default();
+        Some(format!(
+            "`{home}/{place}` is there already and stays as it is: the job has the submitted files only; its output is in {output}"
+        ))
     }
 
     /// Submits a job of the history again, with the files it had, under its name or another.

@@ -9,12 +9,17 @@ use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
 use super::{OURS, PackageError};
 
 /// Makes the package appear at `shown`, without touching anything of the user's own.
-pub(super) fn show(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
+pub(super) fn show(home: &Root, shown: &RelPath, key: &str) -> Result<(), PackageError> {
     let link = format!("{OURS}/latest/{key}");
     match home.stat_link(shown) {
         Err(error) if error.is_not_found() => point(home, shown, &link),
         Err(error) => Err(error.into()),
-        Ok(meta) if meta.is_dir() => merge(home, shown, key, workdir),
+        // A folder of the user's own, for example with data: it gets the way to the results, and neither side gets
+        // more of the other. A run holds what was submitted, and writes into nothing else.
+        Ok(meta) if meta.is_dir() => {
+            let output = shown.child(b"output").map_err(bad_name)?;
+            lead(home, &output, &format!("../{link}/output"))
+        }
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
             Ok(())
         }
@@ -23,41 +28,25 @@ pub(super) fn show(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -
     }
 }
 
-/// The user has a folder of that name, for example with uploaded data: what it lacks is linked into it, and what
-/// only it has is linked into the run, so that relative paths find the data.
-fn merge(home: &Root, shown: &RelPath, key: &str, workdir: &RelPath) -> Result<(), PackageError> {
-    let up = "../".repeat(workdir.depth());
-    for entry in home.list(shown)? {
-        let name = entry.path.name().unwrap_or_default();
-        let place = workdir.child(name).map_err(bad_name)?;
-        if name != b"output" && !home.exists(&place)? {
-            point(home, &place, &format!("{up}{}", entry.path))?;
-        }
-    }
-    for entry in home.list(workdir)? {
-        let name = entry.path.name().unwrap_or_default();
-        let place = shown.child(name).map_err(bad_name)?;
-        let link = format!("../{OURS}/latest/{key}/{}", String::from_utf8_lossy(name));
-        if name == b"output" {
-            lead(home, &place, &link)?;
-        } else if !home.exists(&place)? {
-            point(home, &place, &link)?;
-        }
-    }
-    Ok(())
-}
-
 /// Makes `place` lead to the latest output. An `output` of the user's own is moved aside, never lost.
 pub(super) fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
     match home.stat_link(place) {
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => {
             return Ok(());
         }
+        // One of ours, from a run that was submitted in another way.
+        Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if leads_to_latest(found.as_bytes())) => {}
         Ok(_) => move_aside(home, place)?,
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
     point(home, place, target)
+}
+
+fn leads_to_latest(target: &[u8]) -> bool {
+    let target = String::from_utf8_lossy(target);
+    let below = target.trim_start_matches("../");
+    below.len() < target.len() && below.starts_with(&format!("{OURS}/latest/"))
 }
 
 fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {

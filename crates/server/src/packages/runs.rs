@@ -140,7 +140,7 @@ impl Storage {
             &run_link(job, job.spec.name.as_str()),
         )?;
         self.lead_to_latest(home, job, &key, job.spec.name.as_str())?;
-        show(home, &shown, &key, workdir)
+        show(home, &shown, &key)
     }
 
     fn prepare_in_place(&self, home: &Root, job: &Job, run: &RunFolders) -> Result<(), PackageError> {
@@ -201,6 +201,22 @@ impl Storage {
         let ours = format!("{OURS}/latest/{}", latest_key(&shown));
         let meta = self.home(&job.user).ok()?.stat_link(&shown).ok()?;
         matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
+    }
+
+    /// The place at which an uploaded package would appear, if something of the user's own is there.
+    pub fn in_the_way(&self, job: &Job) -> Result<Option<RelPath>, PackageError> {
+        let Some(shown) = job.spec.snapshot.as_ref().and_then(|_| self.shown_at(job).ok()) else {
+            return Ok(None);
+        };
+        let link = format!("{OURS}/latest/{}", latest_key(&shown));
+        match self.home(&job.user)?.stat_link(&shown) {
+            Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
+                Ok(None)
+            }
+            Ok(_) => Ok(Some(shown)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The run that an uploaded package's path leads to, if the path is such a link of ours.
@@ -421,24 +437,36 @@ mod tests {
     }
 
     #[test]
-    fn data_uploaded_beforehand_is_kept_and_found_by_relative_paths() {
+    fn a_folder_of_the_users_own_and_a_run_keep_apart_but_for_the_way_to_the_output() {
         let fixture = Fixture::new();
-        let data = fixture.home.join("job_word_emb/data");
-        fs::create_dir_all(&data).unwrap();
-        fs::write(data.join("part-0"), "x").unwrap();
-        let job = fixture.job(1, Some(fixture.snapshot("one")));
-        let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
-        let workdir = fixture.storage.real_workdir(&job, &folders);
-        assert_eq!(fs::read_to_string(workdir.join("data/part-0")).unwrap(), "x");
-        assert_eq!(
-            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
-            "one"
-        );
-        fs::write(fixture.output(&job).join("m"), "1").unwrap();
-        assert_eq!(
-            fs::read_to_string(fixture.home.join("job_word_emb/output/m")).unwrap(),
-            "1"
-        );
+        let own = fixture.home.join("job_word_emb");
+        fs::create_dir_all(own.join("data")).unwrap();
+        fs::write(own.join("data/part-0"), "x").unwrap();
+        let names = |folder: &std::path::Path| {
+            let entries = fs::read_dir(folder).unwrap();
+            let mut names: Vec<_> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // One that runs the folder in place leaves a link of ours that the next upload replaces.
+        fixture
+            .storage
+            .prepare_run(&fixture.job(1, None), "boot")
+            .unwrap();
+        for number in 2..4 {
+            let job = fixture.job(number, Some(fixture.snapshot("one")));
+            let in_the_way = fixture.storage.in_the_way(&job).unwrap();
+            assert_eq!(in_the_way, Some("job_word_emb".parse().unwrap()));
+            let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
+            let workdir = fixture.storage.real_workdir(&job, &folders);
+            assert_eq!(names(&workdir), ["output", "train.py"]);
+            assert_eq!(names(&own), ["data", "output"]);
+            fs::write(fixture.output(&job).join("m"), number.to_string()).unwrap();
+            let found = fs::read_to_string(own.join("output/m")).unwrap();
+            assert_eq!(found, number.to_string());
+        }
     }
 
     #[test]
