@@ -216,14 +216,15 @@ impl LogView {
 /// Whether the last code for colours in the line sets one.
 fn leaves_colour(line: &[u8]) -> bool {
     let codes = line.windows(2).enumerate().filter(|(_, pair)| *pair == b"\x1b[");
-    let last = codes.filter_map(|(at, _)| {
+    let mut colours = codes.filter_map(|(at, _)| {
         let rest = &line[at + 2..];
         let end = rest
             .iter()
             .position(|byte| !(byte.is_ascii_digit() || *byte == b';'))?;
         (rest[end] == b'm').then_some(&rest[..end])
     });
-    last.last()
+    colours
+        .next_back()
         .is_some_and(|code| !matches!(code, b"" | b"0" | b"00"))
 }
 
