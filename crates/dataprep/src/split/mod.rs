@@ -4,6 +4,7 @@
 //! before is replaced only when all of the new is written; the files that are divided are only read.
 
 mod cut;
+mod foreign;
 mod inputs;
 mod note;
 mod rows;
@@ -13,8 +14,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+pub use foreign::PROBLEM as FOREIGN;
 pub use inputs::DATA_SET;
-pub use note::LOCK_FOLDER;
+pub use note::{LOCK_FOLDER, Names};
 pub use tree::{MANIFEST, Manifest as Note};
 
 use crate::error::DataError;

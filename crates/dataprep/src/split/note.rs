@@ -1,5 +1,8 @@
 //! The note of a division, for whoever divides into a place that is no folder of this machine.
 
+use std::collections::HashSet;
+use std::path::Path;
+
 use super::tree::{Manifest, State};
 
 /// Made while the folders of such a place are exchanged, so that two runs do not mix.
@@ -24,10 +27,42 @@ impl Manifest {
         self.parts
     }
 
-    /// The note for the time while the data of so many nodes is exchanged.
-    pub fn exchanging(&self, parts: u32) -> Self {
+    /// The note for the time while the data of so many nodes is exchanged: any of the files of both divisions may
+    /// be there then.
+    pub fn exchanging(&self, parts: u32, before: Option<&Self>) -> Self {
         let mut note = self.clone();
         (note.state, note.parts) = (State::Exchanging, parts);
+        let new = self.names();
+        let old = before.iter().flat_map(|before| &before.files);
+        note.files
+            .extend(old.filter(|file| !new.has_file(&file.name)).cloned());
         note
+    }
+
+    /// What lies in the nodes' data folders.
+    pub fn names(&self) -> Names<'_> {
+        let files: HashSet<&Path> = self.files.iter().map(|file| file.name.as_path()).collect();
+        let above = files.iter().flat_map(|file| file.ancestors().skip(1));
+        Names {
+            folders: above.collect(),
+            files,
+        }
+    }
+}
+
+/// The names that a division gave, below a node's data folder.
+#[derive(Debug)]
+pub struct Names<'a> {
+    files: HashSet<&'a Path>,
+    folders: HashSet<&'a Path>,
+}
+
+impl Names<'_> {
+    pub fn has_file(&self, name: &Path) -> bool {
+        self.files.contains(name)
+    }
+
+    pub fn has_folder(&self, name: &Path) -> bool {
+        self.folders.contains(name)
     }
 }

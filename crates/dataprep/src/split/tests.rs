@@ -411,3 +411,49 @@ fn an_exchange_that_fails_is_taken_back() {
     assert_eq!(fs::read(place.out().join(MANIFEST)).unwrap(), note);
     assert!(!place.out().join(".paddle-data.tmp").exists());
 }
+
+#[test]
+fn what_somebody_put_among_the_data_is_named_and_stays() {
+    let place = Place::new();
+    place.file("a.txt", "1\n2\n");
+    place.file("below/b.txt", "3\n4\n");
+    let set = [place.folder.path().join("set")];
+    place.split(&set, 2, By::Line).unwrap();
+    place.split(&set, 2, By::Line).unwrap();
+    for own in ["own", "below/own", "mine/a.txt", "below/a.txt"] {
+        let own = place.piece(1, own);
+        let is_new_folder = fs::create_dir(own.parent().unwrap()).is_ok();
+        fs::write(&own, "mine").unwrap();
+        let problem = problem(place.split(&set, 1, By::Line));
+        assert!(
+            problem.contains("was not made by the division before"),
+            "{problem}"
+        );
+        assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
+        assert_eq!(place.text(0, "a.txt"), "1\n");
+        fs::remove_file(&own).unwrap();
+        if is_new_folder {
+            fs::remove_dir(own.parent().unwrap()).unwrap();
+        }
+    }
+    place.split(&set, 1, By::Line).unwrap();
+}
+
+/// Half of the folders have the files of one division, half those of the other; both are ours.
+#[test]
+fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
+    let place = Place::new();
+    let old = place.file("a.txt", "1\n2\n");
+    place.split(&[old], 2, By::Line).unwrap();
+    let before = Note::parse(&fs::read(place.out().join(MANIFEST)).unwrap()).unwrap();
+    let set = place.file("b.txt", "3\n4\n");
+    place.split(std::slice::from_ref(&set), 2, By::Line).unwrap();
+    let note = Note::parse(&fs::read(place.out().join(MANIFEST)).unwrap()).unwrap();
+    fs::remove_file(place.piece(1, "b.txt")).unwrap();
+    fs::write(place.piece(1, "a.txt"), "2\n").unwrap();
+    let note = note.exchanging(2, Some(&before)).to_json();
+    fs::write(place.out().join(MANIFEST), note).unwrap();
+    place.split(&[set], 2, By::Line).unwrap();
+    assert_eq!(place.text(1, "b.txt"), "4\n");
+    assert!(!place.piece(1, "a.txt").exists());
+}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use paddlecloud_recordio::sync_names;
 use serde::{Deserialize, Serialize};
 
-use super::{DividedFile, PartCount};
+use super::{DividedFile, PartCount, foreign};
 use crate::error::DataError;
 
 /// The note's name below `<out>`.
@@ -26,7 +26,8 @@ pub struct Manifest {
     pub(super) state: State,
     /// Folders `0` to here, not included, hold divided data.
     pub(super) parts: u32,
-    files: Vec<ManifestFile>,
+    /// The files in them; during an exchange those of both divisions.
+    pub(super) files: Vec<ManifestFile>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +38,8 @@ pub(super) enum State {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct ManifestFile {
-    name: PathBuf,
+pub(super) struct ManifestFile {
+    pub(super) name: PathBuf,
     by: String,
     units: u64,
 }
@@ -73,6 +74,7 @@ impl Tree {
             _lock: lock,
         };
         tree.refuse_foreign_data()?;
+        tree.refuse_foreign_files()?;
         tree.refuse_what_is_no_folder()?;
         for part in 0..tree.parts {
             let folder = tree.stage.join(part.to_string()).join("data");
@@ -90,6 +92,8 @@ impl Tree {
         let part_bytes = (0..self.parts)
             .map(|part| sync_folder(&self.staged(part)))
             .collect::<Result<Vec<_>, _>>()?;
+        // Dividing takes its time, in which somebody may have put something there.
+        self.refuse_foreign_files()?;
         if let Err(error) = self.exchange(files) {
             return Err(match self.take_back() {
                 Ok(()) => error,
@@ -108,14 +112,16 @@ impl Tree {
         let output = self.out.join("output");
         fs::create_dir_all(&output).map_err(|e| DataError::write(&output, e))?;
         sync_one(&self.out)?;
-        self.note(State::Done, self.parts, files)?;
+        Manifest::of(files, self.parts).write(&self.out, &self.stage)?;
         remove_folder(&self.stage)?;
         Ok(part_bytes)
     }
 
     fn exchange(&self, files: &[DividedFile]) -> Result<(), DataError> {
-        self.note(State::Exchanging, self.parts.max(self.parts_before), files)?;
-        for part in 0..self.parts.max(self.parts_before) {
+        let all = self.parts.max(self.parts_before);
+        let note = Manifest::of(files, all).exchanging(all, self.before.as_ref());
+        note.write(&self.out, &self.stage)?;
+        for part in 0..all {
             self.put_aside(part)?;
             if part < self.parts {
                 let place = self.place(part);
@@ -179,6 +185,20 @@ impl Tree {
         }
     }
 
+    /// So is what somebody added to the data of a division.
+    fn refuse_foreign_files(&self) -> Result<(), DataError> {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let names = before.names();
+        for part in 0..self.parts_before {
+            if let Some(foreign) = foreign::find(&self.place(part), &names)? {
+                return Err(DataError::file(&foreign, foreign::PROBLEM));
+            }
+        }
+        Ok(())
+    }
+
     fn refuse_what_is_no_folder(&self) -> Result<(), DataError> {
         let folders = (0..self.parts).map(|part| self.out.join(part.to_string()));
         match { folders }.find(|folder| folder.symlink_metadata().is_ok() && !folder.is_dir()) {
@@ -208,20 +228,6 @@ impl Tree {
             _ => Ok(()),
         }
     }
-
-    fn note(&self, state: State, parts: u32, files: &[DividedFile]) -> Result<(), DataError> {
-        let files = files.iter().map(|file| ManifestFile {
-            name: file.name.clone(),
-            by: file.by.to_string(),
-            units: file.units,
-        });
-        let manifest = Manifest {
-            state,
-            parts,
-            files: files.collect(),
-        };
-        manifest.write(&self.out, &self.stage)
-    }
 }
 
 impl Drop for Tree {
@@ -234,6 +240,19 @@ impl Drop for Tree {
 }
 
 impl Manifest {
+    fn of(files: &[DividedFile], parts: u32) -> Self {
+        let files = files.iter().map(|file| ManifestFile {
+            name: file.name.clone(),
+            by: file.by.to_string(),
+            units: file.units,
+        });
+        Self {
+            state: State::Done,
+            parts,
+            files: files.collect(),
+        }
+    }
+
     fn read(out: &Path) -> Result<Option<Self>, DataError> {
         let path = out.join(MANIFEST);
         let text = match fs::read(&path) {

@@ -164,6 +164,13 @@ fn a_division_can_end_on_the_cluster_and_be_repeated() {
         assert!(!names.contains(gone), "{gone:?} in {names}");
     }
 
+    let mine = format!("{out}/1/data/deep/mine");
+    site.run("ada", &["cp", arg(&set.join("a.csv")), &mine]).ok();
+    split("1")
+        .refused(1)
+        .says("1/data/deep/mine` was not made by the division before");
+    site.run("ada", &["rm", &mine]).ok();
+
     site.run("ada", &["mkdir", "-p", &format!("{out}/5/data")]).ok();
     split("6")
         .refused(1)

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddlecloud_dataprep::split::{DATA_SET, LOCK_FOLDER, MANIFEST, Note};
-use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_dataprep::split::{DATA_SET, FOREIGN, LOCK_FOLDER, MANIFEST, Names, Note};
+use paddlecloud_pfs::{Existing, Node, PfsPath};
 use tempfile::TempDir;
 
 use super::cluster::Cluster;
@@ -23,8 +23,9 @@ pub struct DivisionThere {
     cluster: Arc<Cluster>,
     out: PfsPath,
     parts: u32,
-    /// How many nodes' data of a run before is there.
+    /// How many nodes' data of a run before is there, and what that run noted.
     parts_before: u32,
+    before: Option<Note>,
     folder: TempDir,
 }
 
@@ -41,6 +42,7 @@ impl DivisionThere {
             out,
             parts,
             parts_before: 0,
+            before: None,
             folder: temporary_folder()?,
         };
         division.look()?;
@@ -119,8 +121,10 @@ impl DivisionThere {
         let done = fs::read(self.here().join(MANIFEST))
             .map_err(|error| CliError::refused(format!("cannot read what was divided: {error}")))?;
         let note = Note::parse(&done).map_err(CliError::refused)?;
+        // Sending takes its time, in which somebody may have put something there.
+        self.refuse_foreign_files()?;
         let all = self.parts.max(self.parts_before);
-        self.write_note(&note.exchanging(all), messages)?;
+        self.write_note(&note.exchanging(all, self.before.as_ref()), messages)?;
         for part in 0..all {
             self.exchange_one(part, stage).map_err(|error| {
                 CliError::refused(format!(
@@ -167,7 +171,9 @@ impl DivisionThere {
         if self.cluster.target(&note)? == Target::File {
             let note = Note::parse(&self.cluster.content(&note)?).map_err(CliError::refused)?;
             self.parts_before = note.parts();
+            self.before = Some(note);
         }
+        self.refuse_foreign_files()?;
         for part in self.parts_before..self.parts {
             let place = self.data_of(part)?;
             if self.cluster.target(&place)? != Target::Missing {
@@ -178,6 +184,41 @@ impl DivisionThere {
             }
         }
         Ok(())
+    }
+
+    /// What somebody added to the data of a division is theirs.
+    fn refuse_foreign_files(&self) -> Result<(), CliError> {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let names = before.names();
+        for part in 0..self.parts_before {
+            let data = self.data_of(part)?;
+            if let Some(foreign) = self.foreign_in(&data, &names)? {
+                return Err(CliError::refused(format!("`{foreign}` {FOREIGN}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn foreign_in(&self, data: &PfsPath, names: &Names<'_>) -> Result<Option<String>, CliError> {
+        match self.cluster.target(data)? {
+            Target::Missing => return Ok(None),
+            Target::File => return Ok(Some(data.to_string())),
+            Target::Folder => {}
+        }
+        let mut listed = self.cluster.entries(data)?;
+        if let Some(special) = listed.special.pop() {
+            return Ok(Some(special));
+        }
+        let foreign = listed.entries.into_iter().find(|entry| {
+            let name = PathBuf::from(entry.path.to_string());
+            match entry.node {
+                Node::Dir => !names.has_folder(&name),
+                _ => !names.has_file(&name),
+            }
+        });
+        Ok(foreign.map(|entry| format!("{data}/{}", entry.path)))
     }
 
     fn data_of(&self, part: u32) -> Result<PfsPath, CliError> {

@@ -14,7 +14,7 @@ use crate::error::{CliError, chain};
 use crate::messages::Messages;
 use crate::transfer::local;
 use crate::transfer::location::{Remote, settle};
-use crate::transfer::remote;
+use crate::transfer::remote::{self, Listed};
 use crate::transfer::rules::Target;
 
 /// How often the bar is drawn anew.
@@ -52,11 +52,15 @@ impl Cluster {
         Ok(self.runtime.block_on(files.mkdir(folder, false))?)
     }
 
+    /// Everything below a folder.
+    pub fn entries(&self, folder: &PfsPath) -> Result<Listed, CliError> {
+        let files = self.session.client.files();
+        Ok(self.runtime.block_on(remote::entries(&files, folder))?)
+    }
+
     /// Removes a folder that has nothing in it.
     pub fn remove_if_empty(&self, folder: &PfsPath) -> Result<(), CliError> {
-        let listed = self
-            .runtime
-            .block_on(remote::entries(&self.session.client.files(), folder))?;
+        let listed = self.entries(folder)?;
         match listed.entries.is_empty() && listed.special.is_empty() {
             true => self.remove(folder),
             false => Ok(()),

@@ -1,0 +1,42 @@
+//! Finds what somebody else keeps among the data of a division: the next one would replace it with the rest.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::note::Names;
+use crate::error::DataError;
+
+/// What is wrong with it; its path stands before these words.
+pub const PROBLEM: &str = "was not made by the division before, which this one replaces: move it away, or divide into another folder";
+
+/// Something in a node's data folder that the division did not name, if there is such a thing.
+pub(super) fn find(data: &Path, names: &Names<'_>) -> Result<Option<PathBuf>, DataError> {
+    match fs::metadata(data) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(DataError::read(data, e)),
+        Ok(about) if !about.is_dir() => Ok(Some(data.to_owned())),
+        Ok(_) => find_below(data, data, names),
+    }
+}
+
+fn find_below(data: &Path, folder: &Path, names: &Names<'_>) -> Result<Option<PathBuf>, DataError> {
+    let failed = |e| DataError::read(folder, e);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        let name = path.strip_prefix(data).expect("it was found below the folder");
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+        let is_ours = match is_folder {
+            true => names.has_folder(name),
+            false => names.has_file(name),
+        };
+        if !is_ours {
+            return Ok(Some(path));
+        }
+        if is_folder && let Some(found) = find_below(data, &path, names)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
