@@ -97,10 +97,29 @@ impl Transfer<'_> {
             return Ok(self.tree_down(remote, local, entries));
         }
         let name = source.source.name.as_deref().unwrap_or_default();
-        if !self.selection.takes_file(name) || !self.make_local_parent(&local) {
+        if !self.selection.takes_file(name) {
             return Ok(None);
         }
-        Ok(Some(Download::File { remote, local }))
+        let Some(local) = self.place_for_file(local) else {
+            return Ok(None);
+        };
+        Ok(self
+            .make_local_parent(&local)
+            .then_some(Download::File { remote, local }))
+    }
+
+    /// Where a file goes that was named itself; nothing, and told, when what is there must not be replaced.
+    fn place_for_file(&mut self, local: PathBuf) -> Option<PathBuf> {
+        if self.options.no_overwrite {
+            return Some(local);
+        }
+        match local::replaceable(&local) {
+            Ok(place) => Some(place),
+            Err(reason) => {
+                self.tally.lose(Lost::new(shown(&local), reason));
+                None
+            }
+        }
     }
 
     /// What a folder holds, and whether that is all; nothing, and told, when it cannot be listed.

@@ -65,6 +65,37 @@ pub fn target(path: &Path) -> Result<Target, std::io::Error> {
     }
 }
 
+/// Where a file that replaces what is at `path` has to be put: a link is followed, as cp(1) does.
+///
+/// What is no file stays: a device or a pipe would be gone for everybody who uses it.
+pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
+    // What cannot be looked at is told when it is written.
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(path.to_owned());
+    };
+    let is_link = found.is_symlink();
+    let target = match is_link {
+        true => std::fs::metadata(path).map_err(|error| leads_nowhere(&error))?,
+        false => found,
+    };
+    if !target.is_file() && !target.is_dir() {
+        return Err("is no regular file, and would be replaced by one; `-` writes to a pipe".to_owned());
+    }
+    match is_link {
+        true => std::fs::canonicalize(path).map_err(|error| leads_nowhere(&error)),
+        false => Ok(path.to_owned()),
+    }
+}
+
+fn leads_nowhere(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            "is a link that leads to nothing: remove it, or make what it leads to".to_owned()
+        }
+        _ => format!("is a link that cannot be followed: {error}"),
+    }
+}
+
 /// Whether a path was typed as a folder.
 pub fn has_slash(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -218,6 +249,33 @@ mod tests {
             let found = source(Path::new(text), true).source;
             assert_eq!(found.name.as_deref(), name.map(str::as_bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn a_link_is_followed_to_what_is_replaced_and_what_is_no_file_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let at = |name: &str| real.join(name);
+        fs::write(at("file"), "1").unwrap();
+        symlink("file", at("link")).unwrap();
+        symlink("link", at("chain")).unwrap();
+        symlink("nowhere", at("broken")).unwrap();
+        symlink("/dev/null", at("device")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (name, place) in [
+            ("new", "new"),
+            ("file", "file"),
+            ("link", "file"),
+            ("chain", "file"),
+        ] {
+            assert_eq!(replaceable(&at(name)), Ok(at(place)), "{name}");
+        }
+        for name in ["socket", "device", "/dev/null"] {
+            let refused = replaceable(&at(name)).unwrap_err();
+            assert!(refused.starts_with("is no regular file"), "{name}: {refused}");
+        }
+        let refused = replaceable(&at("broken")).unwrap_err();
+        assert!(refused.contains("leads to nothing"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
@@ -340,4 +341,36 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
 
     env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
     env.paddlectl(&["stat", &format!("{remote}/data/small")]).ok();
+}
+
+#[test]
+fn a_download_follows_a_named_link_and_leaves_pipes_and_broken_links_alone() {
+    let env = TestEnvironment::new();
+    let here = env.folder("here");
+    plant(&here, &[("new", "from the cluster"), ("deep/old", "before")]);
+    let remote = format!("{}/new", home(&env));
+    env.paddlectl(&["cp", arg(&here.join("new")), &remote]).ok();
+
+    let link = here.join("link");
+    symlink("deep/old", &link).unwrap();
+    env.paddlectl(&["cp", &remote, arg(&link)]).ok();
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("deep/old"));
+    assert_eq!(
+        fs::read_to_string(here.join("deep/old")).unwrap(),
+        "from the cluster"
+    );
+
+    let broken = here.join("broken");
+    symlink("nowhere", &broken).unwrap();
+    env.paddlectl(&["cp", &remote, arg(&broken)])
+        .refused(1)
+        .says("leads to nothing");
+    assert!(fs::symlink_metadata(&broken).unwrap().is_symlink());
+
+    let socket = here.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    env.paddlectl(&["cp", &remote, arg(&socket)])
+        .refused(1)
+        .says("is no regular file, and would be replaced by one; `-` writes to a pipe");
+    assert!(fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
 }
