@@ -60,6 +60,9 @@ pub enum ShareError {
     Invalid,
     #[error("this link has expired or was taken back")]
     Over,
+    /// The file is gone, or cannot be read any more. Strangers hear no more of it.
+    #[error("this link leads to nothing any more")]
+    Empty,
 }
 
 impl Share {

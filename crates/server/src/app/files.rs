@@ -9,6 +9,7 @@ use paddlecloud_api::files::{
 };
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
+use paddlecloud_pfs::share::{Share, ShareError};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{PfsPath, RelPath, Space};
 
@@ -288,14 +289,15 @@ impl App {
             .await
     }
 
-    /// What a link leads to. It asks for no login: whoever has it may read.
+    /// What a link leads to. It asks for no login: whoever has it may read, and hears nothing of where the file lies.
     pub async fn share_read(&self, token: String, range: ByteRange) -> Result<(Content, String), ErrorBody> {
         let files = self.files.clone();
         blocking(move || {
             let share = files.share_open(&token)?;
             let name = share.place.path.name().map(String::from_utf8_lossy);
             let name = name.unwrap_or_default().into_owned();
-            Ok((files.shared(&share, range)?, name))
+            let opened = files.shared(&share, range);
+            Ok((opened.map_err(|error| untold(&share, error))?, name))
         })
         .await
     }
@@ -327,6 +329,15 @@ impl App {
             tracing::info!(expired = swept.expired, "unfinished uploads were given up");
         }
     }
+}
+
+/// Why a link does not work, without the path: that is for the server's own log.
+fn untold(share: &Share, error: FilesError) -> FilesError {
+    if matches!(error, FilesError::BadRequest(_)) {
+        return FilesError::BadRequest("the file does not have the bytes that were asked for".to_owned());
+    }
+    tracing::info!(link = %share.id, error = super::chain_of(&error), "a published file cannot be read");
+    ShareError::Empty.into()
 }
 
 /// The embedded server has a socket of this machine and no address.

@@ -106,6 +106,45 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
 }
 
 #[test]
+fn a_link_whose_file_is_gone_tells_nothing_of_it() {
+    let env = TestEnvironment::new();
+    let Some(site) = Site::start(&env, "") else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(&data, &[("a", "secretly named")]);
+    let path = "/pfs/cloud/home/ada/a";
+    site.run("ada", &["cp", arg(&data.join("a")), path]).ok();
+    let link = site.run("ada", &["publish", path]).ok().stdout;
+    let file = site.home("ada").join("a");
+    let says_nothing = |what: &str| {
+        assert_eq!(status(&link), "404", "{what}");
+        let output = Command::new("curl").args(["-sS", link.trim()]).output();
+        let told = String::from_utf8(output.expect("there is a curl").stdout).unwrap();
+        assert!(
+            told.contains("this link leads to nothing any more"),
+            "{what}: {told}"
+        );
+        assert!(!told.contains("ada") && !told.contains("/pfs"), "{what}: {told}");
+    };
+    let beyond = Command::new("curl")
+        .args(["-sS", "-r", "99-", link.trim()])
+        .output();
+    let told = String::from_utf8(beyond.expect("there is a curl").stdout).unwrap();
+    assert!(
+        told.contains("does not have the bytes") && !told.contains("ada"),
+        "{told}"
+    );
+    std::fs::remove_file(&file).unwrap();
+    says_nothing("it is gone");
+    std::fs::create_dir(&file).unwrap();
+    says_nothing("it is a folder");
+    std::fs::remove_dir(&file).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();
+    says_nothing("it leads out");
+}
+
+#[test]
 fn a_server_without_an_address_gives_no_links() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
