@@ -114,6 +114,8 @@ pub struct Transfer<'a> {
     selection: Selection,
     world: &'a mut World,
     tally: Tally,
+    /// Names of the list that are not there, and that no line has counted yet.
+    unlisted: usize,
     /// `sent`, `received` or `copied`: what the bytes in the last line did.
     moved: &'static str,
     /// How listings of the cluster are compared with each other.
@@ -133,6 +135,7 @@ impl<'a> Transfer<'a> {
             selection,
             world,
             tally: Tally::default(),
+            unlisted: 0,
             moved: "sent",
             compare: Compare::default(),
         }
@@ -204,7 +207,8 @@ impl<'a> Transfer<'a> {
             tokio::select! {
                 summary = &mut work => {
                     let arrived = summary.transferred + summary.unchanged + summary.kept;
-                    match (summary.failures.len(), arrived) {
+                    let lost = summary.failures.len() + std::mem::take(&mut self.unlisted);
+                    match (lost, arrived) {
                         (0, _) => line.done(&mut self.world.err),
                         (_, 0) => line.failed(&mut self.world.err),
                         (lost, _) => line.done_but(lost, &mut self.world.err),

@@ -119,6 +119,7 @@ impl Transfer<'_> {
         for missing in self.selection.missing(entries) {
             let lost = Lost::new(missing.to_string(), "the list names it, but it is not there");
             self.tally.lose(lost);
+            self.unlisted += 1;
         }
         self.selection.apply(entries);
     }

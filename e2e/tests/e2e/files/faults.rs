@@ -264,3 +264,17 @@ fn thousands_of_small_files_are_all_there() {
         .says("2000 files copied");
     super::assert_same(&data, &back.join("many"));
 }
+
+#[test]
+fn what_a_list_names_and_is_not_there_is_counted_where_the_copy_ends() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a.txt", "1")]);
+    let list = env.folder("lists").join("list");
+    fs::write(&list, "a.txt\nno-such\n").unwrap();
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", "--files-from", arg(&list), arg(&data), &remote])
+        .refused(1)
+        .says(" ... Done, 1 left out")
+        .says("the list names it, but it is not there");
+}
