@@ -313,7 +313,21 @@ pub struct KillReply {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PruneReply {
     pub removed: Vec<String>,
+    /// Freed, or what would be: logs, working copies, packages.
     pub bytes: u64,
+    /// What the ids in `removed` stand for.
+    #[serde(default)]
+    pub jobs: Vec<PrunedJob>,
+}
+
+/// A job that was removed from the history, or would be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PrunedJob {
+    pub id: String,
+    pub name: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub ended: Option<Timestamp>,
 }
 
 /// One page of `GET /api/v1/jobs`; `next` is given back as `?after=`.

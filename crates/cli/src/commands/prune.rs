@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use paddlecloud_api::jobs::{PruneReply, PrunedJob};
+
 use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::Format;
@@ -9,13 +11,18 @@ use crate::time_text::{parse_span, size};
 
 /// Remove ended jobs from history
 ///
-/// Their records, logs, working copies and packages that nothing else uses go. What they wrote to `output` stays, below
+/// Say which: those that ended some time ago, or all. Their records, logs, working copies and packages that nothing else uses go. What they wrote to `output` stays, below
 /// `.paddlecloud/runs` of your home, and so does the latest run of each package.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["older_than", "all"])))]
 pub struct Args {
-    /// Only those that ended longer ago than this: `12h`, `7d`
+    /// Those that ended longer ago than this: `12h`, `7d`
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     older_than: Option<Duration>,
+
+    /// All that have ended
+    #[arg(long)]
+    all: bool,
 
     /// Say what would be removed, remove nothing
     #[arg(long)]
@@ -31,7 +38,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let reply = session.client.jobs_prune(args.older_than, args.dry_run).await?;
     let out = &mut context.world.out;
     if !out.structured(args.output, &reply)? {
-        reply.removed.iter().try_for_each(|id| out.line(id))?;
+        reply
+            .removed
+            .iter()
+            .try_for_each(|id| out.line(line(id, &reply)))?;
     }
     let verb = if args.dry_run { "would remove" } else { "removed" };
     let count = reply.removed.len();
@@ -43,4 +53,15 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         messages.line(format!("outputs stay, each in {home}/.paddlecloud/runs/<id>"));
     }
     done()
+}
+
+/// The id, and what people know of the job; an older server tells the id only.
+fn line(id: &str, reply: &PruneReply) -> String {
+    match reply.jobs.iter().find(|job| job.id == id) {
+        Some(PrunedJob { name, ended, .. }) => match ended {
+            Some(ended) => format!("{id}\t{name}\t{ended:.0}"),
+            None => format!("{id}\t{name}"),
+        },
+        None => id.to_owned(),
+    }
 }

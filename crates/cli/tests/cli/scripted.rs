@@ -229,9 +229,10 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         ("GET", ["whoami"]) => envelope(serde_json::json!({
             "user": "me", "namespace": "me", "datacenter": "dc1", "home": "/pfs/dc1/home/me", "admin": false
         })),
-        ("POST", ["prune"]) => {
-            envelope(serde_json::json!({ "removed": ["j_01jd2m3n4p5q6r"], "bytes": 1_200_000 }))
-        }
+        ("POST", ["prune"]) => envelope(serde_json::json!({
+            "removed": ["j_01jd2m3n4p5q6r"], "bytes": 1_200_000,
+            "jobs": [{"id": "j_01jd2m3n4p5q6r", "name": "word-emb", "ended": "2026-01-01T11:00:00Z"}]
+        })),
         ("HEAD", ["packages", _]) => (404, Vec::new()),
         ("POST", ["packages"]) => envelope(serde_json::json!({ "id": "x", "missing": [], "stored": false })),
         ("PUT", ["packages", _]) => envelope(serde_json::json!("OK")),

@@ -22,6 +22,7 @@ const LINES: &[&str] = &[
     "rerun -",
     "jobs -o wide",
     "prune -older-than 7d",
+    "prune --all --dry-run",
     "prune --dry-run",
     "whoami",
 ];
@@ -210,7 +211,7 @@ fn a_format_is_what_it_says_or_is_refused_by_name() {
         "why -o name",
         "wait -o wide",
         "version -o name",
-        "prune -o wide",
+        "prune --all -o wide",
         "rerun - -o wide",
         "whoami -o wide",
         "config view -o name",

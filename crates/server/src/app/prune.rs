@@ -1,12 +1,16 @@
 //! Clearing the history of what is long over.
 
+use std::path::{Path, PathBuf};
+
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::jobs::PruneReply;
+use paddlecloud_api::jobs::{PruneReply, PrunedJob};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
+use paddlecloud_core::ports::JobStore as _;
 
 use super::{App, store_failed};
 use crate::auth::Caller;
+use crate::engine::local::job_folder;
 use crate::packages::Removal;
 
 /// Jobs removed by one request.
@@ -35,9 +39,10 @@ impl App {
         let mut reply = PruneReply {
             removed: old.iter().map(ToString::to_string).collect(),
             bytes: 0,
+            jobs: self.told(&old).await?,
         };
         if dry_run {
-            reply.bytes = self.foresee_prune(caller, old).await?;
+            reply.bytes = self.logs_of(&old).await + self.foresee_prune(caller, old).await?;
             return Ok(reply);
         }
         let mut trouble = None;
@@ -47,6 +52,7 @@ impl App {
                 Ok(bytes) => reply.bytes += bytes,
                 Err(error) => {
                     reply.removed.retain(|removed| removed != id.as_str());
+                    reply.jobs.retain(|job| job.id != id.as_str());
                     trouble = Some(error);
                 }
             }
@@ -56,6 +62,28 @@ impl App {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
         }
+    }
+
+    /// Names and ends: nobody knows their jobs by id.
+    async fn told(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, ErrorBody> {
+        let mut told = Vec::new();
+        for id in old {
+            let job = self.store.get(id).await.map_err(store_failed)?;
+            told.extend(job.map(|job| PrunedJob {
+                id: id.to_string(),
+                name: job.spec.name.to_string(),
+                ended: job.finished_at,
+            }));
+        }
+        Ok(told)
+    }
+
+    /// The bytes of these jobs' logs. One that cannot be looked at counts nothing: it may be gone already.
+    async fn logs_of(&self, jobs: &[JobId]) -> u64 {
+        let folder = |job: &JobId| job_folder(&self.config.data, job);
+        let folders: Vec<PathBuf> = jobs.iter().map(folder).collect();
+        let measure = move || folders.iter().map(|folder| bytes_below(folder)).sum();
+        tokio::task::spawn_blocking(measure).await.unwrap_or(0)
     }
 
     /// Removes what no job of the history needs: working copies of runs that left it, and packages. Says how much went.
@@ -131,11 +159,22 @@ impl App {
 
     /// Files first: a job that is still listed can be pruned again.
     async fn prune_one(&self, caller: &Caller, id: &JobId) -> Result<u64, ErrorBody> {
+        let logs = self.logs_of(std::slice::from_ref(id)).await;
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self
             .with_files(move |storage| storage.prune_run(&user, &run, Removal::Real))
             .await?;
         self.jobs.kill(&caller.user, JobRef::Id(id.clone()), true).await?;
-        Ok(pruned.bytes)
+        Ok(logs + pruned.bytes)
     }
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => bytes_below(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
 }

@@ -209,7 +209,7 @@ fn a_dry_run_of_prune_says_how_much_would_go() {
         env.paddlectl(&["wait", name]).ok();
     }
     let prune = |more: &[&str]| {
-        let words = [&["prune", "-o", "json"], more].concat();
+        let words = [&["prune", "--all", "-o", "json"], more].concat();
         let reply = env.paddlectl(&words).ok().json();
         (
             reply["removed"].clone(),

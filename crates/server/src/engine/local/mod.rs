@@ -28,7 +28,7 @@ use folders::AttemptFolder;
 use link::Link;
 
 pub use boot::BootId;
-pub use folders::attempt_folder;
+pub use folders::{attempt_folder, job_folder};
 
 /// Supervisors that are started at the same moment; more would only fight for the cores.
 const STARTS_AT_ONCE: usize = 8;
