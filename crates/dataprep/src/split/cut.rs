@@ -9,7 +9,7 @@ use paddlecloud_recordio::{
 };
 
 use super::inputs::Item;
-use super::{By, DividedFile, FirstRow, Progress, Request};
+use super::{By, DividedFile, FirstRow, Progress, Request, promise};
 use crate::error::DataError;
 use crate::format::Format;
 use crate::input::{self, Head, Input};
@@ -274,10 +274,7 @@ impl<'a> Task<'a> {
         let refuse = |problem: &str| Err(DataError::file(&item.path, problem));
         match by {
             By::File => Ok(By::File),
-            By::Auto if head.is_recordio() => Ok(By::Record),
-            By::Auto if head.is_text() && is_table(item) => Ok(By::Row),
-            By::Auto if head.is_text() => Ok(By::Line),
-            By::Auto => Ok(By::File),
+            By::Auto => promise::unit(&item.path, head),
             By::Line if head.is_recordio() => refuse("is RecordIO: it has records, not lines"),
             By::Line if !head.is_text() => refuse("is no text, so it has no lines; divide it by file"),
             By::Row if head.is_recordio() => refuse("is RecordIO: it has records, not rows"),

@@ -7,6 +7,7 @@ mod cut;
 mod foreign;
 mod inputs;
 mod note;
+mod promise;
 mod rows;
 mod tree;
 
@@ -26,7 +27,7 @@ use tree::Tree;
 /// What stays together when a file is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum By {
-    /// Records of RecordIO, rows of CSV, lines of text, and everything else whole.
+    /// Records of RecordIO, rows of CSV, lines of text, and everything else whole. A file must be what its name says.
     #[default]
     Auto,
     /// Files are dealt out whole, so that every node has about as many bytes.

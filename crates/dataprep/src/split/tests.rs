@@ -457,3 +457,50 @@ fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
     assert_eq!(place.text(1, "b.txt"), "4\n");
     assert!(!place.piece(1, "a.txt").exists());
 }
+
+#[test]
+fn a_file_that_is_not_what_its_name_says_is_refused_unless_it_is_to_stay_whole() {
+    let place = Place::new();
+    let path = place.file("a.rio", "");
+    let mut writer = FileWriter::create(&path, WriteOptions::new()).unwrap();
+    writer.write(b"record").unwrap();
+    writer.finish().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[0] ^= 1;
+    let utf16: Vec<u8> = "a,b\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    archive.append_data(&mut header, "a.txt", &b"abc"[..]).unwrap();
+    let archive = archive.into_inner().unwrap();
+    let cases = [
+        ("a.rio", bytes.clone(), "is damaged at offset 0"),
+        ("b.recordio", bytes[..3].to_vec(), "is damaged at offset 0"),
+        (
+            "a.parquet",
+            b"PAR1 and no more".to_vec(),
+            "cannot be read as Parquet",
+        ),
+        ("b.parquet", b"lines\n".to_vec(), "cannot be read as Parquet"),
+        ("a.tar", archive[..514].to_vec(), "cut off"),
+        ("a.csv", [b"\xff\xfe".to_vec(), utf16].concat(), "is not UTF-8"),
+        ("a.jsonl", b"{}\n{\n".to_vec(), "line 2 of"),
+    ];
+    for (name, bytes, words) in cases {
+        let file = [place.file(name, bytes)];
+        let problem = problem(place.split(&file, 2, By::Auto));
+        assert!(problem.contains(words), "{name}: {problem}");
+        assert!(!place.out().join("0").exists(), "{name}");
+        let whole = place.split(&file, 2, By::File).unwrap();
+        assert_eq!(whole.files[0].units, 1, "{name}");
+        fs::remove_dir_all(place.out()).unwrap();
+    }
+    let whole = [
+        place.file("empty.rio", ""),
+        place.file("b.tar", archive),
+        place.file("b.jsonl", "{}\n"),
+    ];
+    let divided = place.split(&whole, 2, By::Auto).unwrap();
+    let by: Vec<By> = divided.files.iter().map(|file| file.by).collect();
+    assert_eq!(by, [By::Record, By::File, By::Line]);
+}
