@@ -14,7 +14,7 @@ use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
 
 use super::uploads::amount;
-use super::{Files, FilesError, owner_of};
+use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::Caller;
 
 /// Room that is set aside, upload by upload.
@@ -61,6 +61,33 @@ impl Files {
         Ok(())
     }
 
+    /// Gives up what was begun of a file that is now there, or is sent anew, and that nobody is sending to.
+    ///
+    /// Only in homes, where all uploads are one user's. It must come while the server acts in the owner's name.
+    pub(super) fn give_up_superseded(&self, reached: &Reached, except: Option<&StagedId>) {
+        let (space, root) = (&reached.place.space, &reached.root);
+        if !matches!(space, Space::Home(_)) {
+            return;
+        }
+        let given_up = self.find_rooms(space, root).and_then(|()| {
+            for Unfinished { id, .. } in unfinished(space, root)? {
+                let is_of_it = |outline: Outline| outline.plan.path == reached.place.path;
+                if except != Some(&id)
+                    && !self.0.uploads.is_busy(&id)
+                    && Assembly::outline(root.staging(), &id).is_some_and(is_of_it)
+                {
+                    Assembly::open(root.staging(), &id)?.discard()?;
+                    self.forget_upload(&id);
+                }
+            }
+            Ok(())
+        });
+        // It is in nobody's way but for the room it holds, and it expires.
+        if let Err(error) = given_up {
+            tracing::warn!(%error, %space, "a superseded upload could not be given up");
+        }
+    }
+
     /// The caller's uploads that were begun and not ended, the oldest first.
     pub fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, FilesError> {
         let mut found = Vec::new();
@@ -101,14 +128,16 @@ impl Files {
 
 /// What was begun in a space and can be gone on with.
 fn outlines(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
-    let staging = root.staging();
-    let unfinished = staging::unfinished(staging).map_err(|source| FilesError::Space {
-        space: space.clone(),
-        source,
-    })?;
-    let outlined = unfinished.into_iter().filter_map(|one| {
-        let outline = Assembly::outline(staging, &one.id)?;
+    let outlined = unfinished(space, root)?.into_iter().filter_map(|one| {
+        let outline = Assembly::outline(root.staging(), &one.id)?;
         Some((one, outline))
     });
     Ok(outlined.collect())
+}
+
+fn unfinished(space: &Space, root: &OpenSpace) -> Result<Vec<Unfinished>, FilesError> {
+    staging::unfinished(root.staging()).map_err(|source| FilesError::Space {
+        space: space.clone(),
+        source,
+    })
 }

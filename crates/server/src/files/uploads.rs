@@ -28,6 +28,8 @@ use crate::auth::Caller;
 const LONGEST_KEY: usize = 128;
 /// An upload nobody touched for so long is put down; whoever comes back takes it up again.
 const IDLE: Duration = Duration::from_secs(1800);
+/// Whoever is sending asks again sooner than this.
+const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
 /// Which uploads there are.
 pub(super) struct Uploads {
@@ -77,6 +79,15 @@ impl Uploads {
             folder,
             live: Mutex::default(),
             rooms: Rooms::default(),
+        })
+    }
+
+    /// Whether somebody sends to it, or did a moment ago.
+    pub(super) fn is_busy(&self, id: &StagedId) -> bool {
+        self.lock().get(id).is_some_and(|live| {
+            let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
+            // Each request that is under way holds it too.
+            Arc::strong_count(live) > 1 || used.elapsed() < BETWEEN_REQUESTS
         })
     }
 
@@ -188,6 +199,7 @@ impl Files {
                 ..reply(&live, old_size)
             });
         }
+        self.give_up_superseded(&reached, None);
         if self.reuse_known(caller, &reached, request)? {
             return Ok(UploadReply {
                 id: None,
@@ -421,6 +433,12 @@ impl Files {
                 .commit(&live.assembly, request.digest, existing(request.no_overwrite));
         let meta = match live.checked(self, committed) {
             Ok(meta) => meta,
+            Err(error @ FilesError::Assembly(AssemblyError::WrongDigest { .. })) => {
+                // Whoever sends it again begins anew; until then it holds no room.
+                drop(acting);
+                self.upload_discard(caller, id)?;
+                return Err(error);
+            }
             Err(FilesError::Assembly(AssemblyError::Storage(error @ RootError::Exists(_)))) => {
                 // It was to stay, so the new one is not wanted any more.
                 drop(acting);
@@ -433,6 +451,7 @@ impl Files {
             room.settle(amount(live.assembly.plan()), replaced);
         }
         self.forget_upload(id);
+        self.give_up_superseded(&live.reached, Some(id));
         if live.assembly.plan().mtime.is_some() {
             self.remember(&live.reached.place, meta.stamp, request.digest);
         }
@@ -451,7 +470,7 @@ impl Files {
         Ok(live.assembly.clone().discard()?)
     }
 
-    fn forget_upload(&self, id: &StagedId) {
+    pub(super) fn forget_upload(&self, id: &StagedId) {
         self.0.uploads.lock().remove(id);
         drop(self.0.uploads.rooms.take(id));
     }

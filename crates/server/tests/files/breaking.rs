@@ -267,11 +267,11 @@ async fn unfinished_uploads_expire_and_others_stay() {
 }
 
 /// A small file system of its own, unmounted at the end.
-struct SmallDisk(tempfile::TempDir);
+pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None` where mounting is not permitted.
-    fn new(size: &str) -> Option<SmallDisk> {
+    pub fn new(size: &str) -> Option<SmallDisk> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
@@ -280,6 +280,10 @@ impl SmallDisk {
         mounted
             .is_ok_and(|status| status.success())
             .then_some(SmallDisk(folder))
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        self.0.path()
     }
 }
 

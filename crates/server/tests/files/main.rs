@@ -9,4 +9,5 @@ mod quota;
 mod service;
 mod shares;
 mod stage;
+mod superseded;
 mod transfers;

@@ -373,4 +373,5 @@ fn a_download_follows_a_named_link_and_leaves_pipes_and_broken_links_alone() {
         .refused(1)
         .says("is no regular file, and would be replaced by one; `-` writes to a pipe");
     assert!(fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
+    fs::remove_file(&socket).unwrap();
 }

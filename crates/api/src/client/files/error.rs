@@ -47,4 +47,17 @@ impl TransferError {
             _ => false,
         }
     }
+
+    /// Whether what arrived of the file is of no use to a later try, or in its way: wrong bytes, and a disk that is
+    /// full with them.
+    pub(super) fn spoils_what_arrived(&self) -> bool {
+        match self {
+            TransferError::Damaged | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
+            TransferError::Local(error) | TransferError::Assembly(AssemblyError::Storage(error)) => matches!(
+                error,
+                RootError::NoSpace(_) | RootError::FsQuota(_) | RootError::Exists(_)
+            ),
+            _ => false,
+        }
+    }
 }

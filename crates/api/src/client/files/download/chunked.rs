@@ -112,20 +112,21 @@ impl Engine<'_> {
             names: Mutex::default(),
             digest: Mutex::default(),
         });
-        self.fetch_missing(&fetching).await?;
-        let digest = self.digest(&fetching).await?;
-        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
-        match blocking(move || assembly.commit(digest, existing)).await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let keep = matches!(error, AssemblyError::Storage(RootError::Exists(_)));
-                if keep {
-                    let assembly = fetching.assembly.clone();
-                    blocking(move || assembly.discard()).await?;
-                }
-                Err(error.into())
-            }
+        let fetched = self.fetch_into(&fetching).await;
+        if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
+            let assembly = fetching.assembly.clone();
+            // What went wrong before is what counts; what stays here expires.
+            let _ = blocking(move || assembly.discard()).await;
         }
+        fetched
+    }
+
+    async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
+        self.fetch_missing(fetching).await?;
+        let digest = self.digest(fetching).await?;
+        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
+        blocking(move || assembly.commit(digest, existing)).await?;
+        Ok(())
     }
 
     /// The unfinished file of an earlier try, or a new one.

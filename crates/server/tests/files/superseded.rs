@@ -1,0 +1,158 @@
+//! Uploads that another one made pointless, and downloads that cannot end: nothing of them stays, and they hold no room.
+
+use paddlecloud_api::client::files::{Download, TransferError, TransferOptions, Upload};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::{CommitRequest, UploadRequest};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan};
+use paddlecloud_pfs::{Digest, Root, RootError};
+use paddlecloud_server::auth::Caller;
+
+use crate::breaking::SmallDisk;
+use crate::stage::{Stage, assert_tidy, mine, noise};
+
+const USERS: &str = "users:\n\
+    - {name: me, password_file: word, system_user: a, quota: {storage: 4Mi, files: 10}}\n";
+
+fn me() -> Caller {
+    Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    }
+}
+
+/// As a server that was killed leaves it: nobody sends to it.
+fn leave_unfinished(stage: &Stage, name: &str, size: u64) {
+    let home = stage.home("me");
+    std::fs::create_dir_all(&home).unwrap();
+    let plan = AssemblyPlan {
+        path: name.parse().unwrap(),
+        size,
+        executable: false,
+        mtime: None,
+    };
+    drop(Assembly::create(&Root::open(&home).unwrap(), plan).unwrap());
+}
+
+/// The paths of all that is unfinished.
+async fn unfinished(stage: &Stage) -> Vec<String> {
+    let listed = stage.app.upload_list(&me()).await.unwrap();
+    let name = |path: String| path.rsplit('/').next().unwrap().to_owned();
+    let mut names: Vec<String> = listed.iter().map(|one| name(one.path.0.to_string())).collect();
+    names.sort();
+    names
+}
+
+async fn begin(stage: &Stage, name: &str, key: &str) -> String {
+    let request = UploadRequest {
+        path: mine(name).into(),
+        size: 3,
+        executable: false,
+        mtime: None,
+        key: key.to_owned(),
+        digest: None,
+        no_overwrite: false,
+    };
+    let begun = stage.app.upload_begin(&me(), request).await.unwrap();
+    begun.id.unwrap().to_string()
+}
+
+async fn send_abc(stage: &Stage, id: &str) {
+    let mut taking = stage.app.upload_range(&me(), id, 0, 3).await.unwrap();
+    let bytes = vec![bytes::Bytes::from_static(b"abc")];
+    taking.feed(bytes).await.unwrap();
+    taking.finish().await.unwrap();
+}
+
+fn commit_of(content: &[u8]) -> CommitRequest {
+    CommitRequest {
+        digest: Digest::of(content),
+        no_overwrite: false,
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_sent_anew_has_the_room_of_its_unfinished_upload() {
+    let stage = Stage::with(USERS).await;
+    leave_unfinished(&stage, "a", 3 << 20);
+    leave_unfinished(&stage, "other", 10);
+    let local = tempfile::tempdir().unwrap();
+    let path = local.path().join("a");
+    std::fs::write(&path, noise(1, 3 << 20)).unwrap();
+    let upload = Upload::File {
+        local: path,
+        remote: mine("a"),
+    };
+    let files = stage.me.files();
+    let sent = files.upload(vec![upload], &TransferOptions::default(), &()).await;
+    assert!(sent.failures.is_empty(), "{:?}", sent.failures);
+    assert_eq!(unfinished(&stage).await, ["other"], "others stay");
+    let view = files.quota().await.unwrap();
+    assert_eq!(view.bytes_used, (3 << 20) + 10);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_published_file_ends_older_uploads_of_it_but_none_that_somebody_sends_to() {
+    let stage = Stage::with(USERS).await;
+    let (first, _second) = (begin(&stage, "f", "1").await, begin(&stage, "f", "2").await);
+    leave_unfinished(&stage, "f", 7);
+    assert_eq!(unfinished(&stage).await, ["f", "f", "f"]);
+    send_abc(&stage, &first).await;
+    let commit = commit_of(b"abc");
+    stage.app.upload_commit(&me(), &first, commit).await.unwrap();
+    assert_eq!(
+        unfinished(&stage).await,
+        ["f"],
+        "the second sender is still at it"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn wrong_content_holds_no_room() {
+    let stage = Stage::with(USERS).await;
+    let id = begin(&stage, "f", "1").await;
+    send_abc(&stage, &id).await;
+    let commit = commit_of(b"abd");
+    let refused = stage.app.upload_commit(&me(), &id, commit).await.unwrap_err();
+    assert_eq!(refused.error, ErrorName::Damaged, "{refused:?}");
+    assert_tidy(&stage.home("me"));
+    assert_eq!(stage.me.files().quota().await.unwrap().bytes_used, 0);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_download_that_fills_the_disk_leaves_room_for_the_next_one() {
+    let Some(disk) = SmallDisk::new("4m") else {
+        eprintln!("skipped: mounting is not permitted here");
+        return;
+    };
+    let stage = Stage::new().await;
+    let home = stage.home("me");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join("large"), noise(1, 6 << 20)).unwrap();
+    std::fs::write(home.join("small"), noise(2, 2 << 20)).unwrap();
+    let files = stage.me.files();
+    let fetch = async |name: &str| {
+        let download = Download::File {
+            remote: mine(name),
+            local: disk.path().join(name),
+        };
+        let options = TransferOptions::default();
+        files.download(vec![download], &options, &()).await
+    };
+    let refused = fetch("large").await;
+    let full = &refused.failures[0].error;
+    assert!(
+        matches!(
+            full,
+            TransferError::Local(RootError::NoSpace(_))
+                | TransferError::Assembly(AssemblyError::Storage(RootError::NoSpace(_)))
+        ),
+        "{full:?}"
+    );
+    assert_tidy(disk.path());
+    let fetched = fetch("small").await;
+    assert!(fetched.failures.is_empty(), "{:?}", fetched.failures);
+    stage.finish().await;
+}
