@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::surrogates;
+
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
@@ -25,7 +27,9 @@ impl Cell {
             b'n' => Self::Null,
             b't' => Self::Bool(true),
             b'f' => Self::Bool(false),
-            b'"' => Self::Text(serde_json::from_str(text).expect("a raw value is valid JSON")),
+            b'"' => {
+                Self::Text(serde_json::from_str(text).expect("a raw value is valid JSON of whole characters"))
+            }
             b'[' | b'{' => Self::Nested(text.to_owned()),
             _ => Self::Number(text.to_owned()),
         }
@@ -50,6 +54,7 @@ pub(crate) enum Row {
 
 impl Row {
     pub(crate) fn parse(record: &[u8]) -> Result<Self, String> {
+        surrogates::check(record)?;
         let first = record.iter().find(|byte| !byte.is_ascii_whitespace());
         match first {
             Some(b'{') => {
@@ -67,9 +72,8 @@ impl Row {
 
 /// Checks that the bytes are one JSON value.
 pub(crate) fn check(record: &[u8]) -> Result<(), String> {
-    serde_json::from_slice::<&RawValue>(record)
-        .map(drop)
-        .map_err(not_json)
+    serde_json::from_slice::<&RawValue>(record).map_err(not_json)?;
+    surrogates::check(record)
 }
 
 /// The value of one field of a record that is an object: text as it is, everything else as JSON.
@@ -197,6 +201,10 @@ mod tests {
         assert!(Row::parse(b"{\"a\":").unwrap_err().starts_with("is not JSON: "));
         assert!(check(b"1 2").is_err());
         assert!(check(b"\xff").is_err());
+        for half in [&br#"{"a":"\ud800"}"#[..], br#"[["\udc00"]]"#, br#"{"\ud800":1}"#] {
+            assert!(check(half).unwrap_err().contains("half of a character"));
+            assert!(Row::parse(half).unwrap_err().contains("half of a character"));
+        }
     }
 
     #[test]

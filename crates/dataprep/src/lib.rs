@@ -11,6 +11,7 @@
 
 mod convert;
 mod csv_row;
+mod decimal;
 mod error;
 mod format;
 mod input;
@@ -23,6 +24,7 @@ mod read;
 mod sample;
 pub mod split;
 mod staged_file;
+mod surrogates;
 mod write;
 
 pub use convert::{Converted, convert};

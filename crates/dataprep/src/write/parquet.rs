@@ -13,6 +13,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::{Sink, SinkError};
+use crate::decimal::is_kept_by_float;
 use crate::error::DataError;
 use crate::json_row::{Cell, Row};
 use crate::read::Dataset;
@@ -41,7 +42,13 @@ impl Kind {
         Ok(match cell {
             Cell::Null => Self::Unknown,
             Cell::Bool(_) => Self::Bool,
-            Cell::Number(text) if text.contains(['.', 'e', 'E']) => Self::Float,
+            Cell::Number(text) if text.contains(['.', 'e', 'E']) => match is_kept_by_float(text) {
+                true => Self::Float,
+                false => {
+                    let problem = "which a 64-bit float would change: write it as text to keep it";
+                    return Err(format!("has the number {text}, {problem}"));
+                }
+            },
             Cell::Number(text) => match text.parse::<i64>() {
                 Ok(_) => Self::Int,
                 Err(_) => return Err(format!("has the number {text}, too large for 64 bits")),

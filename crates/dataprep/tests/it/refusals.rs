@@ -17,8 +17,27 @@ fn every_refusal_names_file_and_record_and_leaves_nothing() {
     bench.write("two-lines.jsonl", "{\"t\":\"a\\nb\"}\n");
     bench.write("unknown", "?");
     bench.write("cut.tar", [b'x'; 700]);
+    bench.write("half.jsonl", "{\"a\":\"x\"}\n{\"a\":\"\\ud800\"}\n");
+    bench.write("huge.jsonl", "{\"a\":1.5}\n{\"a\":1e400}\n");
+    bench.write("fine.jsonl", "{\"a\":0.1000000000000000055511151231257827}\n");
     let before = bench.names();
     let cases = [
+        (
+            "half.jsonl",
+            "x.parquet",
+            "line 2 of `/half.jsonl` has `\\ud800` at column 7",
+        ),
+        (
+            "half.jsonl",
+            "x.csv",
+            "line 2 of `/half.jsonl` has `\\ud800` at column 7",
+        ),
+        (
+            "huge.jsonl",
+            "x.parquet",
+            "record 1 of `/huge.jsonl` has the number 1e400",
+        ),
+        ("fine.jsonl", "x.parquet", "which a 64-bit float would change"),
         (
             "ok.txt",
             "x.csv",
