@@ -8,12 +8,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, StatVfs, fallocate, statvfs};
 
 /// Enough for some thousand changes of jobs.
 const MOST: u64 = 8 << 20;
 /// Enough for some changes.
 const LEAST: u64 = 256 << 10;
+/// Enough for the folders of a job.
+const LEAST_FILES: u64 = 256;
 /// The part of what is free that is taken at most: small disks have other uses.
 const PART: u64 = 8;
 
@@ -55,7 +57,7 @@ impl Reserve {
 
     /// Whether the disk has room for more than ending and removing jobs.
     pub fn has_room(&self) -> bool {
-        self.is_held() && free(&self.file).is_ok_and(|free| free >= LEAST)
+        self.is_held() && disk_of(&self.file).is_ok_and(|disk| suffices(&disk))
     }
 
     /// Whether the disk was full and still is, as far as is known.
@@ -94,8 +96,17 @@ impl Reserve {
 
 /// Bytes that are free where a file lies.
 fn free(file: &Path) -> io::Result<u64> {
-    let disk = statvfs(file.parent().unwrap_or(Path::new("/")))?;
+    let disk = disk_of(file)?;
     Ok(disk.f_bavail * disk.f_frsize)
+}
+
+fn disk_of(file: &Path) -> io::Result<StatVfs> {
+    Ok(statvfs(file.parent().unwrap_or(Path::new("/")))?)
+}
+
+/// A disk without a name for one more file is as full as one without bytes. Some count no files at all.
+fn suffices(disk: &StatVfs) -> bool {
+    disk.f_bavail * disk.f_frsize >= LEAST && (disk.f_files == 0 || disk.f_favail >= LEAST_FILES)
 }
 
 /// Makes a file that really has its blocks.
@@ -124,6 +135,16 @@ fn fill(path: &Path, size: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_without_names_for_files_is_full() {
+        let mut disk = disk_of(Path::new("/file")).unwrap();
+        (disk.f_bavail, disk.f_frsize) = (LEAST, 1);
+        for (files, free, enough) in [(0, 0, true), (1000, LEAST_FILES, true), (1000, 3, false)] {
+            (disk.f_files, disk.f_favail) = (files, free);
+            assert_eq!(suffices(&disk), enough, "{files} {free}");
+        }
+    }
 
     #[test]
     fn the_reserve_has_its_blocks_and_comes_back_when_it_was_given_up() {

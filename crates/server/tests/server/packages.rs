@@ -219,3 +219,20 @@ async fn a_package_that_does_not_fit_the_quota_is_refused_before_it_is_sent() {
     upload(&stage).await;
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn a_folder_of_the_users_own_with_the_packages_name_is_told_of() {
+    let stage = Stage::new().await;
+    let id = upload(&stage).await.id().to_string();
+    std::fs::create_dir(home(stage.folder.path(), "me").join("mine")).unwrap();
+    let body = json!({"package_id": id, "package_name": "mine", "pservers": 0, "parallelism": 6});
+    let reply = stage.post("/api/v1/jobs", body).await.json();
+    let note = format!(
+        "`/pfs/dc1/home/me/mine` is there already and stays as it is: the job has the submitted files only; \
+         its output is in /pfs/dc1/home/me/.paddlecloud/runs/{}/mine/output",
+        reply["id"].as_str().unwrap()
+    );
+    let notes = reply["notes"].as_array().unwrap();
+    assert!(notes.contains(&json!(note)), "{notes:?}");
+    stage.finish().await;
+}
