@@ -76,6 +76,11 @@ pub async fn upload(
     interrupt: impl Future<Output = ()>,
     world: &mut World,
 ) -> Result<(), CliError> {
+    let mut interrupt = std::pin::pin!(interrupt);
+    // Asked once before anything is said, it listens from here on.
+    unless(interrupt.as_mut(), std::future::ready(()))
+        .await
+        .ok_or_else(interrupted)?;
     world.err.begin(UPLOADING);
     let tell = |sent, total| {
         let detail = format!("{} of {}", size(sent), size(total));
@@ -92,8 +97,9 @@ pub async fn upload(
 /// What the work comes to; nothing when it was interrupted.
 async fn unless<T>(interrupt: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
-        result = work => Some(result),
+        biased;
         () = interrupt => None,
+        result = work => Some(result),
     }
 }
 
@@ -112,5 +118,10 @@ mod tests {
     async fn work_ends_by_itself_or_by_an_interrupt() {
         assert_eq!(unless(pending(), ready(7)).await, Some(7));
         assert_eq!(unless(ready(()), pending::<()>()).await, None);
+        assert_eq!(
+            unless(ready(()), ready(7)).await,
+            None,
+            "who interrupts is heard first"
+        );
     }
 }
