@@ -5,15 +5,19 @@ use std::path::Path;
 
 use csv::Writer;
 
-use super::{Destination, Sink, SinkError};
+use super::{Destination, Sink, SinkError, WriteOptions};
 use crate::error::DataError;
 use crate::json_row::{Cell, Row};
 use crate::packed::PackedFile;
+
+const ARRAY: &str = "is an array, so its columns have no names; `--no-header` writes rows without them";
+const OBJECT: &str = "is an object, whose names a table without a header would lose; leave `--no-header` out";
 
 pub(super) struct Rows {
     destination: Destination,
     writer: Writer<PackedFile>,
     columns: Columns,
+    first_line_is_data: bool,
 }
 
 enum Columns {
@@ -27,15 +31,18 @@ enum Columns {
 }
 
 impl Rows {
-    pub(super) fn create(path: &Path, field: Option<String>) -> Result<Self, DataError> {
+    pub(super) fn create(path: &Path, options: &WriteOptions) -> Result<Self, DataError> {
         let (destination, file) = Destination::create(path)?;
         let mut rows = Self {
             destination,
             writer: Writer::from_writer(file),
             columns: Columns::Unknown,
+            first_line_is_data: options.first_line_is_data,
         };
-        if let Some(field) = field {
-            rows.put(std::slice::from_ref(&field))?;
+        if let Some(field) = &options.field {
+            if !rows.first_line_is_data {
+                rows.put(std::slice::from_ref(field))?;
+            }
             rows.columns = Columns::Only;
         }
         Ok(rows)
@@ -56,6 +63,10 @@ impl Rows {
             return Err(SinkError::Record("has no values, so it makes no row".to_owned()));
         }
         self.columns = match row {
+            // Its names would be lost, or stand there as a row.
+            Row::Named(_) if self.first_line_is_data => return Err(SinkError::Record(OBJECT.to_owned())),
+            // Its first row would be read as names.
+            Row::Plain(_) if !self.first_line_is_data => return Err(SinkError::Record(ARRAY.to_owned())),
             Row::Named(fields) => {
                 let names: Vec<String> = fields.iter().map(|(name, _)| name.clone()).collect();
                 self.put(&names)?;

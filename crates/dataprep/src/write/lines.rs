@@ -24,6 +24,10 @@ impl Sink for Lines {
         if record.contains(&b'\n') {
             return Err(SinkError::Record("holds a line end, so it is no line".to_owned()));
         }
+        if record.ends_with(b"\r") {
+            let problem = "ends with a carriage return, which would be read as part of the line's end";
+            return Err(SinkError::Record(problem.to_owned()));
+        }
         self.file
             .write_all(record)
             .and_then(|()| self.file.write_all(b"\n"))

@@ -32,6 +32,8 @@ pub struct WriteOptions {
     pub format: Option<Format>,
     /// The record becomes the only field, of this name, instead of being taken apart.
     pub field: Option<String>,
+    /// CSV only: no names stand above the rows, which are made of arrays.
+    pub first_line_is_data: bool,
     pub if_there: IfThere,
     /// RecordIO only.
     pub compressor: Compressor,
@@ -46,6 +48,7 @@ impl Default for WriteOptions {
         Self {
             format: None,
             field: None,
+            first_line_is_data: false,
             if_there: IfThere::default(),
             compressor: Compressor::default(),
             chunk_size: DEFAULT_CHUNK_SIZE,
@@ -97,7 +100,7 @@ pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Resu
     Ok(match format {
         Format::RecordIo => Box::new(recordio::Records::create(path, options)?),
         Format::Lines => Box::new(lines::Lines::create(path)?),
-        Format::Csv => Box::new(csv::Rows::create(path, field)?),
+        Format::Csv => Box::new(csv::Rows::create(path, options)?),
         Format::Jsonl => Box::new(jsonl::Values::create(path, field)?),
         Format::Tar => Box::new(tar::Samples::create(path, field)?),
         Format::Parquet => Box::new(parquet::Rows::create(path, field, input)?),

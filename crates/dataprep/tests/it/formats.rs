@@ -42,8 +42,27 @@ fn a_table_without_names_becomes_arrays() {
     )
     .unwrap();
     assert_eq!(bench.text("b.jsonl"), "[\"1\",\"2\"]\n[\"3\",\"4\"]\n");
-    bench.convert("b.jsonl", "c.csv").unwrap();
+    // Read back, the first row would be taken for names.
+    let problem = bench.problem("b.jsonl", "c.csv");
+    assert!(
+        problem.contains("record 0 of `/b.jsonl` is an array, so its columns have no names"),
+        "{problem}"
+    );
+    let plain = WriteOptions {
+        first_line_is_data: true,
+        ..WriteOptions::default()
+    };
+    convert(&bench.open("b.jsonl"), &bench.path("c.csv"), &plain, &mut |_| {}).unwrap();
     assert_eq!(bench.text("c.csv"), "1,2\n3,4\n");
+    bench.write("named.jsonl", "{\"a\":1}\n");
+    let error = convert(
+        &bench.open("named.jsonl"),
+        &bench.path("d.csv"),
+        &plain,
+        &mut |_| {},
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("is an object"), "{error}");
 }
 
 #[test]

@@ -86,6 +86,13 @@ fn a_record_with_a_line_end_is_no_line() {
             .problem("b.rio", "c.txt")
             .contains("record 0 of `/b.rio` holds a line end")
     );
+    bench.write("c.jsonl", "{\"t\":\"a\\rb\"}\n{\"t\":\"a\\r\"}\n");
+    bench.convert_with("c.jsonl", "d.rio", Some("t")).unwrap();
+    let problem = bench.problem("d.rio", "e.txt");
+    assert!(
+        problem.contains("record 1 of `/d.rio` ends with a carriage return"),
+        "{problem}"
+    );
 }
 
 #[test]

@@ -145,6 +145,7 @@ fn written_here(
     let options = WriteOptions {
         format: args.to,
         field,
+        first_line_is_data: args.reading.no_header,
         if_there: match args.force {
             true => IfThere::Replace,
             false => IfThere::Refuse,
