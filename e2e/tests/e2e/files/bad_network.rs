@@ -43,7 +43,10 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
     let mut site = Site::of_ada(&env, "");
     site.run("ada", &["mkdir", REMOTE]).ok();
     let (tree, there) = (env.folder("tree"), site.home("ada").join("tree"));
-    let names: Vec<String> = (0..4000).map(|number| format!("file-{number:05}")).collect();
+    // Names so long that a listing takes many connections, also after the server's death.
+    let names: Vec<String> = (0..4000)
+        .map(|number| format!("{number:05}-{}", "x".repeat(200)))
+        .collect();
     for folder in [&tree, &there] {
         for name in &names {
             fs::write(folder.join(name), "").expect("a file can be written");
@@ -53,7 +56,7 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
         // No connection carries more than a part of it.
         site.network().cut_after(seed(), 20_000..60_000);
         let killer = site.server().killer();
-        site.network().after(100_000, killer);
+        site.network().after(300_000, killer);
         let mut client = site.begin("ada", words);
         wait_until("the server must die or the client be done", || {
             (site.has_ended() || client.has_ended()).then_some(())

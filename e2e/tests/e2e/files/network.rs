@@ -180,10 +180,13 @@ fn carry(way: Way, mut from: TcpStream, mut to: TcpStream, wire: &Wire, left: &A
         if is_cut {
             wire.cuts.fetch_add(1, Ordering::SeqCst);
         }
-        if to.write_all(&buffer[..passing]).is_err() || is_cut {
+        if to.write_all(&buffer[..passing]).is_err() {
             break;
         }
         wire.count(way, passing);
+        if is_cut {
+            break;
+        }
     }
     // Either may be gone already.
     let _ = from.shutdown(Shutdown::Both);
