@@ -135,6 +135,14 @@ impl RootError {
     }
 }
 
+/// As `if_there`; what a locked folder hides is nothing either.
+pub(crate) fn if_seen<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
+    match found {
+        Err(RootError::Denied(_)) => Ok(None),
+        found => if_there(found),
+    }
+}
+
 /// What is not there, or only behind a link or a file, is nothing.
 pub(crate) fn if_there<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
     match found {

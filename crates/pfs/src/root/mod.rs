@@ -30,6 +30,7 @@ use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 
 pub(crate) use self::copy::copy_source;
+use self::error::if_seen;
 pub(crate) use self::error::if_there;
 pub(crate) use self::staged::{
     STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, staging_folder, sync_tree,
@@ -118,7 +119,7 @@ impl Root {
         self.look_at(path, Follow::Parents)
     }
 
-    /// What each of some paths itself is; `None` where there is nothing.
+    /// What each of some paths itself is; `None` where there is nothing, or nothing that may be seen.
     ///
     /// Of a folder that is not there, what lies in it is not looked for: paths that follow each other cost nothing.
     pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
@@ -127,12 +128,12 @@ impl Root {
             if absent.as_ref().is_some_and(|absent| path.is_within(absent)) {
                 return Ok(None);
             }
-            let found = if_there(self.stat_link(path))?;
+            let found = if_seen(self.stat_link(path))?;
             if found.is_none()
                 && let Some(parent) = path.parent().filter(|parent| !parent.is_root())
                 && absent.as_ref() != Some(&parent)
             {
-                absent = if_there(self.stat(&parent))?.is_none().then_some(parent);
+                absent = if_seen(self.stat(&parent))?.is_none().then_some(parent);
             }
             Ok(found)
         };

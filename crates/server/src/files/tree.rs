@@ -60,7 +60,14 @@ impl Files {
             let Some(found) = found else { return Ok(None) };
             let mut meta = FileMeta::of(&found);
             if request.digest && found.kind == Kind::File {
-                meta.digest = self.digest(reached)?;
+                meta.digest = match self.digest(reached) {
+                    // It can be replaced all the same.
+                    Err(FilesError::Storage {
+                        source: RootError::Denied(_),
+                        ..
+                    }) => None,
+                    digest => digest?,
+                };
             }
             Ok(Some(meta))
         });

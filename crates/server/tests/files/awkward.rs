@@ -1,11 +1,11 @@
-//! Trees that jobs made too deep to be named: they keep nobody from the rest.
+//! Trees that jobs made too deep to be named, and folders that they locked: they keep nobody from the rest.
 
 use std::path::Path;
 
-use paddlecloud_api::client::files::{ListOptions, RemoveOptions};
+use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions, Upload};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::stage::{Stage, assert_tidy, mine};
+use crate::stage::{Stage, assert_tidy, entries, mine};
 
 /// Makes folders in each other, further down than any path can tell.
 fn make_deep(folder: &Path) {
@@ -73,5 +73,60 @@ async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
     assert!(!stage.home("me").join("t").exists());
     assert_tidy(&stage.home("me"));
     assert_eq!(files.quota().await.unwrap().bytes_used, 0);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn only_what_lies_in_a_locked_folder_is_left_out_of_an_upload() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root works in other users' names");
+        return;
+    }
+    let stage = Stage::with("users:\n- {name: me, password_file: word, system_user: daemon}\n").await;
+    let local = tempfile::tempdir().unwrap();
+    for name in ["a/1", "locked/2", "locked/deep/3", "z/4"] {
+        let path = local.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, name).unwrap();
+    }
+    let files = stage.me.files();
+    let send = async |checksum: bool| {
+        let upload = Upload::Tree {
+            local: local.path().to_owned(),
+            remote: mine("d"),
+            entries: entries(local.path()),
+        };
+        let options = TransferOptions {
+            checksum,
+            ..TransferOptions::default()
+        };
+        files.upload(vec![upload], &options, &()).await
+    };
+    assert!(send(false).await.failures.is_empty());
+    let there = stage.home("me").join("d");
+    let closed = || std::fs::Permissions::from_mode(0);
+    std::fs::set_permissions(there.join("locked"), closed()).unwrap();
+    std::fs::set_permissions(there.join("z/4"), closed()).unwrap();
+    for (round, checksum) in [(1, false), (2, true)] {
+        for name in ["a/1", "locked/2", "locked/deep/3", "z/4"] {
+            std::fs::write(local.path().join(name), format!("{name} in round {round}")).unwrap();
+        }
+        let sent = send(checksum).await;
+        let mut lost: Vec<String> = sent.failures.iter().map(|one| one.path.clone()).collect();
+        lost.sort();
+        let expected = ["locked/2", "locked/deep", "locked/deep/3"]
+            .map(|name| local.path().join(name).display().to_string());
+        assert_eq!(lost, expected, "{:?}", sent.failures);
+        for failure in &sent.failures {
+            let told = failure.error.to_string();
+            assert!(told.contains("/pfs/dc/home/me/d/locked"), "{told}");
+        }
+        for name in ["a/1", "z/4"] {
+            let found = std::fs::read_to_string(there.join(name)).unwrap();
+            assert_eq!(found, format!("{name} in round {round}"));
+        }
+    }
+    assert_tidy(&stage.home("me"));
     stage.finish().await;
 }
