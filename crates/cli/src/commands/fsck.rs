@@ -1,4 +1,4 @@
-//! `pfs fsck`: reads all files the server knows, and tells damage from changes that somebody made.
+//! `pfs fsck`: reads all files whose digest the server knows, and tells damage from changes that somebody made.
 
 use paddlecloud_api::files::{FsckFinding, FsckVerdict};
 
@@ -9,7 +9,8 @@ use crate::transfer::report::counted;
 
 /// Check the files of all users against what is known of them
 ///
-/// For administrators. Reads every file that came through the service and says which are not as they were: `damaged`
+/// For administrators. Reads every file whose content the server knows (those above 1 MiB that came through the
+/// service, and those whose digest somebody asked for, as `check` does) and says which are not as they were: `damaged`
 /// (other bytes although nobody wrote: the disk), `changed outside` and `removed outside` (a job or a person did, which
 /// is their right), `touched` (only its times). Ends with 1 when anything is damaged.
 #[derive(Debug, clap::Args)]
