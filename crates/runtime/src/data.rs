@@ -33,7 +33,7 @@ enum DataFailure {
     #[error("`{0}` is not set")]
     NotSet(&'static str),
     #[error("SPLIT_COUNT: {0}")]
-    Count(#[from] BadPartCount),
+    Count(BadPartCount),
     #[error(transparent)]
     By(#[from] UnknownBy),
     #[error("SPLIT_HEADER is `{0}`: write `yes` or `no`, or leave it out")]
@@ -149,7 +149,9 @@ fn request(wish: Wish, env: impl Fn(&str) -> Option<OsString>) -> Result<Request
     Ok(Request {
         inputs: files,
         out: PathBuf::from(set("OUT_DIR")?),
-        parts: text_of(Some(&set("SPLIT_COUNT")?)).parse::<PartCount>()?,
+        parts: text_of(Some(&set("SPLIT_COUNT")?))
+            .parse::<PartCount>()
+            .map_err(DataFailure::Count)?,
         by: by.map_or(Ok(By::Auto), |by| by.parse())?,
         first_row: match first_row {
             Some(first_row) => first_row,
@@ -238,7 +240,7 @@ mod tests {
                 let found = pairs.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| OsString::from(value))
             })
-            .map_err(|failure| (failure.to_string(), failure.exit_code()))
+            .map_err(|failure| (chain(&failure), failure.exit_code()))
         };
         let out = ("OUT_DIR", "/data/job");
         assert_eq!(
@@ -254,6 +256,7 @@ mod tests {
             words.starts_with("SPLIT_COUNT: `0` is not a number of nodes") && code == 2,
             "{words}"
         );
+        assert_eq!(words.matches("number of nodes").count(), 1, "{words}");
         let all = [out, ("SPLIT_COUNT", "3"), ("SPLIT_BY", "file")];
         assert_eq!(ask(&all, None).unwrap().by, By::File);
         assert_eq!(ask(&all, Some("line")).unwrap().by, By::Line);

@@ -32,7 +32,7 @@ pub(super) fn each(data: &Dataset, input: Input, care: Care, visit: &mut Visit<'
     });
     let mut current: Option<Sample> = None;
     for entry in archive.entries().map_err(|e| passed.failed(data, &e))? {
-        let entry = entry.map_err(|e| passed.failed(data, &e))?;
+        let entry = entry.map_err(|e| passed.failed_at_header(data, &e))?;
         let member = match (member(data, entry, care, &passed)?, care) {
             (Ok(member), _) => member,
             (Err(_), Care::Review) => continue,
@@ -108,9 +108,23 @@ struct Passed {
 
 impl Passed {
     fn failed(&self, data: &Dataset, error: &io::Error) -> DataError {
-        let problem = format!("cannot be read as tar at offset {}: {error}", self.offset.get());
-        DataError::file(&data.path, problem)
+        failed_at(self.offset.get(), data, error)
     }
+
+    /// A header that was read and is wrong begins a block before the place that was reached. What could not be read at
+    /// all has another kind of error, or the end before it.
+    fn failed_at_header(&self, data: &Dataset, error: &io::Error) -> DataError {
+        let was_read = error.kind() == io::ErrorKind::Other && !self.has_ended.get();
+        match was_read {
+            true => failed_at(self.offset.get().saturating_sub(BLOCK as u64), data, error),
+            false => self.failed(data, error),
+        }
+    }
+}
+
+fn failed_at(offset: u64, data: &Dataset, error: &io::Error) -> DataError {
+    let problem = format!("cannot be read as tar at offset {offset}: {error}");
+    DataError::file(&data.path, problem)
 }
 
 struct Watched {

@@ -54,11 +54,14 @@ pub(super) struct Tree {
     before: Option<Manifest>,
     /// Whether data from before lies in the stage for good, because it could not be put back.
     holds_old_data: bool,
+    /// Whether the folder was made for this division, and nothing is in it yet.
+    is_new: bool,
     _lock: File,
 }
 
 impl Tree {
     pub(super) fn open(out: &Path, parts: PartCount) -> Result<Self, DataError> {
+        let is_new = out.symlink_metadata().is_err();
         fs::create_dir_all(out).map_err(|e| DataError::write(out, e))?;
         let lock = lock(out)?;
         let stage = out.join(STAGE);
@@ -71,6 +74,7 @@ impl Tree {
             parts_before: before.as_ref().map_or(0, |manifest| manifest.parts),
             before,
             holds_old_data: false,
+            is_new,
             _lock: lock,
         };
         tree.refuse_foreign_data()?;
@@ -113,6 +117,7 @@ impl Tree {
         fs::create_dir_all(&output).map_err(|e| DataError::write(&output, e))?;
         sync_one(&self.out)?;
         Manifest::of(files, self.parts).write(&self.out, &self.stage)?;
+        self.is_new = false;
         remove_folder(&self.stage)?;
         Ok(part_bytes)
     }
@@ -235,6 +240,11 @@ impl Drop for Tree {
         // What is left after a failure is of no use, unless data from before could not be put back.
         if !self.holds_old_data {
             let _ = fs::remove_dir_all(&self.stage);
+        }
+        if self.is_new && !self.holds_old_data {
+            // Only a folder that is empty goes.
+            let _ = fs::remove_file(self.out.join(LOCK));
+            let _ = fs::remove_dir(&self.out);
         }
     }
 }

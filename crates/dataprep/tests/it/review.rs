@@ -115,8 +115,11 @@ fn archives_are_read_to_their_end() {
     assert!(problem(&joined).starts_with("`/a.tar` has more behind the end of the archive"));
     let mut flipped = whole.clone();
     flipped[1024 + 3] ^= 1;
-    let expected = "`/a.tar` cannot be read as tar at offset 1536: archive header checksum mismatch";
+    let expected = "`/a.tar` cannot be read as tar at offset 1024: archive header checksum mismatch";
     assert_eq!(problem(&flipped), expected);
+    let mut flipped = whole.clone();
+    flipped[3] ^= 1;
+    assert_eq!(problem(&flipped), expected.replace("1024", "0"));
     let packed = gzip(&whole);
     assert!(review_of("a.tar.gz", &packed[..packed.len() - 4]).is_err());
 }
