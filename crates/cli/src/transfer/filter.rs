@@ -72,7 +72,10 @@ impl clap::Args for FilterArgs {
                     .long("files-from")
                     .value_name("FILE")
                     .value_parser(value_parser!(PathBuf))
-                    .help("Only the paths that this file lists, one per line, relative to the source; `-` for stdin")
+                    .help(
+                        "Only the paths that this file lists, one per line, relative to the source; `-` for stdin; \
+                         `#` begins a remark, `./#x` names a file",
+                    )
                     .help_heading("What takes part"),
             )
     }
@@ -287,6 +290,8 @@ mod tests {
         };
         assert_eq!(kept(&selection), ["b", "b/a", "b/a/y.log"]);
         assert_eq!(selection.missing(&[]).len(), 2);
+        assert_eq!(parse_list(b"#x\n./#x\n").unwrap()[0].to_string(), "#x");
+        assert_eq!(parse_list(b"#x\0").unwrap()[0].to_string(), "#x");
         assert_eq!(parse_list(b"a\nb\0c").unwrap()[0].to_string(), r"a\x0ab");
     }
 
