@@ -145,6 +145,7 @@ impl Transfer<'_> {
 
     /// Counts what could not be looked at as lost.
     pub(super) fn tell_unread(&mut self, unread: Vec<UnreadEntry>) {
+        self.unlisted += unread.len();
         for one in unread {
             self.tally.lose(Lost::new(one.path.to_string(), one.error.msg));
         }

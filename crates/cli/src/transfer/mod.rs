@@ -114,7 +114,8 @@ pub struct Transfer<'a> {
     selection: Selection,
     world: &'a mut World,
     tally: Tally,
-    /// Names of the list that are not there, and that no line has counted yet.
+    /// What was left out before anything went, and that no line has counted yet: names of the list that are not there,
+    /// and folders that cannot be looked into.
     unlisted: usize,
     /// `sent`, `received` or `copied`: what the bytes in the last line did.
     moved: &'static str,

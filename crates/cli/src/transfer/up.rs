@@ -110,6 +110,7 @@ impl Transfer<'_> {
             true => Completeness::Whole,
             false => Completeness::Partial,
         };
+        self.unlisted += walked.lost.len();
         walked.lost.into_iter().for_each(|lost| self.tally.lose(lost));
         Some((walked.entries, completeness))
     }

@@ -94,7 +94,10 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
     assert_eq!(listed.code, Some(1), "{listed}");
     assert!(listed.stdout.ends_with("read-only/c/d\nz\n"), "{listed}");
     let copied = site.run("ada", &["cp", "-r", remote, arg(&back.join("t"))]);
-    copied.refused(1).says("/pfs/cloud/home/ada/t/closed");
+    copied
+        .refused(1)
+        .says("/pfs/cloud/home/ada/t/closed")
+        .says(" ... Done, 1 left out");
     assert_eq!(fs::read(back.join("t/z")).unwrap(), b"4", "the rest is here");
     plant(&back, &[("t/extra", "")]);
     site.run("ada", &["sync", "--delete", remote, arg(&back.join("t"))])
