@@ -105,7 +105,7 @@ async fn only_what_lies_in_a_locked_folder_is_left_out_of_an_upload() {
     };
     assert!(send(false).await.failures.is_empty());
     let there = stage.home("me").join("d");
-    let closed = || std::fs::Permissions::from_mode(0);
+    let closed = || std::fs::Permissions::from_mode(0o000);
     std::fs::set_permissions(there.join("locked"), closed()).unwrap();
     std::fs::set_permissions(there.join("z/4"), closed()).unwrap();
     for (round, checksum) in [(1, false), (2, true)] {
