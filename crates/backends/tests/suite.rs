@@ -123,7 +123,8 @@ fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
 
 #[cfg(feature = "s3")]
 fn s3_settings(endpoint: &str, secret: &str) -> paddlecloud_backends::S3Settings {
-    let mut settings = paddlecloud_backends::S3Settings::from_url("s3://bucket/suite").expect("a good address");
+    let mut settings =
+        paddlecloud_backends::S3Settings::from_url("s3://bucket/suite").expect("a good address");
     settings.endpoint = Some(endpoint.to_owned());
     // What it knows of an object lies in a file whose name contains the key.
     settings.longest_key = 120;
