@@ -83,6 +83,32 @@ fn removing_a_killed_job_takes_it_out_of_the_history() {
 }
 
 #[test]
+fn what_a_run_left_can_be_removed_when_it_is_over_and_the_next_run_does_not_miss_it() {
+    let env = TestEnvironment::new();
+    let package = waiting(&env);
+    env.submit("left", &package, &["-entry", "sh train.sh 1"]);
+    env.start(&["logs", "-f", "left"]).wait_for_line("run 1");
+    let home = env.paddlectl(&["whoami", "-o", "json"]).ok().json();
+    let home = home["home"].as_str().expect("a home").to_owned();
+    let run = |job: &serde_json::Value| format!("{home}/.paddlecloud/runs/{}", id(job));
+    let first = run(&env.jobs()[0]);
+    env.paddlectl(&["rm", "-r", &first])
+        .refused(1)
+        .says("belongs to a job that is not over yet");
+    env.paddlectl(&["rm", "-r", &format!("{home}/.paddlecloud/packages")])
+        .refused(1)
+        .says("kept by the server");
+    env.paddlectl(&["kill", "left"]).ok();
+    env.paddlectl(&["wait", "left"]).says("left Killed");
+    env.paddlectl(&["rm", "-r", &first]).ok();
+    env.paddlectl(&["ls", &first]).refused(1).says("does not exist");
+
+    env.submit("left", &package, &["-entry", "sh -c 'echo 2 > output/two'", "-f"]);
+    let output = format!("{home}/waiting/output/two");
+    assert_eq!(env.paddlectl(&["cat", &output]).ok().stdout, "2\n");
+}
+
+#[test]
 fn a_rerun_is_a_new_run_of_the_same_package() {
     let env = TestEnvironment::new();
     let package = env

@@ -1,5 +1,7 @@
 //! Use cases of the file service: what blocks runs on threads that may block, one step at a time.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
@@ -89,8 +91,19 @@ impl App {
         caller: &Caller,
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
-        self.with_store(caller, move |files, caller| Ok(files.remove(caller, &request)))
-            .await
+        let live = self.live_runs(caller);
+        self.with_store(caller, move |files, caller| {
+            Ok(files.remove(caller, &request, &live))
+        })
+        .await
+    }
+
+    /// The caller's jobs that are not over: what their runs hold must stay. One that is over never goes on.
+    fn live_runs(&self, caller: &Caller) -> HashSet<String> {
+        let live = self.jobs.active().into_iter();
+        live.filter(|job| job.user == caller.user)
+            .map(|job| job.id.to_string())
+            .collect()
     }
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {

@@ -17,6 +17,8 @@ pub enum FilesError {
     NotFound(String),
     #[error("`{0}` is kept by the server: it can be read, not changed")]
     Ours(PfsPath),
+    #[error("`{0}` belongs to a job that is not over yet")]
+    InUse(PfsPath),
     #[error("`{0}` itself cannot be changed, only what is in it")]
     SpaceItself(PfsPath),
     #[error("{}", told(path, source))]
@@ -95,6 +97,7 @@ impl FilesError {
             | FilesError::NoUpload(_) => ErrorName::NotFound,
             FilesError::Access(AccessError::ReadOnly(_))
             | FilesError::Ours(_)
+            | FilesError::InUse(_)
             | FilesError::SpaceItself(_)
             | FilesError::NotOwn
             | FilesError::AdminOnly => ErrorName::Forbidden,

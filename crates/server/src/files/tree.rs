@@ -1,8 +1,10 @@
 //! Looking at files, making folders, removing and measuring: stat, glob, mkdir, remove, usage.
 
+use std::collections::HashSet;
+
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{
-    FileMeta, FileView, MkdirRequest, RemoveRequest, Removed, StatsRequest, UsageView, WirePath, below,
+    FileMeta, FileView, MkdirRequest, OURS, RemoveRequest, Removed, StatsRequest, UsageView, WirePath, below,
     split_last, version_of,
 };
 use paddlecloud_pfs::quota::Amount;
@@ -12,6 +14,8 @@ use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
+/// Where the runs of jobs lie below [`OURS`]; [`crate::packages`] makes them.
+const RUNS: &str = "runs";
 /// Matches one pattern may have; more need a folder of their own.
 const MOST_MATCHES: usize = 100_000;
 
@@ -126,10 +130,12 @@ impl Files {
             .map_err(reached.failed())
     }
 
-    /// Removes what it is asked to, one after the other.
-    pub fn remove(&self, caller: &Caller, request: &RemoveRequest) -> Vec<Removed> {
+    /// Removes what it is asked to, one after the other. `live` are the ids of jobs that are not over.
+    pub fn remove(&self, caller: &Caller, request: &RemoveRequest, live: &HashSet<String>) -> Vec<Removed> {
         let remove = |path: &WirePath| {
-            let result = self.remove_one(caller, &path.0, request.recursive, request.dry_run);
+            let result = self
+                .reach_to_remove(caller, &path.0, live)
+                .and_then(|reached| self.remove_one(&reached, request.recursive, request.dry_run));
             let (usage, error) = match result {
                 Ok(usage) => (usage, None),
                 Err(error) => (UsageView::default(), Some(refusal_to_remove(&error))),
@@ -143,14 +149,27 @@ impl Files {
         request.paths.iter().map(remove).collect()
     }
 
-    fn remove_one(
+    /// Of what the server keeps in a home, a user may remove what ended runs left.
+    fn reach_to_remove(
         &self,
         caller: &Caller,
         path: &PfsPath,
-        recursive: bool,
-        dry_run: bool,
-    ) -> Result<UsageView, FilesError> {
-        let reached = self.reach(caller, path, Access::Write)?;
+        live: &HashSet<String>,
+    ) -> Result<Reached, FilesError> {
+        match self.reach(caller, path, Access::Write) {
+            Err(FilesError::Ours(_)) => {}
+            reached => return reached,
+        }
+        // Writing there was admitted; only that it is the server's own stood against it.
+        let reached = self.reach(caller, path, Access::Read)?;
+        match run_of(&reached.place.path) {
+            None => Err(FilesError::Ours(path.clone())),
+            Some(run) if live.contains(run) => Err(FilesError::InUse(path.clone())),
+            Some(_) => Ok(reached),
+        }
+    }
+
+    fn remove_one(&self, reached: &Reached, recursive: bool, dry_run: bool) -> Result<UsageView, FilesError> {
         let _acting = self.act(&reached.place.space)?;
         reached.not_the_space()?;
         let (root, inside) = (&reached.root, &reached.place.path);
@@ -176,6 +195,13 @@ impl Files {
         };
         Ok(usage_view(usage.map_err(reached.failed())?))
     }
+}
+
+/// The job whose run a path in a home belongs to.
+fn run_of(path: &RelPath) -> Option<&str> {
+    let mut parts = path.parts();
+    let is_run = parts.next()? == OURS.as_bytes() && parts.next()? == RUNS.as_bytes();
+    std::str::from_utf8(parts.next()?).ok().filter(|_| is_run)
 }
 
 fn refusal_to_remove(error: &FilesError) -> ErrorBody {
