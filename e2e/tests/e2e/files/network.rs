@@ -63,6 +63,13 @@ impl Network {
         server.clone_into(&mut lock(&self.wire.server));
     }
 
+    /// Does away with the way to the server until [`Network::lead_to`] names one. A process that is killed still takes
+    /// connections for some milliseconds, and what is sent to it then arrives nowhere.
+    pub fn lead_nowhere(&self) -> impl FnOnce() + Send + use<> {
+        let wire = self.wire.clone();
+        move || lock(&wire.server).clear()
+    }
+
     /// Every connection is cut after so many bytes, another number each time.
     pub fn cut_after(&self, seed: u64, bytes: Range<u64>) {
         lock(&self.wire.faults).cut = Some((Dice::new(seed), bytes));
