@@ -29,6 +29,14 @@ pub struct Hint {
     pub digest: Digest,
 }
 
+/// A file that somebody wants to have, as he describes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    pub digest: Digest,
+    pub size: u64,
+    pub attributes: FileAttributes,
+}
+
 const MAGIC: &[u8; 8] = b"PFSHINT1";
 
 /// All hints of a storage.
@@ -126,18 +134,17 @@ impl HintStore {
     /// `readable` are the spaces he may read, opened. A hint that turns out wrong is dropped.
     pub fn reuse(
         &self,
-        digest: Digest,
+        wanted: &Wanted,
         readable: &[(Space, OpenSpace)],
         target: &OpenSpace,
         path: &RelPath,
-        attributes: FileAttributes,
         existing: Existing,
     ) -> Result<bool, RootError> {
-        for place in self.candidates(digest) {
+        for place in self.candidates(wanted.digest) {
             let Some((_, root)) = readable.iter().find(|(space, _)| *space == place.space) else {
                 continue;
             };
-            if self.try_copy(digest, &place, root, (target, path), attributes, existing)? {
+            if self.try_copy(wanted, &place, root, (target, path), existing)? {
                 return Ok(true);
             }
         }
@@ -227,13 +234,13 @@ impl HintStore {
 
     fn try_copy(
         &self,
-        digest: Digest,
+        wanted: &Wanted,
         place: &Place,
         root: &OpenSpace,
         (target, path): (&OpenSpace, &RelPath),
-        attributes: FileAttributes,
         existing: Existing,
     ) -> Result<bool, RootError> {
+        let digest = wanted.digest;
         let Ok(file) = root.open_no_links(&place.path) else {
             self.forget(place);
             return Ok(false);
@@ -243,7 +250,11 @@ impl HintStore {
             self.forget(place);
             return Ok(false);
         }
-        let staged = target.staging().stage_file(attributes)?;
+        if meta.size != wanted.size {
+            // Room is set aside for the size that was asked for.
+            return Ok(false);
+        }
+        let staged = target.staging().stage_file(wanted.attributes)?;
         let failed = |error| RootError::io("copy to", path, error);
         copy_source(&*file, 0, staged.file(), 0, meta.size).map_err(failed)?;
         let mut hasher = blake3::Hasher::new();
@@ -287,6 +298,14 @@ mod tests {
         Space::Home(user.parse().unwrap())
     }
 
+    fn wanted(content: &[u8]) -> Wanted {
+        Wanted {
+            digest: Digest::of(content),
+            size: content.len() as u64,
+            attributes: FileAttributes::default(),
+        }
+    }
+
     fn recorded(hints: &HintStore, root: &Root, space: Space, content: &[u8]) -> Place {
         root.write_file(&rel("f"), content, Existing::Replace).unwrap();
         let place = Place {
@@ -308,16 +327,14 @@ mod tests {
         let hints = HintStore::new();
         recorded(&hints, &root, home("ann"), b"data");
         let spaces = [(home("ann"), root.clone().into())];
-        let attributes = FileAttributes::default();
         assert!(hints.has(Digest::of(b"data"), &spaces));
         assert!(
             hints
                 .reuse(
-                    Digest::of(b"data"),
+                    &wanted(b"data"),
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    attributes,
                     Existing::Replace
                 )
                 .unwrap()
@@ -326,11 +343,10 @@ mod tests {
         assert!(
             !hints
                 .reuse(
-                    Digest::of(b"else"),
+                    &wanted(b"else"),
                     &spaces,
                     &root.clone().into(),
                     &rel("no"),
-                    attributes,
                     Existing::Replace
                 )
                 .unwrap()
@@ -346,15 +362,33 @@ mod tests {
         fs::write(folder.path().join("there"), "stays").unwrap();
         let spaces = [(home("ann"), root.clone().into())];
         let reused = hints.reuse(
-            Digest::of(b"data"),
+            &wanted(b"data"),
             &spaces,
             &root.clone().into(),
             &rel("there"),
-            FileAttributes::default(),
             Existing::Keep,
         );
         assert!(matches!(reused, Err(RootError::Exists(_))), "{reused:?}");
         assert_eq!(fs::read(folder.path().join("there")).unwrap(), b"stays");
+    }
+
+    #[test]
+    fn content_of_another_size_than_was_asked_for_is_not_copied() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        recorded(&hints, &root, home("ann"), b"data");
+        let spaces = [(home("ann"), root.clone().into())];
+        for size in [0, 3, 5] {
+            let lied = Wanted {
+                size,
+                ..wanted(b"data")
+            };
+            let target = root.clone().into();
+            let made = hints.reuse(&lied, &spaces, &target, &rel("copy"), Existing::Replace);
+            assert!(!made.unwrap(), "{size}");
+        }
+        assert_eq!(leftovers(folder.path()), ["f"]);
+        assert_eq!(hints.len(), 1, "what is known stays known");
     }
 
     #[test]
@@ -364,15 +398,13 @@ mod tests {
         recorded(&hints, &ann, home("ann"), b"secret");
         let spaces = [(home("bob"), bob.clone().into())];
         assert!(!hints.has(Digest::of(b"secret"), &spaces));
-        let digest = Digest::of(b"secret");
         assert!(
             !hints
                 .reuse(
-                    digest,
+                    &wanted(b"secret"),
                     &spaces,
                     &bob.clone().into(),
                     &rel("stolen"),
-                    FileAttributes::default(),
                     Existing::Replace
                 )
                 .unwrap()
@@ -388,15 +420,13 @@ mod tests {
         fs::write(folder.path().join("f"), "after!").unwrap();
         let spaces = [(home("ann"), root.clone().into())];
         assert!(!hints.has(Digest::of(b"before"), &spaces));
-        let digest = Digest::of(b"before");
         assert!(
             !hints
                 .reuse(
-                    digest,
+                    &wanted(b"before"),
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    FileAttributes::default(),
                     Existing::Replace
                 )
                 .unwrap()
@@ -418,15 +448,13 @@ mod tests {
             digest: Digest::of(b"good"),
         });
         let spaces = [(home("ann"), root.clone().into())];
-        let digest = Digest::of(b"good");
         assert!(
             !hints
                 .reuse(
-                    digest,
+                    &wanted(b"good"),
                     &spaces,
                     &root.clone().into(),
                     &rel("copy"),
-                    FileAttributes::default(),
                     Existing::Replace
                 )
                 .unwrap()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
 };
-use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, ChunkWriter, Op};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, ChunkWriter, Op, Wanted};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::staging::StagedId;
@@ -256,23 +256,20 @@ impl Files {
         };
         let room = self.reserve(&reached.place.space, asked)?;
         let replaced = reached.replaced()?;
-        let attributes = FileAttributes {
-            executable: request.executable,
-            mtime: request.mtime,
+        let wanted = Wanted {
+            digest,
+            size: request.size,
+            attributes: FileAttributes {
+                executable: request.executable,
+                mtime: request.mtime,
+            },
         };
         self.make_parent(reached)?;
         let (root, path) = (&reached.root, &reached.place.path);
         let made = self
             .0
             .hints
-            .reuse(
-                digest,
-                &readable,
-                root,
-                path,
-                attributes,
-                existing(request.no_overwrite),
-            )
+            .reuse(&wanted, &readable, root, path, existing(request.no_overwrite))
             .map_err(reached.failed())?;
         if made {
             if let Some(room) = room {
