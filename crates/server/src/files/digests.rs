@@ -1,0 +1,97 @@
+//! Digests of files: remembered where they are known, else read, in one go or a stretch at a time.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use paddlecloud_pfs::content::{Hashing, Hint};
+use paddlecloud_pfs::root::Stamp;
+use paddlecloud_pfs::store::ReadAt;
+use paddlecloud_pfs::{Digest, Mtime, Place, RootError};
+
+use super::{Files, FilesError, Reached};
+
+/// More hints are not kept: they are a convenience, and memory is not endless.
+const MOST_HINTS: usize = 1_000_000;
+
+/// What is known of a file's digest.
+pub(super) enum Looked {
+    Known(Digest),
+    /// It takes reading the file.
+    Unknown(Reading),
+    /// It is no file.
+    None,
+}
+
+/// A file that is being read for its digest.
+pub(super) struct Reading {
+    place: Place,
+    file: Arc<dyn ReadAt>,
+    hashing: Hashing,
+    began: Mtime,
+}
+
+impl Files {
+    /// The digest of a file, read only when it is not known.
+    pub(super) fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
+        match self.look_up(reached)? {
+            Looked::Known(digest) => Ok(Some(digest)),
+            Looked::Unknown(mut reading) => loop {
+                if let Some(digest) = reading.read_on(self)? {
+                    return Ok(Some(digest));
+                }
+            },
+            Looked::None => Ok(None),
+        }
+    }
+
+    /// The same without reading.
+    pub(super) fn look_up(&self, reached: &Reached) -> Result<Looked, FilesError> {
+        let file = match reached.root.open_file(&reached.place.path) {
+            Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(Looked::None),
+            other => other.map_err(reached.failed())?,
+        };
+        if let Some(known) = self.0.hints.digest_of(&reached.place, &file.meta().stamp) {
+            return Ok(Looked::Known(known));
+        }
+        Ok(Looked::Unknown(Reading {
+            place: reached.place.clone(),
+            file,
+            hashing: Hashing::default(),
+            began: Mtime::from(SystemTime::now()),
+        }))
+    }
+
+    pub(super) fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {
+        if self.0.hints.len() < MOST_HINTS {
+            self.0.hints.record(Hint {
+                place: place.clone(),
+                stamp,
+                digest,
+            });
+        }
+    }
+}
+
+impl Reading {
+    /// Reads on until then, at least one stretch; the digest when the file is read, which is then remembered.
+    pub(super) fn read_until(&mut self, files: &Files, until: Instant) -> Result<Option<Digest>, FilesError> {
+        loop {
+            let read = self.read_on(files)?;
+            if read.is_some() || Instant::now() >= until {
+                return Ok(read);
+            }
+        }
+    }
+
+    fn read_on(&mut self, files: &Files) -> Result<Option<Digest>, FilesError> {
+        let read = self.hashing.read_on(&*self.file);
+        let digest = read.map_err(|error| FilesError::Disk(error, "read"))?;
+        let stamp = self.file.meta().stamp;
+        if let Some(digest) = digest
+            && stamp.is_settled(self.began)
+        {
+            files.remember(&self.place, stamp, digest);
+        }
+        Ok(digest)
+    }
+}
