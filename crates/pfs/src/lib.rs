@@ -27,7 +27,7 @@ mod testing;
 
 pub use self::digest::{Digest, DigestSyntaxError};
 pub use self::entry::{Entry, LinkTarget, LinkTargetError, Mtime, Node};
-pub use self::links::LinkOutside;
+pub use self::links::{LinkOutside, links_outside};
 pub use self::order::OrderError;
 pub use self::path::{Access, AccessError, Caller, HomeOwner, PfsPath, PfsPathError, Place, Role, Space};
 pub use self::relpath::{RelPath, RelPathError};

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::entry::LinkTarget;
+use crate::entry::{Entry, LinkTarget, Node};
 use crate::relpath::RelPath;
 
 /// The links of one tree.
@@ -31,6 +31,11 @@ fn why(target: &LinkTarget, tangled: bool) -> String {
     }
 }
 
+/// Every link of a tree that leads out of it, also those that do so only through another, in the tree's order.
+pub fn links_outside(entries: &[Entry]) -> Vec<LinkOutside> {
+    Links::of(entries).outside()
+}
+
 impl Links {
     /// More hops than the kernel follows (40): such a link opens nothing, so it leads nowhere.
     const MAX_HOPS: usize = 64;
@@ -38,6 +43,20 @@ impl Links {
     /// Names that are gone through for all links of a tree together: enough for a hundred thousand ordinary ones,
     /// and the work of seconds.
     const MAX_STEPS: usize = 4_000_000;
+
+    /// Names that are gone through for one link, on the average over all of them, where they are this machine's own.
+    const MEAN_STEPS: usize = 64;
+
+    /// The links among some entries.
+    pub fn of(entries: &[Entry]) -> Self {
+        let mut links = Self::default();
+        for entry in entries {
+            if let Node::Symlink { target } = &entry.node {
+                links.insert(entry.path.clone(), target.clone());
+            }
+        }
+        links
+    }
 
     pub fn insert(&mut self, path: RelPath, target: LinkTarget) {
         self.bytes += (path.as_bytes().len() + target.as_bytes().len()) as u64;
@@ -75,6 +94,24 @@ impl Links {
             }
         }
         outside.map_or(Ok(()), Err)
+    }
+
+    /// All links that leave the tree, in path order.
+    fn outside(&self) -> Vec<LinkOutside> {
+        let mut steps = Self::MAX_STEPS.max(self.len().saturating_mul(Self::MEAN_STEPS));
+        let mut paths: Vec<&RelPath> = self.targets.keys().collect();
+        paths.sort();
+        let mut outside = Vec::new();
+        for path in paths {
+            if self.leaves(path, &mut steps) {
+                outside.push(LinkOutside {
+                    path: path.clone(),
+                    target: self.targets[path].clone(),
+                    tangled: steps == 0,
+                });
+            }
+        }
+        outside
     }
 
     /// Whether a link leaves the tree; one at which the steps run out is taken to.
@@ -156,6 +193,33 @@ mod tests {
             Some("l")
         );
         assert_eq!(outside(&[("s/t/u", "../../x"), ("l", "s/t/u/..")]), None);
+    }
+
+    #[test]
+    fn all_that_leave_are_told_at_once_in_order_whatever_they_lead_through() {
+        let entry = |(path, target): &(&str, &str)| Entry {
+            path: path.parse().unwrap(),
+            node: match target.is_empty() {
+                true => Node::Dir,
+                false => Node::Symlink {
+                    target: target.parse().unwrap(),
+                },
+            },
+            mtime: Default::default(),
+        };
+        let tree = [
+            ("a", "z/y"),
+            ("b", "d"),
+            ("d", ""),
+            ("d/e", "../../x"),
+            ("f", "/etc/passwd"),
+            ("z", ".."),
+        ];
+        let entries: Vec<Entry> = tree.iter().map(entry).collect();
+        let outside = links_outside(&entries);
+        let told: Vec<String> = outside.iter().map(|link| link.path.to_string()).collect();
+        assert_eq!(told, ["a", "d/e", "f", "z"]);
+        assert!(outside.iter().all(|link| !link.tangled));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::content::StatCache;
 use crate::entry::{Entry, Node};
 use crate::links::{LinkOutside, Links};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Kind, Root, RootError, Stamp};
+use crate::root::{DirEntry, Kind, Root, RootError, STAGING, Stamp};
 
 /// How a folder is looked through. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
@@ -191,6 +191,8 @@ impl Collector<'_> {
 
     fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<DirEntry>, ScanError> {
         let mut entries = self.root.list(folder)?;
+        // What an interrupted download left in a folder is nobody's file yet.
+        entries.retain(|entry| entry.path.name() != Some(STAGING.as_bytes()));
         entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
         if !self.options.take_all {
             self.rules.enter(self.root, folder, &entries)?;
@@ -241,11 +243,5 @@ fn check_names(scan: &Scan, options: &ScanOptions<'_>) -> Result<(), ScanError> 
 }
 
 fn check_links(scan: &Scan) -> Result<(), LinkOutside> {
-    let mut links = Links::default();
-    for entry in &scan.entries {
-        if let Node::Symlink { target } = &entry.node {
-            links.insert(entry.path.clone(), target.clone());
-        }
-    }
-    links.check()
+    Links::of(&scan.entries).check()
 }

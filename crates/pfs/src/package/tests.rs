@@ -55,6 +55,17 @@ fn a_folder_is_listed_in_order_with_digests_sizes_and_bits() {
 }
 
 #[test]
+fn what_an_interrupted_download_left_is_no_part_of_a_package() {
+    let scan = scanned(&[
+        ("data/.pfs-staging/0123/data", "half of it"),
+        ("data/a", "1"),
+        (".pfs-staging/4567", "the start"),
+    ])
+    .unwrap();
+    assert_eq!(paths(&scan), ["data", "data/a"]);
+}
+
+#[test]
 fn ignore_files_work_as_git_says() {
     let scan = scanned(&[
         (".gitignore", "*.log\n/build\n!keep.log\nout/\n# a comment\n"),

@@ -73,6 +73,7 @@ impl Root {
         Walk {
             root: self.clone(),
             start: folder.clone(),
+            only_finished: false,
             has_begun: false,
             opened: None,
             levels: Vec::new(),
@@ -234,6 +235,7 @@ impl Root {
 pub struct Walk {
     root: Root,
     start: RelPath,
+    only_finished: bool,
     has_begun: bool,
     /// The folder it began at, as it was found then: a link may lead to it, but none further down.
     opened: Option<Root>,
@@ -241,6 +243,14 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// Leaves out what is not finished in any folder: every folder here may have been a download's own root.
+    pub fn only_finished(self) -> Self {
+        Self {
+            only_finished: true,
+            ..self
+        }
+    }
+
     fn begin(&mut self) -> Result<(), RootError> {
         let opened = self.root.follow(&self.start)?;
         self.levels
@@ -271,6 +281,7 @@ impl Iterator for Walk {
         let opened = self.opened.clone()?;
         let entry = loop {
             match self.levels.last_mut()?.next() {
+                Some(Ok(entry)) if self.only_finished && entry.path.name() == Some(STAGING.as_bytes()) => {}
                 Some(Ok(entry)) => break entry,
                 Some(Err(error)) => return Some(Err(error)),
                 None => drop(self.levels.pop()),

@@ -141,8 +141,8 @@ impl Assembly {
                 continue;
             }
             match Self::open(root, &unfinished.id) {
-                // Finished or cleared away since we looked.
-                Err(AssemblyError::Storage(RootError::NotFound(_))) => {}
+                // Finished or cleared away since we looked, or another process is at it.
+                Err(AssemblyError::Storage(RootError::NotFound(_)) | AssemblyError::Busy(_)) => {}
                 other => return other,
             }
         }
