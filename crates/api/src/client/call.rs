@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -13,8 +13,10 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::connect::Channel;
+use super::waiting::Waiting;
 use super::{Client, ClientError, UploadBody};
 use crate::error::{ErrorBody, ErrorName};
 use crate::server::{TokenReply, TokenRequest};
@@ -24,7 +26,8 @@ pub(super) type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// No reply of JSON is larger; what is, is not ours.
 const MAX_REPLY: usize = 256 << 20;
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// How often it is seen whether a body still leaves.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether a request may be sent again when its reply was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,15 @@ pub(super) enum Replay {
     /// Doing it twice is the same as doing it once.
     Safe,
     Never,
+}
+
+/// What becomes of a call when nobody takes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// That is told at once.
+    IsTold,
+    /// A server that has answered before is waited for.
+    IsWaitedOut,
 }
 
 /// A request that can be built again for every attempt.
@@ -126,17 +138,26 @@ impl Attempt {
 impl Client {
     /// Sends the call and reads the whole reply as JSON.
     pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
-        let bytes = self.bytes(call).await?;
-        serde_json::from_slice(&bytes)
+        self.read(&self.bytes(call).await?)
+    }
+
+    /// What a whole reply says.
+    pub(super) fn read<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
+        serde_json::from_slice(bytes)
             .map_err(|error| self.broken(format!("sent a reply that cannot be read: {error}")))
     }
 
     /// Sends the call and reads the whole reply.
     pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
-        let started = Instant::now();
-        let mut pause = Duration::ZERO;
+        self.tried(call, Absence::IsTold).await
+    }
+
+    /// Sends the call and reads the whole reply, again where that is harmless, until the server was away for too long.
+    pub(super) async fn tried(&self, call: &Call, absence: Absence) -> Result<Bytes, ClientError> {
+        let mut waiting = Waiting::new();
         // A server that is started again answers soon, so it is worth another try from the first one on.
-        let mut is_hopeful = self.reviver.is_some();
+        let is_known = absence == Absence::IsWaitedOut && self.state().reached;
+        let mut is_hopeful = is_known || self.reviver.is_some();
         loop {
             let failure = match self.once(call).await {
                 Ok(bytes) => return Ok(bytes),
@@ -153,11 +174,9 @@ impl Client {
                     (error, call.replay == Replay::Safe)
                 }
             };
-            if !again || started.elapsed() + pause > self.limits.give_up {
+            if !again || !waiting.pause(self).await {
                 return Err(self.told(error));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).clamp(self.limits.pause, LONGEST_PAUSE);
         }
     }
 
@@ -212,7 +231,10 @@ impl Client {
                 Ok(Err(error)) if error.is_canceled() => {
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
-                Ok(Err(error)) => return Err(self.lost_reply(&error)),
+                Ok(Err(error)) => {
+                    self.seen.now();
+                    return Err(self.lost_reply(&error));
+                }
                 Err(_) => {
                     let problem = format!("did not reply within {} s", limit.as_secs());
                     return Err(Attempt::Lost(self.broken(problem)));
@@ -245,7 +267,8 @@ impl Client {
         let mut channel = channel.map_err(|attempt| self.told(attempt.into_error()))?;
         let request = self.request(call, body);
         let limit = self.limits.reply + call.patience;
-        let reply = watch(limit, progress, channel.sender.send_request(request)).await;
+        let sending = channel.sender.send_request(request);
+        let reply = self.watch(limit, progress, sending).await;
         let response = match reply {
             None => {
                 let problem = format!("took nothing for {} s", limit.as_secs());
@@ -256,6 +279,7 @@ impl Client {
                 return Err(ClientError::Upload(std::io::Error::other(error)));
             }
             Some(Err(error)) => {
+                self.seen.now();
                 return Err(self.broken(format!("closed the connection during the upload: {error}")));
             }
         };
@@ -270,6 +294,29 @@ impl Client {
                 Ok(bytes)
             }
             Err(attempt) => Err(attempt.into_error()),
+        }
+    }
+
+    /// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
+    async fn watch<F: Future>(
+        &self,
+        limit: Duration,
+        progress: &Arc<AtomicU64>,
+        reply: F,
+    ) -> Option<F::Output> {
+        let mut reply = std::pin::pin!(reply);
+        let (mut count, mut moved) = (progress.load(Ordering::Relaxed), Instant::now());
+        loop {
+            if let Ok(output) = tokio::time::timeout(limit.min(LOOK_EVERY), reply.as_mut()).await {
+                return Some(output);
+            }
+            let now = progress.load(Ordering::Relaxed);
+            if now != count {
+                (count, moved) = (now, Instant::now());
+                self.seen.now();
+            } else if moved.elapsed() >= limit {
+                return None;
+            }
         }
     }
 
@@ -306,6 +353,7 @@ impl Client {
     }
 
     fn note_server(&self, response: &Response<Incoming>) {
+        self.seen.now();
         self.state().reached = true;
         let version = response.headers().get(crate::VERSION_HEADER);
         if let Some(version) = version.and_then(|value| value.to_str().ok()) {
@@ -375,9 +423,11 @@ impl Client {
                 }
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
+                    self.seen.now();
                     return Err(self.broken(format!("closed the connection within a reply: {error}")));
                 }
                 Ok(Some(Ok(frame))) => {
+                    self.seen.now();
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
                     }
@@ -448,20 +498,4 @@ fn tls_alert(error: &hyper::Error) -> Option<String> {
     let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
     let inner = source.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(inner.to_string())
-}
-
-/// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
-async fn watch<F: Future>(limit: Duration, progress: &Arc<AtomicU64>, reply: F) -> Option<F::Output> {
-    let mut reply = std::pin::pin!(reply);
-    let mut seen = progress.load(Ordering::Relaxed);
-    loop {
-        if let Ok(output) = tokio::time::timeout(limit, reply.as_mut()).await {
-            return Some(output);
-        }
-        let now = progress.load(Ordering::Relaxed);
-        if now == seen {
-            return None;
-        }
-        seen = now;
-    }
 }

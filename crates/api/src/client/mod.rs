@@ -14,6 +14,7 @@ mod query;
 mod routes;
 mod tls;
 mod upload;
+mod waiting;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -54,7 +55,7 @@ pub struct Limits {
     pub reply: Duration,
     /// Between two pieces of a reply's body.
     pub silence: Duration,
-    /// How long a call goes on trying after its connection was lost.
+    /// How long a call goes on trying while nothing is heard of the server.
     pub give_up: Duration,
     /// The wait before the second new try; the first goes at once, later ones wait longer.
     pub pause: Duration,
@@ -80,6 +81,7 @@ pub struct Client {
     limits: Limits,
     on_token: Option<Arc<TokenSink>>,
     reviver: Option<Arc<Reviver>>,
+    seen: waiting::LastSeen,
     state: Mutex<State>,
 }
 
@@ -103,6 +105,7 @@ impl Client {
             limits: Limits::default(),
             on_token: None,
             reviver: None,
+            seen: waiting::LastSeen::default(),
             state: Mutex::default(),
         }
     }
@@ -145,6 +148,7 @@ impl Client {
             limits: self.limits,
             on_token: self.on_token.clone(),
             reviver: self.reviver.clone(),
+            seen: self.seen.clone(),
             state: Mutex::new(State {
                 token: state.token.clone(),
                 server_version: state.server_version.clone(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod calls;
+mod files;
 mod following;
 #[cfg(unix)]
 mod reviving;

@@ -1,12 +1,10 @@
 //! From the cluster to this machine.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::client::files::Download;
 use paddlecloud_api::files::UnreadEntry;
-use paddlecloud_pfs::{Entry, Mtime, PfsPath, RelPath, Root, RootError, staging};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath, RootError};
 
 use super::location::{Remote, shown};
 use super::remote::{self, RemoteSource};
@@ -16,9 +14,6 @@ use super::unfinished::{Unfinished, absolute};
 use super::up::Completeness;
 use super::{Copy, Transfer, in_lines, local};
 use crate::error::{CliError, chain};
-
-/// As long as the server keeps an upload that nobody touches.
-const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 86_400);
 
 impl Transfer<'_> {
     pub(super) async fn down(
@@ -187,29 +182,6 @@ impl Transfer<'_> {
             }
         }
     }
-}
-
-/// Where a download puts what is not complete yet.
-pub(super) fn folder_of(download: &Download) -> Option<PathBuf> {
-    match download {
-        Download::Tree { local, .. } => Some(local.clone()),
-        Download::File { local, .. } => match local.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Some(PathBuf::from(".")),
-            parent => parent.map(Path::to_owned),
-        },
-    }
-}
-
-/// Removes what earlier downloads left that were killed, and what nobody came back for.
-pub(super) async fn clear_up(folders: BTreeSet<PathBuf>) {
-    let cleared = tokio::task::spawn_blocking(move || {
-        for root in folders.iter().filter_map(|folder| Root::open(folder).ok()) {
-            // It is in nobody's way: another time will do.
-            let _ = staging::clear_abandoned(&root);
-            let _ = staging::expire(&root, KEEP_UNFINISHED, Mtime::from(SystemTime::now()));
-        }
-    });
-    let _ = cleared.await;
 }
 
 /// Where something lands; an error where this system has no such name.

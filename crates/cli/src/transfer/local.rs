@@ -174,11 +174,12 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
     (fixed.into_iter().collect(), rest)
 }
 
-/// Looks through a folder. What cannot be read is told and does not stop the rest.
+/// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
+/// anywhere in it is no part of it.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let root = Root::open(folder)?;
     let mut walked = Walked::default();
-    for found in root.walk(&paddlecloud_pfs::RelPath::root()) {
+    for found in root.walk(&paddlecloud_pfs::RelPath::root()).only_finished() {
         match found {
             Ok(entry) => walked.take(folder, entry),
             Err(error) => walked.lost.push(Lost::new(shown(folder), chain(&error))),
@@ -285,6 +286,8 @@ mod tests {
         fs::create_dir(at("d")).unwrap();
         fs::write(at("d/a"), "1").unwrap();
         fs::write(at("d.x"), "1").unwrap();
+        fs::create_dir_all(at("d/.pfs-staging/0123")).unwrap();
+        fs::write(at("d/.pfs-staging/0123/data"), "half of it").unwrap();
         symlink("nowhere", at("broken")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         let walked = walk(folder.path()).unwrap();

@@ -131,7 +131,7 @@ impl<'a> Transfer<'a> {
         world: &'a mut World,
     ) -> Transfer<'a> {
         Transfer {
-            files: session.client.files(),
+            files: session.client.files().patient(),
             options,
             selection,
             world,
@@ -181,12 +181,8 @@ impl<'a> Transfer<'a> {
     async fn fetch(&mut self, what: &str, downloads: Vec<Download>) -> Result<(), CliError> {
         self.moved = "received";
         let (files, options, watch) = (self.files, self.options.clone(), self.watch());
-        let folders = downloads.iter().filter_map(down::folder_of).collect();
         let work = files.download(downloads, &options, &watch);
         let summary = self.show(&format!("Downloading {what}"), &watch, work).await?;
-        if !options.dry_run {
-            down::clear_up(folders).await;
-        }
         self.settle(summary, &watch)
     }
 

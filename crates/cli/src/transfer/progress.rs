@@ -51,19 +51,24 @@ impl Watch {
         counter.load(Ordering::Relaxed)
     }
 
+    /// Bytes that are there, and of how many. A file that changed is begun anew, and then more were moved than there are.
+    fn done(&self) -> (u64, u64) {
+        let total = Self::get(&self.bytes);
+        let done = Self::get(&self.moved) + Self::get(&self.spared);
+        (done.min(total), total)
+    }
+
     /// How much of the whole is there.
     fn percent(&self) -> u64 {
-        let done = Self::get(&self.moved) + Self::get(&self.spared);
-        match Self::get(&self.bytes) {
-            0 => 0,
-            total => (done.min(total) as u128 * 100 / u128::from(total)) as u64,
+        match self.done() {
+            (_, 0) => 0,
+            (done, total) => (u128::from(done) * 100 / u128::from(total)) as u64,
         }
     }
 
     /// `12.0 MB of 1.2 GB, 3 of 80 files`.
     fn amounts(&self) -> String {
-        let done = Self::get(&self.moved) + Self::get(&self.spared);
-        let total = Self::get(&self.bytes).max(done);
+        let (done, total) = self.done();
         let (ended, files) = (Self::get(&self.ended), Self::get(&self.files));
         let bytes = format!("{} of {}", size(done), size(total));
         match files {
@@ -81,6 +86,10 @@ impl Progress for Watch {
 
     fn moved(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn again(&self, bytes: u64) {
+        self.moved.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn spared(&self, bytes: u64) {
@@ -205,6 +214,23 @@ mod tests {
         assert_eq!(watch.amounts(), "1.5 kB of 3.0 kB, 1 of 2 files");
         assert_eq!(watch.percent(), 50, "of the same whole as the bytes");
         assert!(watch.take_outcomes().is_empty());
+    }
+
+    #[test]
+    fn what_goes_again_is_not_counted_twice_and_there_is_never_more_than_all() {
+        let watch = Watch::default();
+        watch.planned(1, 2000);
+        watch.moved(1500);
+        watch.again(500);
+        assert_eq!(
+            (watch.amounts().as_str(), watch.percent()),
+            ("1.0 kB of 2.0 kB", 50)
+        );
+        watch.spared(1500);
+        assert_eq!(
+            (watch.amounts().as_str(), watch.percent()),
+            ("2.0 kB of 2.0 kB", 100)
+        );
     }
 
     #[test]

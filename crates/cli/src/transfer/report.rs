@@ -42,6 +42,8 @@ pub struct Tally {
     pub kept: u64,
     pub removed: u64,
     pub moved: u64,
+    /// Bytes that went in vain, before those that count.
+    again: u64,
     lost: Vec<Lost>,
     /// Files that were never tried because the transfer had to end.
     broken_off: u64,
@@ -54,6 +56,7 @@ impl Tally {
         self.unchanged += summary.unchanged;
         self.kept += summary.kept;
         self.moved += summary.moved;
+        self.again += summary.again;
         summary
             .failures
             .into_iter()
@@ -106,11 +109,15 @@ impl Tally {
         self.lost.len() as u64 + self.broken_off
     }
 
-    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`.
+    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`, and where connections broke `, 4.0 MB more in vain`.
     pub fn words(&self, moved: &str) -> String {
         let copied = format!("{} copied", counted(self.transferred));
         let words = self.list(copied, "removed", "left out");
-        format!("{words}; {} {moved}", size(self.moved))
+        let vain = match self.again {
+            0 => String::new(),
+            again => format!(", {} more in vain", size(again)),
+        };
+        format!("{words}; {} {moved}{vain}", size(self.moved))
     }
 
     /// `3 files would be copied, 97 unchanged, 1 would be left out`.
@@ -198,6 +205,16 @@ mod tests {
         };
         tally.lose(Lost::new("link", "it leads out of the folder"));
         assert_eq!(tally.words("sent"), "300 files copied, 1 left out; 0 bytes sent");
+        let tally = Tally {
+            transferred: 1,
+            moved: 12_300,
+            again: 4_000,
+            ..Tally::default()
+        };
+        assert_eq!(
+            tally.words("sent"),
+            "1 file copied; 12.3 kB sent, 4.0 kB more in vain"
+        );
     }
 
     #[test]

@@ -199,12 +199,12 @@ async fn uploaded(files: FileClient<'_>, local: PathBuf, remote: PfsPath) -> Res
     })
 }
 
-/// What a folder holds; sockets, pipes and devices stay here.
+/// What a folder holds; sockets, pipes and devices stay here, and what an interrupted download left.
 fn walk(folder: &Path) -> Result<Vec<Entry>, Failure> {
     let wrong = |error: &dyn std::error::Error| unusable(folder, error);
     let root = Root::open(folder).map_err(|error| wrong(&error))?;
     let mut entries = Vec::new();
-    for found in root.walk(&RelPath::root()) {
+    for found in root.walk(&RelPath::root()).only_finished() {
         let found = found.map_err(|error| wrong(&error))?;
         let node = match found.meta.kind {
             Kind::Dir => Node::Dir,

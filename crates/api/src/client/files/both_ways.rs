@@ -1,11 +1,13 @@
 //! The course of a transfer, whichever way the bytes go.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use paddlecloud_pfs::Entry;
+use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::{Entry, RelPath, RootError, links_outside};
 
 use super::engine::{Engine, same_again};
-use super::item::{Item, Tree, batches, links_outside};
+use super::item::{Item, Tree, batches};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
@@ -31,13 +33,15 @@ impl Engine<'_> {
     pub(super) fn items_of(&self, tree: Tree, entries: Vec<Entry>) -> Vec<Item> {
         let tree = Arc::new(tree);
         let outside = links_outside(&entries);
+        let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
         let items = entries
             .into_iter()
-            .filter(|entry| !outside.iter().any(|(path, _)| *path == entry.path))
+            .filter(|entry| !left_out.contains(&entry.path))
             .map(|entry| Item::of_tree(&tree, entry))
             .collect();
-        for (path, error) in outside {
-            self.tally.failed(format!("{}/{path}", tree.shown), error.into());
+        for link in outside {
+            let path = format!("{}/{}", tree.shown, link.path);
+            self.tally.failed(path, PackError::LinkOutside(link).into());
         }
         items
     }
@@ -125,11 +129,15 @@ impl Engine<'_> {
 
     /// This machine's own trouble is every file's.
     fn fail_all(&self, way: Way, items: &[Item], error: &TransferError) {
-        let text = error.to_string();
         for item in items {
-            let error = TransferError::Io {
-                action: "write what was fetched",
-                source: std::io::Error::other(text.clone()),
+            let own = item.local.clone();
+            let error = match error {
+                TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(own).into(),
+                TransferError::Local(RootError::FsQuota(_)) => RootError::FsQuota(own).into(),
+                other => TransferError::Io {
+                    action: "write what was fetched",
+                    source: std::io::Error::other(other.to_string()),
+                },
             };
             self.tally.failed(way.source(item), error);
         }

@@ -13,7 +13,7 @@ use super::FileClient;
 use super::listing::Listing;
 use crate::Envelope;
 use crate::client::ClientError;
-use crate::client::call::{Call, Replay};
+use crate::client::call::{Absence, Call, Replay};
 use crate::client::query::Target;
 use crate::files::{
     CopyReply, FILES, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
@@ -117,11 +117,12 @@ impl<'a> FileClient<'a> {
         to: &PfsPath,
         existing: Existing,
     ) -> Result<CopyReply, ClientError> {
-        let replay = match existing {
-            Existing::Replace => Replay::Safe,
-            Existing::Keep => Replay::Never,
-        };
-        self.post("copy", &move_request(from, to, existing), replay).await
+        self.post(
+            "copy",
+            &move_request(from, to, existing),
+            self.copy_replay(existing),
+        )
+        .await
     }
 
     /// Copies one link as a link.
@@ -131,15 +132,20 @@ impl<'a> FileClient<'a> {
         to: &PfsPath,
         existing: Existing,
     ) -> Result<CopyReply, ClientError> {
-        let replay = match existing {
-            Existing::Replace => Replay::Safe,
-            Existing::Keep => Replay::Never,
-        };
         let request = MoveRequest {
             keep_link: true,
             ..move_request(from, to, existing)
         };
-        self.post("copy", &request, replay).await
+        self.post("copy", &request, self.copy_replay(existing)).await
+    }
+
+    /// A repeated copy that must keep what is there may find what the first one made, and says that it was there: worth
+    /// it where much else is to be done.
+    fn copy_replay(&self, existing: Existing) -> Replay {
+        match (existing, self.absence) {
+            (Existing::Replace, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
+            (Existing::Keep, Absence::IsTold) => Replay::Never,
+        }
     }
 
     /// Bytes and files below a path.
@@ -163,7 +169,7 @@ impl<'a> FileClient<'a> {
     pub async fn give_up(&self, upload: &StagedId) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("uploads").word(&upload.to_string());
         let call = Call::new(Method::DELETE, target.into_string());
-        self.client.bytes(&call).await.map(drop)
+        self.bytes(&call).await.map(drop)
     }
 
     /// Makes a link that anybody can read one of the caller's files by, for a while.
@@ -186,10 +192,7 @@ impl<'a> FileClient<'a> {
     /// Takes a link back.
     pub async fn unpublish(&self, id: &str) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("shares").word(id).into_string();
-        self.client
-            .bytes(&Call::new(Method::DELETE, target))
-            .await
-            .map(drop)
+        self.bytes(&Call::new(Method::DELETE, target)).await.map(drop)
     }
 
     /// Reads every file the server knows the digest of and says which are not as they were; for administrators.
@@ -217,20 +220,18 @@ impl<'a> FileClient<'a> {
     }
 
     pub(super) async fn message<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
-        self.client
-            .json::<Envelope<T>>(call)
-            .await
-            .map(|envelope| envelope.msg)
+        self.parse(&self.bytes(call).await?)
+    }
+
+    /// The whole reply to a call.
+    pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
+        self.client.tried(call, self.absence).await
     }
 
     /// The data of a reply that was read elsewhere.
     pub(super) fn parse<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
-        serde_json::from_slice::<Envelope<T>>(bytes)
-            .map(|envelope| envelope.msg)
-            .map_err(|error| {
-                self.client
-                    .broken(format!("sent a reply that cannot be read: {error}"))
-            })
+        let envelope: Envelope<T> = self.client.read(bytes)?;
+        Ok(envelope.msg)
     }
 }
 

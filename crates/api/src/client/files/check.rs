@@ -41,7 +41,8 @@ impl FileClient<'_> {
     /// Compares two folders, or two files. Both sides are read where they are. What is the server's own in a home takes no
     /// part.
     pub async fn check(&self, left: &Side, right: &Side) -> Result<TreeDifference, TransferError> {
-        let (one, other) = tokio::join!(self.nodes(left), self.nodes(right));
+        let files = self.patient();
+        let (one, other) = tokio::join!(files.nodes(left), files.nodes(right));
         let (mut one, mut other) = (one?, other?);
         for side in [left, right] {
             if let Side::Remote(folder) = side {
@@ -96,7 +97,7 @@ fn local_nodes(path: &Path) -> Result<Nodes, TransferError> {
         return Ok(nodes);
     }
     let root = Root::open(&real)?;
-    for entry in root.walk(&RelPath::root()) {
+    for entry in root.walk(&RelPath::root()).only_finished() {
         let entry = entry?;
         let meta = match entry.meta.kind {
             Kind::File => local_meta(&root, &entry.path)?,

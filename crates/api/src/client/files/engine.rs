@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::item::Item;
 use super::lanes::Lanes;
 use super::paced::{PacedBody, Throttle};
-use super::tally::Tally;
+use super::tally::{Flow, Tally};
 use super::{FileClient, TransferError, TransferOptions};
 use crate::client::call::{Call, Opened};
 use crate::client::{Client, ClientError};
@@ -101,14 +101,19 @@ impl<'a> Engine<'a> {
 
     /// Sends a body once and counts what leaves while it leaves.
     pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<Bytes, ClientError> {
-        let sent = body.progress();
+        let (sent, mut flow) = (body.progress(), self.tally.flow(body.content()));
         let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
-        self.counted(&sent, request).await
+        let reply = self.counted(&sent, &mut flow, request).await;
+        if reply.is_err() {
+            flow.broke_but(0);
+        }
+        reply
     }
 
     /// Receives something on a thread of its own, with a client for that thread, and counts what comes while it comes.
     pub(super) async fn receiving<T: Send + 'static>(
         &self,
+        flow: &mut Flow<'_>,
         work: impl AsyncFnOnce(&Client, &Arrivals) -> T + Send + 'static,
     ) -> Result<T, TransferError> {
         let arrivals = Arrivals {
@@ -119,20 +124,13 @@ impl<'a> Engine<'a> {
         let work = self.lanes.run(self.files.client, async move |client| {
             work(client, &arrivals).await
         });
-        self.counted(&counter, work).await
+        self.counted(&counter, flow, work).await
     }
 
     /// Waits for something and tells what a counter says meanwhile.
-    async fn counted<F: Future>(&self, counter: &Arc<AtomicU64>, work: F) -> F::Output {
+    async fn counted<F: Future>(&self, counter: &AtomicU64, flow: &mut Flow<'_>, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
-        let mut told = 0;
-        let mut tell = || {
-            let now = counter.load(Ordering::Relaxed);
-            if now > told {
-                self.tally.moved(now - told);
-                told = now;
-            }
-        };
+        let mut tell = || flow.passed(counter.load(Ordering::Relaxed));
         loop {
             match tokio::time::timeout(TICK, work.as_mut()).await {
                 Ok(output) => {
@@ -145,7 +143,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The next pieces of a reply, counted. What came before a break is handed over with it.
-    pub(super) async fn receive(&self, reply: &mut Opened) -> Batch {
+    pub(super) async fn receive(&self, reply: &mut Opened, flow: &mut Flow<'_>) -> Batch {
         let mut batch = Batch {
             pieces: Vec::new(),
             end: None,
@@ -155,7 +153,8 @@ impl<'a> Engine<'a> {
             match reply.piece(self.files.client).await {
                 Ok(Some(piece)) => {
                     bytes += piece.len();
-                    self.received(piece.len() as u64).await;
+                    flow.passed_on(piece.len() as u64);
+                    self.hold_back(piece.len() as u64).await;
                     batch.pieces.push(piece);
                 }
                 Ok(None) => batch.end = Some(Ok(())),
@@ -165,9 +164,8 @@ impl<'a> Engine<'a> {
         batch
     }
 
-    /// Counts bytes that came in, and waits where they came too fast.
-    async fn received(&self, bytes: u64) {
-        self.tally.moved(bytes);
+    /// Waits where bytes came too fast.
+    async fn hold_back(&self, bytes: u64) {
         if let Some(throttle) = &self.throttle {
             tokio::time::sleep(throttle.delay(bytes)).await;
         }

@@ -28,8 +28,6 @@ pub enum TransferError {
     Changed,
     #[error("it changed on the server while it was being fetched")]
     ChangedThere,
-    #[error("the server did not send it")]
-    NotSent,
     #[error("its bytes on the server's disk are not what the server stored: the disk is damaged")]
     Damaged,
     #[error("it is not a regular file")]
@@ -48,11 +46,13 @@ impl TransferError {
         }
     }
 
-    /// Whether what arrived of the file is of no use to a later try, or in its way: wrong bytes, and a disk that is
-    /// full with them.
+    /// Whether what arrived of the file is of no use to a later try, or in its way: wrong bytes, those of a file that is
+    /// another by now, and a disk that is full with them.
     pub(super) fn spoils_what_arrived(&self) -> bool {
         match self {
-            TransferError::Damaged | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
+            TransferError::Damaged
+            | TransferError::ChangedThere
+            | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
             TransferError::Local(error) | TransferError::Assembly(AssemblyError::Storage(error)) => matches!(
                 error,
                 RootError::NoSpace(_) | RootError::FsQuota(_) | RootError::Exists(_)

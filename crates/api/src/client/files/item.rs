@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use paddlecloud_pfs::pack::PackError;
-use paddlecloud_pfs::package::{Manifest, ManifestError};
-use paddlecloud_pfs::{Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, PfsPathError, RelPath, Root};
+use paddlecloud_pfs::{
+    Digest, Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, PfsPathError, RelPath, Root,
+};
 
 use crate::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
 
@@ -50,6 +50,14 @@ impl Item {
         match self.node {
             Node::File { size, .. } => size,
             Node::Dir | Node::Symlink { .. } => 0,
+        }
+    }
+
+    /// Of its content, where whoever listed it said so.
+    pub(super) fn digest(&self) -> Option<Digest> {
+        match self.node {
+            Node::File { digest, .. } => digest,
+            Node::Dir | Node::Symlink { .. } => None,
         }
     }
 
@@ -107,29 +115,6 @@ impl Item {
             (true, _) => Verdict::Unchanged,
             (false, true) => Verdict::Keep,
             (false, false) => Verdict::Transfer,
-        }
-    }
-}
-
-/// Splits off links that lead out of their tree; they are told, not sent.
-pub(super) fn links_outside(entries: &[Entry]) -> Vec<(RelPath, PackError)> {
-    let mut bare: Vec<Entry> = entries.iter().filter(|entry| !entry.is_file()).cloned().collect();
-    let mut outside = Vec::new();
-    loop {
-        match Manifest::new(bare) {
-            Err(ManifestError::LinkOutside(link)) => {
-                let known: HashSet<&RelPath> = outside.iter().map(|(path, _): &(RelPath, _)| path).collect();
-                bare = entries
-                    .iter()
-                    .filter(|entry| {
-                        !entry.is_file() && entry.path != link.path && !known.contains(&entry.path)
-                    })
-                    .cloned()
-                    .collect();
-                outside.push((link.path.clone(), PackError::LinkOutside(link)));
-            }
-            // What else is wrong with the list is found where it matters.
-            _ => return outside,
         }
     }
 }
@@ -239,16 +224,6 @@ mod tests {
         }
     }
 
-    fn link(path: &str, target: &str) -> Entry {
-        Entry {
-            path: path.parse().unwrap(),
-            node: Node::Symlink {
-                target: target.parse().unwrap(),
-            },
-            mtime: Mtime::from_nanos(1),
-        }
-    }
-
     #[test]
     fn every_entry_of_a_pack_comes_after_its_folders_once() {
         let (_folder, tree) = tree();
@@ -289,22 +264,6 @@ mod tests {
             |items: &[Item]| -> Vec<String> { items.iter().map(|item| item.local.to_string()).collect() };
         assert_eq!(shown(&full), ["a", "a/b"]);
         assert_eq!(shown(&rest), ["empty", "a"]);
-    }
-
-    #[test]
-    fn every_link_that_leads_out_is_named() {
-        let entries = [
-            link("a", "../x"),
-            link("b", "c"),
-            file("c", 1),
-            link("d", "/etc/passwd"),
-        ];
-        let mut outside: Vec<String> = links_outside(&entries)
-            .iter()
-            .map(|(path, _)| path.to_string())
-            .collect();
-        outside.sort();
-        assert_eq!(outside, ["a", "d"]);
     }
 
     #[test]

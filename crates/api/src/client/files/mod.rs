@@ -26,17 +26,33 @@ pub use self::error::TransferError;
 pub use self::listing::Listing;
 pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
 use super::Client;
+use super::call::Absence;
 
 /// The file service of one server, for one caller.
 #[derive(Clone, Copy)]
 pub struct FileClient<'a> {
     client: &'a Client,
+    absence: Absence,
 }
 
 impl Client {
     /// The file service.
     pub fn files(&self) -> FileClient<'_> {
-        FileClient { client: self }
+        FileClient {
+            client: self,
+            absence: Absence::IsTold,
+        }
+    }
+}
+
+impl FileClient<'_> {
+    /// The same for work of many calls: a server that vanishes between two of them is waited for as if it had vanished
+    /// during one. Transfers do so by themselves.
+    pub fn patient(self) -> Self {
+        FileClient {
+            absence: Absence::IsWaitedOut,
+            ..self
+        }
     }
 }
 

@@ -89,6 +89,8 @@ pub trait Progress: Send + Sync {
     fn started(&self, _path: &str) {}
     /// Bytes of content went over the wire.
     fn moved(&self, _bytes: u64) {}
+    /// Of the bytes that were told as moved so many were lost, and go again.
+    fn again(&self, _bytes: u64) {}
     /// Bytes of content were there already and need not go over the wire.
     fn spared(&self, _bytes: u64) {}
     /// A file is done.
@@ -109,7 +111,9 @@ pub struct Summary {
     pub kept: u64,
     /// Bytes of content of the transferred files.
     pub bytes: u64,
-    /// Bytes of content that really went over the wire.
+    /// Bytes of content that really went over the wire, each counted once.
     pub moved: u64,
+    /// Bytes of content that went in vain, because a connection broke or a bit flipped.
+    pub again: u64,
     pub failures: Vec<Failure>,
 }

@@ -53,11 +53,13 @@ pub(super) struct PacedBody {
     throttle: Option<Arc<Throttle>>,
     waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
     sent: Arc<AtomicU64>,
+    content: u64,
 }
 
 impl PacedBody {
     pub(super) fn whole(bytes: Bytes, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
+            content: bytes.len() as u64,
             source: Source::Whole(bytes),
             throttle,
             waiting: None,
@@ -65,13 +67,20 @@ impl PacedBody {
         }
     }
 
-    pub(super) fn stream(body: UploadBody, throttle: Option<Arc<Throttle>>) -> PacedBody {
+    /// A stream that carries so many bytes of content, and what surrounds it.
+    pub(super) fn stream(body: UploadBody, content: u64, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
+            content,
             sent: body.progress(),
             source: Source::Stream(body),
             throttle,
             waiting: None,
         }
+    }
+
+    /// Bytes of files in it.
+    pub(super) fn content(&self) -> u64 {
+        self.content
     }
 
     /// Counts bytes as they leave.

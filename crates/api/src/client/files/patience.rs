@@ -1,17 +1,13 @@
 //! Trying again: as long as something moves now and then, a broken connection is only a pause.
 
-use std::time::{Duration, Instant};
-
+use crate::client::waiting::Waiting;
 use crate::client::{Client, ClientError};
 use crate::error::ErrorName;
-
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// How long one piece of work goes on trying.
 pub(super) struct Patience<'a> {
     client: &'a Client,
-    since: Instant,
-    pause: Duration,
+    waiting: Waiting,
     tries: u32,
 }
 
@@ -19,8 +15,7 @@ impl<'a> Patience<'a> {
     pub(super) fn new(client: &'a Client) -> Patience<'a> {
         Patience {
             client,
-            since: Instant::now(),
-            pause: Duration::ZERO,
+            waiting: Waiting::new(),
             tries: 0,
         }
     }
@@ -37,12 +32,9 @@ impl<'a> Patience<'a> {
 
     /// Waits before the next try; gives the error back when there is no point in another one.
     pub(super) async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        let limit = self.client.limits.give_up;
-        if !may_pass(&error) || self.since.elapsed() + self.pause > limit {
+        if !may_pass(&error) || !self.waiting.pause(self.client).await {
             return Err(error);
         }
-        tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).clamp(self.client.limits.pause, LONGEST_PAUSE);
         self.tries += 1;
         Ok(())
     }

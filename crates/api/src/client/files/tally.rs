@@ -29,9 +29,28 @@ impl<'a> Tally<'a> {
         self.progress.started(path);
     }
 
-    pub(super) fn moved(&self, bytes: u64) {
+    /// Counts what one request moves, of so many bytes of content.
+    pub(super) fn flow(&self, content: u64) -> Flow<'_> {
+        Flow {
+            tally: self,
+            content,
+            passed: 0,
+            told: 0,
+        }
+    }
+
+    fn moved(&self, bytes: u64) {
         self.lock().moved += bytes;
         self.progress.moved(bytes);
+    }
+
+    fn again(&self, bytes: u64) {
+        {
+            let mut summary = self.lock();
+            summary.moved -= bytes;
+            summary.again += bytes;
+        }
+        self.progress.again(bytes);
     }
 
     pub(super) fn spared(&self, bytes: u64) {
@@ -73,5 +92,57 @@ impl<'a> Tally<'a> {
 
     fn lock(&self) -> MutexGuard<'_, Summary> {
         self.summary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one request moves. Told while it moves, and never more than there is: names and digests on the wire are no
+/// content, and what has to go again is taken back.
+pub(super) struct Flow<'a> {
+    tally: &'a Tally<'a>,
+    content: u64,
+    passed: u64,
+    told: u64,
+}
+
+impl Flow<'_> {
+    /// So many bytes have passed since it began.
+    pub(super) fn passed(&mut self, bytes: u64) {
+        self.passed = bytes;
+        let now = bytes.min(self.content);
+        if now > self.told {
+            self.tally.moved(now - self.told);
+            self.told = now;
+        }
+    }
+
+    /// So many more bytes have passed.
+    pub(super) fn passed_on(&mut self, bytes: u64) {
+        self.passed(self.passed + bytes);
+    }
+
+    /// It broke: only so many bytes of content are there for good.
+    pub(super) fn broke_but(self, stay: u64) {
+        if self.told > stay {
+            self.tally.again(self.told - stay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_counted_once_however_often_it_goes() {
+        let tally = Tally::new(&());
+        let mut broken = tally.flow(100);
+        broken.passed(30);
+        broken.passed_on(30);
+        broken.broke_but(40);
+        let mut whole = tally.flow(60);
+        // What surrounds the content passes too.
+        whole.passed(75);
+        let summary = tally.into_summary();
+        assert_eq!((summary.moved, summary.again), (100, 20));
     }
 }

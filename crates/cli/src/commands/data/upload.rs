@@ -220,6 +220,10 @@ impl files::Progress for Counts {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    fn again(&self, bytes: u64) {
+        self.done.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     fn spared(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -1,13 +1,14 @@
 //! One large file in parts, several at a time; what arrived stays, whatever breaks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName};
-use paddlecloud_pfs::{Digest, PfsPath, Root, RootError, staging};
+use paddlecloud_pfs::{Digest, PfsPath, Root, RootError};
 
 use super::parts::PartReceiver;
 use super::source;
@@ -138,9 +139,8 @@ impl Engine<'_> {
             mtime: Some(meta.mtime),
         };
         let root = item.tree.local.clone();
-        let assembly = blocking(move || find_or_create(&root, plan)).await?;
-        let missing: u64 = assembly.missing().iter().map(|gap| gap.end - gap.start).sum();
-        self.tally.spared(meta.size - missing);
+        let assembly = blocking(move || go_on_or_begin(&root, plan)).await?;
+        self.tally.spared(meta.size - missing_in(&assembly, 0..meta.size));
         Ok(assembly)
     }
 
@@ -167,11 +167,15 @@ impl Engine<'_> {
         let mut patience = Patience::new(self.files.client);
         let (mut next, end) = (first, first + count);
         while next < end {
+            let before = next;
             let fetched = if patience.tries() <= TRIES_AS_PARTS {
                 self.fetch_parts(fetching, &mut next, end).await
             } else {
                 self.fetch_ranges(fetching, &mut next, end, &mut patience).await
             };
+            if next > before {
+                patience.renew();
+            }
             match fetched {
                 Ok(()) => {}
                 Err(TransferError::Server(ClientError::Refused(body)))
@@ -197,8 +201,12 @@ impl Engine<'_> {
         end: u64,
     ) -> Result<(), TransferError> {
         let (fetching, first) = (fetching.clone(), *next);
+        let bytes_of = |chunks: Range<u64>| chunks.start * CHUNK..chunks.end * CHUNK;
+        let assembly = fetching.assembly.clone();
+        let wanted = missing_in(&assembly, bytes_of(first..end));
+        let mut flow = self.tally.flow(wanted);
         let (arrived, fetched) = self
-            .receiving(async move |client, arrivals| {
+            .receiving(&mut flow, async move |client, arrivals| {
                 let mut receiver = PartReceiver::new(fetching.assembly.clone(), first, end - first);
                 let fetched = fetching.receive(client, arrivals, &mut receiver).await;
                 let names = std::mem::take(&mut receiver.names);
@@ -212,6 +220,9 @@ impl Engine<'_> {
             })
             .await?;
         *next += arrived;
+        if fetched.is_err() {
+            flow.broke_but(wanted.saturating_sub(missing_in(&assembly, bytes_of(first..end))));
+        }
         fetched
     }
 
@@ -234,8 +245,9 @@ impl Engine<'_> {
             let range = HeaderValue::try_from(format!("bytes={offset}-{}", gap_end - 1));
             call.headers.push((RANGE, range.expect("digits and a dash")));
             let mut reply = self.files.client.open(&call).await?;
+            let mut flow = self.tally.flow(gap_end - offset);
             loop {
-                let batch = self.receive(&mut reply).await;
+                let batch = self.receive(&mut reply, &mut flow).await;
                 let assembly = fetching.assembly.clone();
                 let before = offset;
                 offset = blocking(move || put_ranges(&assembly, before, &batch.pieces)).await?;
@@ -288,17 +300,52 @@ fn put_ranges(assembly: &Assembly, mut offset: u64, pieces: &[Bytes]) -> Result<
     Ok(offset)
 }
 
-fn find_or_create(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
-    for unfinished in staging::unfinished(root)? {
-        // Others' downloads, and trees that are no single file, are left alone.
-        if let Ok(assembly) = Assembly::open(root, &unfinished.id)
-            && *assembly.plan() == plan
-        {
-            return Ok(assembly);
-        }
-    }
+/// The unfinished file of an earlier try, or a new one.
+fn go_on_or_begin(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
     if let Some(parent) = plan.path.parent() {
         root.make_dirs(&parent)?;
     }
-    Ok(Assembly::create(root, plan)?)
+    Ok(Assembly::resume_or_create(root, plan)?)
+}
+
+/// How many bytes of a stretch have not arrived.
+fn missing_in(assembly: &Assembly, stretch: Range<u64>) -> u64 {
+    let gaps = assembly.missing().into_iter();
+    gaps.map(|gap| {
+        gap.end
+            .min(stretch.end)
+            .saturating_sub(gap.start.max(stretch.start))
+    })
+    .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_is_gone_on_with_unless_another_process_is_at_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let plan = AssemblyPlan {
+            path: "d/file".parse().unwrap(),
+            size: 10,
+            executable: false,
+            mtime: None,
+        };
+        let begun = go_on_or_begin(&root, plan.clone()).unwrap();
+        let id = begun.id().clone();
+        begun.put_range(2, b"234").unwrap();
+        assert_eq!(missing_in(&begun, 1..6), 2);
+        drop(begun);
+        let again = go_on_or_begin(&root, plan.clone()).unwrap();
+        assert_eq!((again.id(), missing_in(&again, 0..10)), (&id, 7));
+        drop(again);
+        let journal = folder.path().join(format!(".pfs-staging/{id}/journal"));
+        let theirs = std::fs::File::open(journal).unwrap();
+        theirs.lock().unwrap();
+        let own = go_on_or_begin(&root, plan).unwrap();
+        assert_ne!(own.id(), &id);
+        assert!(folder.path().join("d").is_dir(), "its place is there");
+    }
 }

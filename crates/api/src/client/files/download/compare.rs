@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::root::Meta;
-use paddlecloud_pfs::{Digest, Node, RelPath};
+use paddlecloud_pfs::{Digest, RelPath};
 
 use super::source;
 use crate::client::ClientError;
@@ -14,7 +14,7 @@ use crate::client::files::item::{Item, Verdict};
 use crate::files::{FileMeta, StatsRequest};
 
 /// Files one request asks about.
-const ASKED_AT_ONCE: usize = 500;
+const ASKED_AT_ONCE: usize = 2000;
 
 impl Engine<'_> {
     /// Leaves only what must be fetched; the rest is told as done.
@@ -42,40 +42,65 @@ impl Engine<'_> {
                 (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
             }
         }
-        for some in undecided.chunks(ASKED_AT_ONCE) {
-            wanted.extend(self.compare_digests(some).await);
-        }
+        wanted.extend(self.compare_digests(&undecided).await);
         wanted
     }
 
-    /// Files of the same size whose digest here is known: asks for theirs.
-    async fn compare_digests(&self, some: &[(Item, Digest)]) -> Vec<Item> {
+    /// Files of the same size whose digest here is known: asks for theirs, for those of a tree together.
+    async fn compare_digests(&self, undecided: &[(Item, Digest)]) -> Vec<Item> {
         let mut wanted = Vec::new();
-        for (item, here) in some {
-            let there = match item.node {
-                Node::File {
-                    digest: Some(digest), ..
-                } => Ok(Some(digest)),
-                _ => self.digest_there(item).await,
-            };
-            match there {
-                Ok(there) if there == Some(*here) => self.done(item, Outcome::Unchanged),
-                Ok(_) if self.options.no_overwrite => self.done(item, Outcome::Kept),
-                Ok(_) => wanted.push(item.clone()),
-                Err(error) => self.tally.failed(source(item), same_again(&error).into()),
+        let trees = undecided.chunk_by(|(left, _), (right, _)| Arc::ptr_eq(&left.tree, &right.tree));
+        for some in trees.flat_map(|tree| tree.chunks(ASKED_AT_ONCE)) {
+            if self.tally.is_over() {
+                self.give_up(some.iter().map(|(item, _)| item), source);
+                continue;
+            }
+            match self.digests_there(some).await {
+                Ok(there) => {
+                    for ((item, here), there) in some.iter().zip(there) {
+                        wanted.extend(self.judge_digests(item, *here, there));
+                    }
+                }
+                Err(error) => {
+                    for (item, _) in some {
+                        self.tally.failed(source(item), same_again(&error).into());
+                    }
+                }
             }
         }
         wanted
     }
 
-    async fn digest_there(&self, item: &Item) -> Result<Option<Digest>, ClientError> {
+    /// The item, when it must be fetched.
+    fn judge_digests(&self, item: &Item, here: Digest, there: Option<Digest>) -> Option<Item> {
+        if there == Some(here) {
+            self.done(item, Outcome::Unchanged);
+        } else if self.options.no_overwrite {
+            self.done(item, Outcome::Kept);
+        } else {
+            return Some(item.clone());
+        }
+        None
+    }
+
+    /// What some files of one tree hold there; only what no listing told is asked for.
+    async fn digests_there(&self, some: &[(Item, Digest)]) -> Result<Vec<Option<Digest>>, ClientError> {
+        let unknown = some.iter().filter(|(item, _)| item.digest().is_none());
         let request = StatsRequest {
-            path: (&item.tree.remote).into(),
-            files: vec![item.remote.clone()],
+            path: (&some[0].0.tree.remote).into(),
+            files: unknown.map(|(item, _)| item.remote.clone()).collect(),
             digest: true,
         };
-        let mut there = self.files.stats(&request).await?;
-        Ok(there.pop().flatten().and_then(|meta| meta.digest))
+        let asked = match request.files.is_empty() {
+            true => Vec::new(),
+            false => self.files.stats(&request).await?,
+        };
+        let mut asked = asked.into_iter();
+        let mut next = || asked.next().flatten().and_then(|meta| meta.digest);
+        Ok(some
+            .iter()
+            .map(|(item, _)| item.digest().or_else(&mut next))
+            .collect())
     }
 
     fn done(&self, item: &Item, outcome: Outcome) {

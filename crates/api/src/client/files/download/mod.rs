@@ -2,14 +2,16 @@
 
 mod chunked;
 mod compare;
+mod leftovers;
 mod packed;
 mod parts;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_pfs::root::Durability;
-use paddlecloud_pfs::{Existing, Node, PfsPath, RelPath, Root, RootError};
+use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootError};
 
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
@@ -19,7 +21,8 @@ use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, Tra
 use crate::files::split_last;
 
 impl FileClient<'_> {
-    /// Fetches files and trees. Failures of single files are in the summary; the others are here.
+    /// Fetches files and trees. Failures of single files are in the summary; the others are here. What earlier downloads
+    /// into the same folders left that were killed is cleared away.
     pub async fn download(
         &self,
         downloads: Vec<Download>,
@@ -27,13 +30,17 @@ impl FileClient<'_> {
         progress: &dyn Progress,
     ) -> Summary {
         let tally = Tally::new(progress);
-        let engine = Engine::new(*self, options, &tally);
+        let engine = Engine::new(self.patient(), options, &tally);
+        let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
         let mut items = Vec::new();
         for download in downloads {
             items.extend(engine.items_to_fetch(download).await);
         }
         engine.plan(&items);
         engine.fetch_all(items).await;
+        if !options.dry_run {
+            blocking(move || leftovers::clear_up(&folders)).await;
+        }
         tally.into_summary()
     }
 }
@@ -105,10 +112,7 @@ impl Engine<'_> {
         }
         let own = local.file_name().ok_or(TransferError::NotAFile)?;
         let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
-        let parent = match local.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
+        let parent = folder_above(&local);
         let root = blocking(move || Root::open(parent)).await?;
         let tree = Tree {
             local: root.with_durability(Durability::Contents),
@@ -126,6 +130,21 @@ impl Engine<'_> {
             },
             mtime: meta.mtime,
         })
+    }
+}
+
+/// Where a download puts what is not complete yet.
+fn folder_of(download: &Download) -> PathBuf {
+    match download {
+        Download::Tree { local, .. } => local.clone(),
+        Download::File { local, .. } => folder_above(local),
+    }
+}
+
+fn folder_above(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
 
@@ -163,15 +182,7 @@ fn make_bare(items: Vec<Item>, existing: Existing) -> Vec<(Item, Result<(), Root
         let root = &item.tree.local;
         match &item.node {
             Node::Dir => root.make_dirs(&item.local),
-            Node::Symlink { target } => {
-                if let Some(parent) = item.local.parent() {
-                    root.make_dirs(&parent)?;
-                }
-                if existing == Existing::Replace && root.exists(&item.local)? {
-                    root.remove(&item.local)?;
-                }
-                root.make_link(&item.local, target)
-            }
+            Node::Symlink { target } => make_link(root, &item.local, target, existing),
             Node::File { .. } => Ok(()),
         }
     };
@@ -182,4 +193,77 @@ fn make_bare(items: Vec<Item>, existing: Existing) -> Vec<(Item, Result<(), Root
             (item, made)
         })
         .collect()
+}
+
+/// Makes a link in one step, so that whoever is killed meanwhile leaves what was there. Only an empty folder has to go
+/// first.
+fn make_link(root: &Root, path: &RelPath, target: &LinkTarget, existing: Existing) -> Result<(), RootError> {
+    if let Some(parent) = path.parent() {
+        root.make_dirs(&parent)?;
+    }
+    match root.publish_link(target, path, existing) {
+        Err(RootError::IsAFolder(_)) if existing == Existing::Replace => {
+            root.remove(path)?;
+            root.publish_link(target, path, existing)
+        }
+        made => made,
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn link(root: &Root, path: &str, target: &str, existing: Existing) -> Result<(), RootError> {
+        make_link(root, &path.parse().unwrap(), &target.parse().unwrap(), existing)
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_what_is_there_and_its_name_is_never_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path())
+            .unwrap()
+            .with_durability(Durability::Relaxed);
+        let path = folder.path().join("link");
+        fs::write(&path, "a file").unwrap();
+        let is_over = AtomicBool::new(false);
+        let missed = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                let mut missed = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    missed += usize::from(fs::symlink_metadata(&path).is_err());
+                }
+                missed
+            });
+            for number in 0..2000 {
+                link(&root, "link", &number.to_string(), Existing::Replace).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            watching.join().unwrap()
+        });
+        assert_eq!(missed, 0);
+        assert_eq!(fs::read_link(&path).unwrap(), Path::new("1999"));
+    }
+
+    #[test]
+    fn a_link_replaces_an_empty_folder_but_no_full_one_and_nothing_that_is_to_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path())
+            .unwrap()
+            .with_durability(Durability::Relaxed);
+        fs::create_dir_all(folder.path().join("empty")).unwrap();
+        fs::create_dir_all(folder.path().join("full/of")).unwrap();
+        link(&root, "empty", "x", Existing::Replace).unwrap();
+        link(&root, "full", "x", Existing::Replace).unwrap_err();
+        link(&root, "new/link", "x", Existing::Replace).unwrap();
+        let kept = link(&root, "new/link", "y", Existing::Keep).unwrap_err();
+        assert!(matches!(kept, RootError::Exists(_)), "{kept}");
+        assert!(folder.path().join("full/of").is_dir());
+        for name in ["empty", "new/link"] {
+            assert_eq!(fs::read_link(folder.path().join(name)).unwrap(), Path::new("x"));
+        }
+    }
 }

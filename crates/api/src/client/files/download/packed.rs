@@ -1,7 +1,7 @@
 //! Many small files in one reply.
 
 use bytes::Bytes;
-use paddlecloud_pfs::pack::{Merged, PackLimits, PackParser, StagedTree, Unpacker};
+use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
@@ -27,6 +27,8 @@ impl Engine<'_> {
     ) -> Result<Vec<Item>, TransferError> {
         match self.get_pack(items).await {
             Ok(fetched) => Ok(self.settle_pack(items, &fetched)),
+            // The disk here, not what the server sent.
+            Err(TransferError::Pack(PackError::Storage(error))) => Err(TransferError::Local(error)),
             Err(TransferError::Pack(error)) => {
                 let broken = self.files.client.broken(format!("sent a bad pack: {error}"));
                 Err(TransferError::Server(broken))
@@ -49,8 +51,9 @@ impl Engine<'_> {
         let root = items[0].tree.local.clone();
         let staged = blocking(move || StagedTree::create(&root)).await?;
         let mut parser = staged.unpacker(PackLimits::default());
+        let mut flow = self.tally.flow(items.iter().map(Item::size).sum());
         let outcome = loop {
-            let batch = self.receive(&mut reply).await;
+            let batch = self.receive(&mut reply, &mut flow).await;
             let (back, fed) = blocking(move || feed(parser, &batch.pieces)).await;
             parser = back;
             match (fed, batch.end) {
@@ -64,15 +67,20 @@ impl Engine<'_> {
             .map(|item| (item.remote.clone(), item.local.clone()))
             .collect();
         let existing = self.existing();
-        blocking(move || match outcome {
+        let fetched = blocking(move || match outcome {
             Ok(()) => place(staged, parser, &names, existing),
             Err(error) => {
                 drop(parser);
-                staged.discard()?;
+                // What stays here is cleared away with the other leftovers.
+                let _ = staged.discard();
                 Err(error)
             }
         })
-        .await
+        .await;
+        if fetched.is_err() {
+            flow.broke_but(0);
+        }
+        fetched
     }
 
     fn settle_pack(&self, items: &[Item], fetched: &Fetched) -> Vec<Item> {
@@ -108,10 +116,7 @@ impl Engine<'_> {
     }
 }
 
-fn feed(
-    mut parser: PackParser<Unpacker>,
-    pieces: &[Bytes],
-) -> (PackParser<Unpacker>, Result<(), paddlecloud_pfs::pack::PackError>) {
+fn feed(mut parser: PackParser<Unpacker>, pieces: &[Bytes]) -> (PackParser<Unpacker>, Result<(), PackError>) {
     let fed = pieces.iter().try_for_each(|piece| parser.feed(piece));
     (parser, fed)
 }
@@ -131,7 +136,7 @@ fn place(
             absent,
         }),
         Err(error) => {
-            staged.discard()?;
+            let _ = staged.discard();
             Err(error)
         }
     }

@@ -100,17 +100,33 @@ impl Engine<'_> {
             self.tally.spared(sending.meta.size);
             return Ok(Outcome::Transferred);
         };
-        let mut names = self.spare_what_is_there(&sending, &id, &reply).await?;
-        for (index, name) in sending.named_before(&reply) {
+        let sent = self.send_content(item, &sending, &id, &reply).await;
+        if matches!(sent, Err(TransferError::Changed)) {
+            // Nobody can go on with it, and it holds room. What cannot be given up now expires.
+            let _ = self.files.give_up(&id).await;
+        }
+        self.commit(&sending, &id, sent?).await
+    }
+
+    /// Sends all that is not there, of one state of the file, and returns the digest of the whole.
+    async fn send_content(
+        &self,
+        item: &Item,
+        sending: &Sending,
+        id: &StagedId,
+        reply: &UploadReply,
+    ) -> Result<Digest, TransferError> {
+        let mut names = self.spare_what_is_there(sending, id, reply).await?;
+        for (index, name) in sending.named_before(reply) {
             self.tally.spared(sending.len_of(index));
             names.insert(index, name);
         }
-        let digest = self.send_missing(&sending, &id, names).await?;
-        self.check_unchanged(item, &sending, &id).await?;
-        self.commit(&sending, &id, digest).await
+        let digest = self.send_missing(sending, id, names).await?;
+        self.check_unchanged(item, sending).await?;
+        Ok(digest)
     }
 
-    fn upload_request(&self, sending: &Sending) -> UploadRequest {
+    pub(super) fn upload_request(&self, sending: &Sending) -> UploadRequest {
         let mut key = blake3::Hasher::new();
         key.update(sending.remote.to_string().as_bytes());
         key.update(version_of(&sending.meta.stamp).as_bytes());
@@ -125,7 +141,7 @@ impl Engine<'_> {
         }
     }
 
-    async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
+    pub(super) async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
         // The same key gives the same upload, so asking twice is harmless.
         self.files.post("uploads", request, Replay::Safe).await
     }
@@ -133,7 +149,7 @@ impl Engine<'_> {
     /// Sends every chunk that is not there and returns the digest of the whole.
     ///
     /// Chunks that are there are only read to name them; names that are known are not made again.
-    async fn send_missing(
+    pub(super) async fn send_missing(
         &self,
         sending: &Sending,
         id: &StagedId,
@@ -255,23 +271,16 @@ impl Engine<'_> {
     }
 
     /// What was sent is one state of the file only if it is still in that state.
-    async fn check_unchanged(
-        &self,
-        item: &Item,
-        sending: &Sending,
-        id: &StagedId,
-    ) -> Result<(), TransferError> {
+    async fn check_unchanged(&self, item: &Item, sending: &Sending) -> Result<(), TransferError> {
         let (root, path) = (item.tree.local.clone(), item.local.clone());
         let now = blocking(move || root.stat(&path)).await?;
-        if now.stamp == sending.meta.stamp {
-            return Ok(());
+        match now.stamp == sending.meta.stamp {
+            true => Ok(()),
+            false => Err(TransferError::Changed),
         }
-        let call = Call::new(Method::DELETE, upload_target(id).into_string());
-        self.files.client.bytes(&call).await?;
-        Err(TransferError::Changed)
     }
 
-    async fn commit(
+    pub(super) async fn commit(
         &self,
         sending: &Sending,
         id: &StagedId,

@@ -1,6 +1,8 @@
 //! What a new file shares with the one it replaces is copied on the server's side, wherever it moved to.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,7 +64,7 @@ impl Engine<'_> {
     async fn copy_matches(&self, sending: &Sending, id: &StagedId, old: u64) -> Result<(), TransferError> {
         let mut call = Call::get(FileClient::at("signature", &sending.remote));
         call.patience = Duration::from_secs(old / SLOWEST_READ);
-        let bytes = match self.files.client.bytes(&call).await {
+        let bytes = match self.files.bytes(&call).await {
             Ok(bytes) => bytes,
             // The old file went or changed its kind meanwhile: then everything is sent.
             Err(ClientError::Refused(body)) if body.error != ErrorName::Unauthorized => return Ok(()),
@@ -118,12 +120,7 @@ impl Engine<'_> {
                 continue;
             }
             let file = sending.file.clone();
-            let bytes = blocking(move || {
-                let mut bytes = vec![0; usize::try_from(len).expect("two chunks fit into memory")];
-                file.read_exact_at(&mut bytes, to).map(|()| Bytes::from(bytes))
-            })
-            .await
-            .map_err(unreadable)?;
+            let bytes = blocking(move || read_stretch(&file, to, len)).await?;
             let mut patience = Patience::new(self.files.client);
             let _permit = self.permit().await;
             let mut sent = self.send_range(id, to, bytes.clone()).await;
@@ -150,6 +147,16 @@ impl Engine<'_> {
             let _: UploadReply = self.files.message(&call).await?;
         }
         Ok(())
+    }
+}
+
+/// Reads a stretch of at most two chunks. A file that ends before it is another than the one that was compared.
+fn read_stretch(file: &File, offset: u64, len: u64) -> Result<Bytes, TransferError> {
+    let mut bytes = vec![0; usize::try_from(len).expect("two chunks fit into memory")];
+    match file.read_exact_at(&mut bytes, offset) {
+        Ok(()) => Ok(bytes.into()),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(TransferError::Changed),
+        Err(error) => Err(unreadable(error)),
     }
 }
 
@@ -181,6 +188,23 @@ fn split_copies(ops: &[Op]) -> impl Iterator<Item = Op> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_became_shorter_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "0123456789").unwrap();
+        let file = File::open(&path).unwrap();
+        assert_eq!(read_stretch(&file, 4, 6).unwrap(), "456789");
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(7)
+            .unwrap();
+        let changed = read_stretch(&file, 4, 6).unwrap_err();
+        assert!(matches!(changed, TransferError::Changed), "{changed:?}");
+    }
 
     #[test]
     fn long_copies_are_cut_and_sends_left_out() {

@@ -27,7 +27,7 @@ impl FileClient<'_> {
         progress: &dyn Progress,
     ) -> Summary {
         let tally = Tally::new(progress);
-        let engine = Engine::new(*self, options, &tally);
+        let engine = Engine::new(self.patient(), options, &tally);
         let mut items = Vec::new();
         for upload in uploads {
             items.extend(engine.items_to_send(upload).await);

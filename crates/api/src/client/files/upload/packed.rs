@@ -57,7 +57,7 @@ impl Engine<'_> {
             self.tally.started(&source(item));
         }
         let writing = blocking(move || write_pack(&entries, &sources, writer));
-        let sending = self.send(&call, PacedBody::stream(body, self.throttle.clone()));
+        let sending = self.send(&call, PacedBody::stream(body, bytes, self.throttle.clone()));
         let (written, reply) = tokio::join!(writing, sending);
         let reply = self.files.parse(&reply?)?;
         // The server accepts no stream without its end, so the writing side got there too.

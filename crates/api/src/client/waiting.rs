@@ -1,0 +1,117 @@
+//! Waiting for a server that is away: how long, and what of the time counts.
+//!
+//! As long as a server takes bytes, sends some or works at a request it is there, however long that lasts. Only
+//! the time in which nothing was heard of it counts, and the pauses between tries.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Client;
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// When a server was last known to be there; all that talk to it share it.
+#[derive(Clone, Default)]
+pub(super) struct LastSeen(Arc<Mutex<Option<Instant>>>);
+
+impl LastSeen {
+    /// The server took or sent something, or hung up: until now it was there.
+    pub(super) fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long nothing was heard of it; at most `limit`.
+    fn ago(&self, limit: Duration) -> Duration {
+        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map_or(limit, |seen| seen.elapsed().min(limit))
+    }
+}
+
+/// How long one piece of work has waited for the server.
+pub(super) struct Waiting {
+    /// When the try that is under way began.
+    trying: Instant,
+    waited: Duration,
+    pause: Duration,
+}
+
+impl Waiting {
+    pub(super) fn new() -> Waiting {
+        Waiting {
+            trying: Instant::now(),
+            waited: Duration::ZERO,
+            pause: Duration::ZERO,
+        }
+    }
+
+    /// Pauses after a try that failed, each time longer; `false` when the server was away for too long.
+    pub(super) async fn pause(&mut self, client: &Client) -> bool {
+        self.waited += client.seen.ago(self.trying.elapsed()) + self.pause;
+        if self.waited > client.limits.give_up {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).clamp(client.limits.pause, LONGEST_PAUSE);
+        self.trying = Instant::now();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        Client::new("unix:/nowhere".parse().unwrap())
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_bytes_move_does_not_count() {
+        let client = client();
+        let mut waiting = Waiting::new();
+        for _ in 0..5 {
+            pass(67).await;
+            client.seen.now();
+            assert!(waiting.pause(&client).await, "it broke while it moved");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_silent_for_too_long_is_given_up() {
+        let client = client();
+        client.seen.now();
+        pass(1000).await;
+        let mut waiting = Waiting::new();
+        pass(40).await;
+        assert!(
+            waiting.pause(&client).await,
+            "silence before it began counts for nothing"
+        );
+        pass(40).await;
+        assert!(
+            !waiting.pause(&client).await,
+            "40 s and 40 s are more than a minute"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_hangs_up_again_and_again_is_given_up_too() {
+        let client = client();
+        let mut waiting = Waiting::new();
+        let began = Instant::now();
+        let mut tries = 0;
+        while waiting.pause(&client).await {
+            client.seen.now();
+            tries += 1;
+            assert!(tries < 1000, "it never ends");
+        }
+        assert!(began.elapsed() <= client.limits.give_up);
+        assert!(tries > 10, "{tries}");
+    }
+}
