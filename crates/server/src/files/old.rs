@@ -2,58 +2,32 @@
 //!
 //! What is sent is staged; the file appears once every range was posted, or asked about and not posted, which is how an
 //! old client says that it is the same. While any of it is on its way in, nothing appears. A server that is started
-//! again forgets; the old client then sends again.
+//! again forgets; the old client then sends again. What is known of a file on its way stands in `write`.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+mod write;
+
+use std::time::Duration;
 
 use md5::{Digest as _, Md5};
-use paddlecloud_pfs::quota::{Amount, Reservation};
-use paddlecloud_pfs::root::{FileAttributes, StagedFile, Stamp};
+use paddlecloud_api::files::{UnfinishedUpload, below};
+use paddlecloud_pfs::quota::Amount;
+use paddlecloud_pfs::root::{FileAttributes, StagedFile};
+use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Access, Existing, PfsPath, Place, RootError};
+use paddlecloud_pfs::{Access, Existing, PfsPath, RootError, Space};
 
 use super::content::PIECE;
-use super::spans::Spans;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
+pub(super) use write::OldWrites;
+use write::{OldWrite, Shared, Telling, lock};
 
 /// Largest file the original took.
 const MOST_BYTES: u64 = 1 << 40;
 /// Range lengths the original took.
 const RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
-/// Files that are being written at a time; the oldest way of all to fill a memory is to begin and never end.
-const MOST_AT_ONCE: usize = 1000;
-/// Of these one user's.
-const MOST_OF_ONE: usize = 200;
-/// A file that was begun is given up so long after the last request for it.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
 /// How long an old client may take to begin to send a range it was just told the sum of.
 const SENDS_WITHIN: Duration = Duration::from_secs(2);
-
-/// Files that are being written in the old way.
-#[derive(Default)]
-pub(super) struct OldWrites(Mutex<HashMap<Place, Arc<Mutex<OldWrite>>>>);
-
-struct OldWrite {
-    size: u64,
-    staged: Option<StagedFile>,
-    /// What was sent.
-    posted: Spans,
-    /// What the client was told the sum of, and may have found the same.
-    asked: Spans,
-    /// The file those sums are of.
-    compared: Option<Stamp>,
-    /// The range that was asked about last, until the client sends it.
-    last_asked: Option<(u64, u64)>,
-    /// Ranges that are on their way in.
-    arriving: usize,
-    /// Whether somebody looks again when the client has fallen silent.
-    watched: bool,
-    used: Instant,
-    room: Option<Reservation>,
-}
 
 /// What is known of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,51 +47,6 @@ pub enum Settled {
     Later,
 }
 
-impl OldWrites {
-    fn get(&self, place: &Place) -> Option<Arc<Mutex<OldWrite>>> {
-        lock(&self.0).get(place).cloned()
-    }
-
-    /// Takes one out, unless the client has begun anew meanwhile.
-    fn remove(&self, place: &Place, write: &Arc<Mutex<OldWrite>>) {
-        let mut writes = lock(&self.0);
-        if writes.get(place).is_some_and(|there| Arc::ptr_eq(there, write)) {
-            writes.remove(place);
-        }
-    }
-
-    fn begin(&self, place: Place, write: OldWrite) -> Result<(), FilesError> {
-        let mut writes = lock(&self.0);
-        let of_one = writes.keys().filter(|other| other.space == place.space).count();
-        if writes.len() >= MOST_AT_ONCE || of_one >= MOST_OF_ONE {
-            return Err(FilesError::BadRequest(
-                "too many files are being written".to_owned(),
-            ));
-        }
-        writes.insert(place, Arc::new(Mutex::new(write)));
-        Ok(())
-    }
-
-    /// Gives up what no client came back to; returns how many.
-    pub(super) fn expire(&self) -> usize {
-        self.expire_unused_for(GIVEN_UP_AFTER)
-    }
-
-    fn expire_unused_for(&self, age: Duration) -> usize {
-        let all: Vec<_> = lock(&self.0)
-            .iter()
-            .map(|(place, write)| (place.clone(), write.clone()))
-            .collect();
-        let unused = all.iter().filter(|(_, write)| {
-            // Whoever holds it uses it.
-            write
-                .try_lock()
-                .is_ok_and(|write| write.arriving == 0 && write.used.elapsed() >= age)
-        });
-        unused.map(|(place, write)| self.remove(place, write)).count()
-    }
-}
-
 impl Files {
     /// Announces a file of this size.
     pub fn old_touch(&self, caller: &Caller, path: &PfsPath, size: u64) -> Result<(), FilesError> {
@@ -131,27 +60,28 @@ impl Files {
         if old.as_ref().is_some_and(|old| old.is_dir()) {
             return Err(FilesError::BadRequest("directory already exist".to_owned()));
         }
-        // Whoever announces a file again begins it anew.
-        lock(&self.0.old_writes.0).remove(&reached.place);
-        if size == 0 {
-            return reached
-                .root
-                .write_file(&reached.place.path, b"", Existing::Replace)
-                .map_err(reached.failed());
+        self.0.old_writes.forget(&reached.place);
+        let asked = Amount {
+            bytes: size,
+            files: 1,
+        };
+        let replaced = reached.replaced()?;
+        let room = self.reserve_at(&reached.place, asked, replaced)?;
+        if size > 0 {
+            return self.0.old_writes.begin(reached.place, size, room);
         }
-        let room = self.reserve(
-            &reached.place.space,
-            Amount {
-                bytes: size,
-                files: 1,
-            },
-        )?;
-        self.0.old_writes.begin(reached.place, OldWrite::new(size, room))
+        reached
+            .root
+            .write_file(&reached.place.path, b"", Existing::Replace)
+            .map_err(reached.failed())?;
+        if let Some(room) = room {
+            room.settle(asked, replaced);
+        }
+        self.0.hints.forget(&reached.place);
+        Ok(())
     }
 
     /// The sum of a range, for the client to compare with its own.
-    ///
-    /// Of a file that is to get shorter only what will stay is told.
     pub fn old_range_sum(
         &self,
         caller: &Caller,
@@ -162,25 +92,32 @@ impl Files {
         let reached = self.reach(caller, path, Access::Read)?;
         check_range(offset, len)?;
         let write = self.0.old_writes.get(&reached.place);
-        let kept = match &write {
-            Some(write) => len.min(lock(write).size.saturating_sub(offset)),
-            None => len,
+        // Who may only read the file is not the one who writes it.
+        let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
+        let telling = match &write {
+            Some(write) => lock(write).on_asked(offset, len),
+            None => Telling::Sum(len),
         };
         let _acting = self.act(&reached.place.space)?;
-        let (checksum, read, stamp) = match reached.root.open_file(&reached.place.path) {
-            Ok(file) => {
-                let (checksum, read) = sum(&*file, offset, kept)?;
-                (checksum, read, Some(file.meta().stamp))
-            }
-            Err(RootError::NotFound(_)) if write.is_some() => (String::new(), 0, None),
+        let file = match reached.root.open_file(&reached.place.path) {
+            Ok(file) => Some(file),
+            Err(RootError::NotFound(_)) if write.is_some() => None,
             Err(error) => return Err(reached.failed()(error)),
         };
-        let watch = write.is_some_and(|write| lock(&write).on_asked(offset, offset + read, stamp));
+        let (checksum, read) = match (&file, telling) {
+            (None, _) => (String::new(), 0),
+            (Some(file), Telling::Sum(len)) => sum(&**file, offset, len)?,
+            (Some(file), Telling::Length) => {
+                (String::new(), len.min(file.meta().size.saturating_sub(offset)))
+            }
+        };
+        let stamp = file.map(|file| file.meta().stamp);
+        let told = write.filter(|_| telling != Telling::Length);
         Ok(RangeSum {
             offset,
             len: read,
             checksum,
-            watch,
+            watch: told.is_some_and(|write| lock(&write).on_told(offset, offset + read, stamp)),
         })
     }
 
@@ -198,6 +135,9 @@ impl Files {
         {
             let _acting = self.act(&reached.place.space)?;
             let mut write = lock(&write);
+            if write.is_over() {
+                return Err(FilesError::NotFound(path.to_string()));
+            }
             if len > *RANGES.end() || offset.checked_add(len).is_none_or(|end| end > write.size) {
                 return Err(FilesError::BadRequest("chunksize error".to_owned()));
             }
@@ -232,30 +172,46 @@ impl Files {
         let Some(write) = self.0.old_writes.get(&reached.place) else {
             return Ok(Settled::Done);
         };
-        {
-            let mut write = lock(&write);
-            if write.arriving > 0 || write.used.elapsed() < silence {
-                return Ok(Settled::Later);
-            }
-            write.watched = false;
+        if !lock(&write).is_silent_for(silence) {
+            return Ok(Settled::Later);
         }
         self.old_publish(&reached, &write, silence)?;
         Ok(Settled::Done)
     }
 
+    /// What was begun in a space in the old way and not ended.
+    pub(super) fn old_unfinished(&self, space: &Space) -> Vec<UnfinishedUpload> {
+        let name = self.name_of(space);
+        let begun = self.0.old_writes.in_space(space).into_iter();
+        begun
+            .filter_map(|(place, write)| Some(lock(&write).view(below(&name, &place.path).ok()?.into())))
+            .collect()
+    }
+
+    /// Gives up what a caller began in the old way; says whether there was such a one.
+    pub(super) fn old_discard(&self, caller: &Caller, id: &StagedId) -> Result<bool, FilesError> {
+        for space in self.writable(caller)? {
+            let begun = self.0.old_writes.in_space(&space);
+            let Some((place, write)) = begun.into_iter().find(|(_, write)| lock(write).is(id)) else {
+                continue;
+            };
+            let _acting = self.act(&space)?;
+            self.0.old_writes.remove(&place, &write);
+            lock(&write).end();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
     /// Publishes a file if all of it is known and nothing of it is on its way.
-    fn old_publish(
-        &self,
-        reached: &Reached,
-        shared: &Arc<Mutex<OldWrite>>,
-        silence: Duration,
-    ) -> Result<(), FilesError> {
+    fn old_publish(&self, reached: &Reached, shared: &Shared, silence: Duration) -> Result<(), FilesError> {
         let _acting = self.act(&reached.place.space)?;
         let mut write = lock(shared);
         if !write.is_complete(silence) {
             return Ok(());
         }
         let published = self.old_publish_now(reached, &mut write);
+        write.end();
         self.0.old_writes.remove(&reached.place, shared);
         published
     }
@@ -287,15 +243,19 @@ impl Files {
             return Ok(());
         };
         let replaced = reached.replaced()?;
+        let written = Amount {
+            bytes: write.size,
+            files: 1,
+        };
+        let mut room = write.room.take();
+        if let Some(room) = &mut room {
+            room.fit(written, replaced)?;
+        }
         reached
             .root
             .publish_staged(staged, &reached.place.path, Existing::Replace)
             .map_err(reached.failed())?;
-        if let Some(room) = write.room.take() {
-            let written = Amount {
-                bytes: write.size,
-                files: 1,
-            };
+        if let Some(room) = room {
             room.settle(written, replaced);
         }
         self.0.hints.forget(&reached.place);
@@ -303,59 +263,12 @@ impl Files {
     }
 }
 
-impl OldWrite {
-    fn new(size: u64, room: Option<Reservation>) -> OldWrite {
-        OldWrite {
-            size,
-            staged: None,
-            posted: Spans::default(),
-            asked: Spans::default(),
-            compared: None,
-            last_asked: None,
-            arriving: 0,
-            watched: false,
-            used: Instant::now(),
-            room,
-        }
-    }
-
-    /// Notes that the client was told of a range; says whether somebody must look later what became of it.
-    fn on_asked(&mut self, from: u64, to: u64, stamp: Option<Stamp>) -> bool {
-        if self.compared != stamp {
-            // Another file by now: what was told before does not hold for it.
-            self.asked = Spans::default();
-            self.compared = stamp;
-        }
-        self.asked.add(from, to);
-        self.last_asked = Some((from, to));
-        self.used = Instant::now();
-        !std::mem::replace(&mut self.watched, true)
-    }
-
-    /// A range that is sent is not the same, and until it is here whole it is not known at all.
-    fn on_arriving(&mut self, from: u64, to: u64) {
-        self.asked.remove(from, to);
-        self.posted.remove(from, to);
-        self.last_asked.take_if(|(asked, _)| (from..to).contains(asked));
-        self.arriving += 1;
-        self.used = Instant::now();
-    }
-
-    /// Whether every range was sent or found the same. What was asked about a moment ago may still be sent.
-    fn is_complete(&self, silence: Duration) -> bool {
-        let is_awaited = self.last_asked.is_some() && self.used.elapsed() < silence;
-        self.arriving == 0 && !is_awaited && self.posted.and(&self.asked).gaps(self.size).is_empty()
-    }
-}
-
 /// Counts a range as on its way in until it is dropped.
-struct Arriving(Arc<Mutex<OldWrite>>);
+struct Arriving(Shared);
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        let mut write = lock(&self.0);
-        write.arriving -= 1;
-        write.used = Instant::now();
+        lock(&self.0).on_arrived();
     }
 }
 
@@ -378,11 +291,7 @@ impl OldRangeIn {
         }
         let _acting = self.files.act(&self.reached.place.space)?;
         let write = lock(&self.arriving.0);
-        // Gone: another request of the same client completed the file.
-        let staged = write
-            .staged
-            .as_ref()
-            .ok_or_else(|| FilesError::NotFound(self.reached.shown.to_string()))?;
+        let staged = write.staged.as_ref().ok_or_else(|| self.is_gone())?;
         staged
             .write_at(bytes, self.offset)
             .map_err(|error| FilesError::Disk(error, "write"))?;
@@ -396,9 +305,20 @@ impl OldRangeIn {
             return Err(FilesError::BadRequest("chunksize error".to_owned()));
         }
         let write = self.arriving.0.clone();
-        lock(&write).posted.add(self.start, self.end);
+        {
+            let mut write = lock(&write);
+            if write.is_over() {
+                return Err(self.is_gone());
+            }
+            write.posted.add(self.start, self.end);
+        }
         drop(self.arriving);
-        self.files.old_publish(&self.reached, &write, SENDS_WITHIN)
+        self.files.old_publish(&self.reached, &write, Duration::ZERO)
+    }
+
+    /// Another request of the same client completed the file, or its owner gave it up.
+    fn is_gone(&self) -> FilesError {
+        FilesError::NotFound(self.reached.shown.to_string())
     }
 }
 
@@ -446,10 +366,6 @@ fn copy(old: &dyn ReadAt, staged: &StagedFile, from: u64, to: u64) -> std::io::R
         here += read as u64;
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

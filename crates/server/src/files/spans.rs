@@ -33,6 +33,16 @@ impl Spans {
         both
     }
 
+    /// Where the last of them ends.
+    pub(super) fn end(&self) -> u64 {
+        self.0.last().map_or(0, |(_, to)| *to)
+    }
+
+    /// How many bytes they are.
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().map(|(from, to)| to - from).sum()
+    }
+
     /// What is not among them, of a file of this size.
     pub(super) fn gaps(&self, size: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
@@ -65,6 +75,8 @@ mod tests {
         let joined = spans(&[(10, 20), (0, 5), (20, 25), (3, 7)]);
         assert_eq!(joined.0, [(0, 7), (10, 25)]);
         assert_eq!(joined.gaps(30), [(7, 10), (25, 30)]);
+        assert_eq!((joined.end(), joined.total()), (25, 22));
+        assert_eq!((Spans::default().end(), Spans::default().total()), (0, 0));
         assert_eq!(Spans::default().gaps(0), []);
     }
 
