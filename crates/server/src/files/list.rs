@@ -1,4 +1,7 @@
-//! A listing, a few lines at a time: memory does not grow with the folder.
+//! A listing, a few lines at a time: memory does not grow with the folder, and whoever waits hears something every few
+//! seconds, however large a file is whose digest must be found.
+
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine, UnreadEntry};
@@ -6,11 +9,15 @@ use paddlecloud_pfs::root::{DirEntry, Kind};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
 
+use super::digests::{Looked, Reading};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;
+
+/// So often whoever waits hears something. Clients take a connection for dead that is silent for a minute.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Entries that are ever gathered in memory.
 const MOST_AT_ONCE: usize = 100_000;
@@ -23,6 +30,9 @@ pub struct Lister {
     digests: bool,
     /// What comes up to here was told before.
     after: Option<RelPath>,
+    /// The entry whose content is being read for its digest.
+    reading: Option<(ListEntry, Reading)>,
+    pause: Duration,
     count: u64,
     ended: bool,
 }
@@ -54,6 +64,8 @@ impl Files {
             entries,
             digests,
             after: None,
+            reading: None,
+            pause: SIGN_OF_LIFE,
             count: 0,
             ended: false,
         })
@@ -67,36 +79,47 @@ impl Lister {
         self
     }
 
-    /// The next lines; `None` after the last.
+    /// The next lines; `None` after the last. While none is ready, a space: it means nothing before a line of JSON.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
         }
         let acting = self.files.act(&self.base.place.space);
         let mut lines = Vec::with_capacity(LINES + 1024);
+        let until = Instant::now() + self.pause;
         while lines.len() < LINES && !self.ended {
             let line = match &acting {
-                Ok(_) => self.next_line(),
+                Ok(_) => self.next_line(until),
                 Err(error) => Some(ListLine::Error(error.refusal())),
             };
-            // Told before, or gone between being listed and being read, as if it had gone a moment before.
-            let Some(line) = line else { continue };
-            match line {
-                ListLine::Entry(_) => self.count += 1,
-                ListLine::Unread(_) => {}
-                ListLine::End(_) | ListLine::Error(_) => self.ended = true,
+            // None: told before, or being read, or gone between being listed and being read, as if it had gone before.
+            if let Some(line) = line {
+                match line {
+                    ListLine::Entry(_) => self.count += 1,
+                    ListLine::Unread(_) => {}
+                    ListLine::End(_) | ListLine::Error(_) => self.ended = true,
+                }
+                serde_json::to_writer(&mut lines, &line).expect("plain data becomes JSON");
+                lines.push(b'\n');
             }
-            serde_json::to_writer(&mut lines, &line).expect("plain data becomes JSON");
-            lines.push(b'\n');
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        if lines.is_empty() {
+            lines.push(b' ');
         }
         Some(lines)
     }
 
-    fn next_line(&mut self) -> Option<ListLine> {
-        let line = match self.entries.next() {
-            Some(Ok(entry)) => self.line(entry),
-            Some(Err(error)) => Err(self.about(error)),
-            None => return Some(ListLine::End(self.count)),
+    fn next_line(&mut self, until: Instant) -> Option<ListLine> {
+        let line = match self.reading.take() {
+            Some((entry, reading)) => self.read_on(entry, reading, until),
+            None => match self.entries.next() {
+                Some(Ok(entry)) => self.line(entry, until),
+                Some(Err(error)) => Err(self.about(error)),
+                None => return Some(ListLine::End(self.count)),
+            },
         };
         match line {
             Ok(line) => line,
@@ -138,7 +161,9 @@ impl Lister {
                 Err(error) if is_about_one(&error) => continue,
                 other => other.map_err(|error| self.about(error).refusal())?,
             };
-            if let Some(ListLine::Entry(entry)) = self.line(entry).map_err(|error| error.refusal())? {
+            // Without digests nothing is read.
+            let line = self.line(entry, Instant::now());
+            if let Some(ListLine::Entry(entry)) = line.map_err(|error| error.refusal())? {
                 entries.push(entry);
             }
             if entries.len() > MOST_AT_ONCE {
@@ -149,25 +174,125 @@ impl Lister {
         Ok(entries)
     }
 
-    fn line(&self, entry: DirEntry) -> Result<Option<ListLine>, FilesError> {
+    fn line(&mut self, entry: DirEntry, until: Instant) -> Result<Option<ListLine>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
         if self.after.as_ref().is_some_and(|last| path <= *last) {
             return Ok(None);
         }
-        let mut meta = FileMeta::of(&entry.meta);
-        if self.digests && entry.meta.kind == Kind::File {
-            meta.digest = match self.files.digest(&self.base.below(&path)?) {
-                Ok(digest) => digest,
+        let is_file = entry.meta.kind == Kind::File;
+        let mut entry = ListEntry {
+            path,
+            meta: FileMeta::of(&entry.meta),
+        };
+        if self.digests && is_file {
+            match self.files.look_up(&self.base.below(&entry.path)?) {
+                Ok(Looked::Known(digest)) => entry.meta.digest = Some(digest),
+                Ok(Looked::Unknown(reading)) => return self.read_on(entry, reading, until),
+                Ok(Looked::None) => {}
                 Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),
                 Err(error) => return Err(error),
-            };
+            }
         }
-        Ok(Some(ListLine::Entry(ListEntry { path, meta })))
+        Ok(Some(ListLine::Entry(entry)))
+    }
+
+    /// Reads on for the digest of an entry; nothing is told of it before that is known.
+    fn read_on(
+        &mut self,
+        mut entry: ListEntry,
+        mut reading: Reading,
+        until: Instant,
+    ) -> Result<Option<ListLine>, FilesError> {
+        entry.meta.digest = reading.read_until(&self.files, until)?;
+        if entry.meta.digest.is_none() {
+            self.reading = Some((entry, reading));
+            return Ok(None);
+        }
+        Ok(Some(ListLine::Entry(entry)))
     }
 }
 
 /// Whether the rest can still be listed.
 fn is_about_one(error: &RootError) -> bool {
     !matches!(error, RootError::Unreachable { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_pfs::Digest;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::packages::Storage;
+
+    fn files(folder: &std::path::Path) -> Files {
+        std::fs::write(folder.join("word"), "secret\n").unwrap();
+        let text =
+            "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
+        let config = Config::parse(text, &folder.join("server.yaml")).unwrap();
+        std::fs::create_dir_all(config.storage.join("home/me")).unwrap();
+        let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
+        Files::open(&config, &storage).unwrap()
+    }
+
+    /// The pieces of a listing by a clock that has always run out.
+    fn pieces(files: &Files, digests: bool) -> Vec<Vec<u8>> {
+        let me = Caller {
+            user: "me".parse().unwrap(),
+            admin: false,
+        };
+        let path = "/pfs/dc/home/me".parse().unwrap();
+        let mut lister = files.list(&me, &path, true, digests).unwrap();
+        lister.pause = Duration::ZERO;
+        std::iter::from_fn(|| lister.next_lines()).collect()
+    }
+
+    #[test]
+    fn whoever_waits_for_the_digest_of_a_large_file_hears_something_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let home = folder.path().join("data/storage/home/me");
+        let large = vec![7; 18 << 20];
+        for (name, content) in [("a", &b"1"[..]), ("b", &large), ("c", b"2")] {
+            std::fs::write(home.join(name), content).unwrap();
+        }
+        let told = pieces(&files, true);
+        let is_line = |piece: &&Vec<u8>| piece.ends_with(b"\n");
+        assert_eq!(told.iter().filter(is_line).count(), 4, "three files and the end");
+        let (first, second) = (1, told.iter().rposition(|piece| piece.len() == 1).unwrap() + 1);
+        let waits = &told[first..second];
+        assert!(waits.len() >= 4, "{} signs of life", waits.len());
+        assert!(
+            waits.iter().all(|piece| piece == b" "),
+            "nothing but signs of life"
+        );
+
+        // Spaces mean nothing to whoever reads lines of JSON.
+        let text = told.concat();
+        let lines: Vec<ListLine> = text
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
+        let digests: Vec<Digest> = lines
+            .iter()
+            .filter_map(|line| match line {
+                ListLine::Entry(entry) => entry.meta.digest,
+                _ => None,
+            })
+            .collect();
+        assert_eq!(digests, [Digest::of(b"1"), Digest::of(&large), Digest::of(b"2")]);
+        assert!(matches!(lines.last(), Some(ListLine::End(3))));
+    }
+
+    #[test]
+    fn without_digests_nothing_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let large = folder.path().join("data/storage/home/me/large");
+        std::fs::write(large, vec![7; 9 << 20]).unwrap();
+        let told = pieces(&files, false);
+        assert!(told.iter().all(|piece| piece.ends_with(b"\n")));
+    }
 }
