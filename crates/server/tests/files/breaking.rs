@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use paddlecloud_api::client::files::{Download, ListOptions, TransferError, TransferOptions, Upload};
-use paddlecloud_api::client::{Client, ClientError};
+use paddlecloud_api::client::files::{
+    Download, ListOptions, Summary, TransferError, TransferOptions, Upload,
+};
+use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -63,6 +66,54 @@ async fn pass(
     }
 }
 
+/// Everything got there; what went in vain is counted apart.
+#[track_caller]
+fn assert_moved_once(summary: &Summary) {
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert!(summary.again > 0, "connections were cut");
+    assert!(
+        summary.moved <= summary.bytes,
+        "{} bytes are said to have moved, of {}",
+        summary.moved,
+        summary.bytes
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_link_that_breaks_is_not_given_up_while_bytes_move() {
+    let stage = Stage::new().await;
+    let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (file, fetched) = (local.path().join("large"), back.path().join("large"));
+    let content = noise(97, 4 << 20);
+    std::fs::write(&file, &content).unwrap();
+    let (proxy, cuts) = cutting_proxy(stage.address.clone(), 1_500_000).await;
+    // Every piece of work takes longer than this, and breaks.
+    let me = client(&proxy, "me").with_limits(Limits {
+        give_up: Duration::from_millis(500),
+        pause: Duration::from_millis(1),
+        ..Limits::default()
+    });
+    let options = TransferOptions {
+        bwlimit: Some(3_000_000),
+        ..TransferOptions::default()
+    };
+    let upload = Upload::File {
+        local: file,
+        remote: mine("large"),
+    };
+    assert_moved_once(&me.files().upload(vec![upload], &options, &()).await);
+    let after_upload = cuts.load(Ordering::Relaxed);
+    assert!(after_upload > 3, "the proxy cut {after_upload} connections only");
+    let download = Download::File {
+        remote: mine("large"),
+        local: fetched.clone(),
+    };
+    assert_moved_once(&me.files().download(vec![download], &options, &()).await);
+    assert!(cuts.load(Ordering::Relaxed) > after_upload + 3);
+    assert!(std::fs::read(fetched).unwrap() == content);
+    stage.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_gets_there_through_connections_that_are_cut() {
     let stage = Stage::new().await;
@@ -82,7 +133,7 @@ async fn a_tree_gets_there_through_connections_that_are_cut() {
         entries: entries(local.path()),
     };
     let summary = files.upload(vec![upload], &TransferOptions::default(), &()).await;
-    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_moved_once(&summary);
     assert_same(local.path(), &stage.home("me").join("t"));
     assert_tidy(&stage.home("me"));
     let after_upload = cuts.load(Ordering::Relaxed);
@@ -109,7 +160,7 @@ async fn a_tree_gets_there_through_connections_that_are_cut() {
     let summary = files
         .download(vec![download], &TransferOptions::default(), &())
         .await;
-    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_moved_once(&summary);
     assert_same(local.path(), back.path());
     assert_tidy(back.path());
     assert!(cuts.load(Ordering::Relaxed) > after_upload + 3);

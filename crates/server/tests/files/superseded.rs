@@ -8,7 +8,7 @@ use paddlecloud_pfs::{Digest, Root, RootError};
 use paddlecloud_server::auth::Caller;
 
 use crate::breaking::SmallDisk;
-use crate::stage::{Stage, assert_tidy, mine, noise};
+use crate::stage::{Stage, assert_tidy, entries, mine, noise};
 
 const USERS: &str = "users:\n\
     - {name: me, password_file: word, system_user: a, quota: {storage: 4Mi, files: 10}}\n";
@@ -154,5 +154,73 @@ async fn a_download_that_fills_the_disk_leaves_room_for_the_next_one() {
     assert_tidy(disk.path());
     let fetched = fetch("small").await;
     assert!(fetched.failures.is_empty(), "{:?}", fetched.failures);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn small_files_that_fill_the_disk_here_are_not_blamed_on_the_server() {
+    let Some(disk) = SmallDisk::new("4m") else {
+        eprintln!("skipped: mounting is not permitted here");
+        return;
+    };
+    let stage = Stage::new().await;
+    let home = stage.home("me").join("many");
+    std::fs::create_dir_all(&home).unwrap();
+    for number in 0..20 {
+        std::fs::write(home.join(format!("{number:02}")), noise(number, 400_000)).unwrap();
+    }
+    let download = |local: std::path::PathBuf, count: usize| Download::Tree {
+        remote: mine("many"),
+        local,
+        entries: entries(&home).into_iter().take(count).collect(),
+    };
+    let files = stage.me.files();
+    let options = TransferOptions::default();
+    let place = disk.path().join("many");
+    let refused = files.download(vec![download(place, 20)], &options, &()).await;
+    assert_eq!(refused.failures.len(), 20, "{:?}", refused.failures);
+    for failure in &refused.failures {
+        let TransferError::Local(RootError::NoSpace(path)) = &failure.error else {
+            panic!("{failure:?}");
+        };
+        assert!(
+            failure.path.ends_with(&path.to_string()),
+            "each tells its own name"
+        );
+    }
+    assert_tidy(&disk.path().join("many"));
+    let fetched = files
+        .download(vec![download(disk.path().join("few"), 5)], &options, &())
+        .await;
+    assert!(fetched.failures.is_empty(), "{:?}", fetched.failures);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_download_clears_away_what_one_that_was_killed_left() {
+    let stage = Stage::new().await;
+    let home = stage.home("me");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join("f"), "1").unwrap();
+    let local = tempfile::tempdir().unwrap();
+    let pack = local.path().join(".pfs-staging/0123456789abcdef0123456789abcdef");
+    std::fs::create_dir_all(&pack).unwrap();
+    std::fs::write(pack.join("part"), "of a pack").unwrap();
+    let fetch = async |options: TransferOptions| {
+        let download = Download::File {
+            remote: mine("f"),
+            local: local.path().join("f"),
+        };
+        stage.me.files().download(vec![download], &options, &()).await
+    };
+    let pretended = fetch(TransferOptions {
+        dry_run: true,
+        ..TransferOptions::default()
+    })
+    .await;
+    assert_eq!(pretended.transferred, 1);
+    assert!(pack.exists(), "a dry run changes nothing");
+    assert_eq!(fetch(TransferOptions::default()).await.transferred, 1);
+    assert_tidy(local.path());
     stage.finish().await;
 }
