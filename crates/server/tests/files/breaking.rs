@@ -281,42 +281,6 @@ async fn a_flipped_bit_is_found_before_it_counts() {
     stage.finish().await;
 }
 
-#[tokio::test]
-async fn unfinished_uploads_expire_and_others_stay() {
-    let stage = Stage::new().await;
-    let caller = paddlecloud_server::auth::Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    };
-    let begin = async |name: &str| {
-        let request = paddlecloud_api::files::UploadRequest {
-            path: mine(name).into(),
-            size: 3,
-            executable: false,
-            mtime: None,
-            key: "k".to_owned(),
-            digest: None,
-            no_overwrite: false,
-        };
-        stage.app.upload_begin(&caller, request).await.unwrap()
-    };
-    begin("old").await;
-    let space = paddlecloud_pfs::Space::Home("me".parse().unwrap());
-    let spaces = [space];
-    let kept = stage
-        .app
-        .files
-        .sweep_older_than(&spaces, std::time::Duration::from_secs(3600));
-    assert_eq!(kept.expired, 0);
-    let swept = stage
-        .app
-        .files
-        .sweep_older_than(&spaces, std::time::Duration::ZERO);
-    assert_eq!(swept.expired, 1);
-    assert_tidy(&stage.home("me"));
-    stage.finish().await;
-}
-
 /// A small file system of its own, unmounted at the end.
 pub struct SmallDisk(tempfile::TempDir);
 

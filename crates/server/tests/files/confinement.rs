@@ -8,8 +8,6 @@ use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions, Upload};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Existing, PfsPath};
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 use crate::stage::{Stage, mine, raw};
 
@@ -127,80 +125,6 @@ async fn a_digest_is_no_key_to_another_users_file() {
         3 << 20
     );
     stage.finish().await;
-}
-
-/// Parts of paths that somebody might hope to get out with.
-fn hostile_part() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just("..".to_owned()),
-        Just("%2e%2e".to_owned()),
-        Just("%252e%252e".to_owned()),
-        Just("..%2f..".to_owned()),
-        Just("%2F".to_owned()),
-        Just(".".to_owned()),
-        Just(String::new()),
-        Just("%00".to_owned()),
-        Just("\\x2e\\x2e".to_owned()),
-        Just("%5Cx2e%5Cx2e".to_owned()),
-        Just("trap".to_owned()),
-        Just("loop".to_owned()),
-        Just("d".to_owned()),
-        Just("you".to_owned()),
-        Just("secret".to_owned()),
-        Just(".pfs-staging".to_owned()),
-        "[a-z\u{ff0e}\u{2024}%.]{1,4}".prop_map(|text| text.replace('%', "%25")),
-    ]
-}
-
-#[test]
-fn no_text_leads_out_of_a_home() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let stage = runtime.block_on(Stage::new());
-    std::fs::create_dir_all(stage.home("you")).unwrap();
-    std::fs::write(stage.home("you").join("secret"), "top secret").unwrap();
-    std::fs::create_dir_all(stage.home("me").join("d")).unwrap();
-    symlink("../../you", stage.home("me").join("trap")).unwrap();
-    symlink("../you", stage.home("me").join("d/trap")).unwrap();
-    symlink("loop", stage.home("me").join("loop")).unwrap();
-    let prefixes: Vec<&str> = vec![
-        "/pfs/dc/home/me",
-        "/pfs/dc/user/me",
-        "/pfs/public",
-        "/pfs/dc",
-        "/pfs",
-        "",
-    ];
-    let paths = (
-        prop::sample::select(prefixes),
-        prop::collection::vec(hostile_part(), 0..6),
-    );
-    let mut runner = TestRunner::new(Config {
-        cases: 300,
-        failure_persistence: None,
-        ..Config::default()
-    });
-    let outcome = runner.run(&paths, |(prefix, parts)| {
-        let path = format!("{prefix}/{}", parts.join("/"));
-        for target in ["content", "stat", "list", "usage", "signature"] {
-            let encoded: String = path
-                .bytes()
-                .map(|byte| match byte {
-                    b'%' => "%".to_owned(),
-                    byte if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) => {
-                        char::from(byte).to_string()
-                    }
-                    byte => format!("%{byte:02X}"),
-                })
-                .collect();
-            let target = format!("/api/v1/pfs/{target}?path={encoded}");
-            let (status, reply) = runtime.block_on(raw(&stage, "me", "GET", &target, b""));
-            prop_assert!(!reply.contains("top secret"), "{target}: {reply}");
-            prop_assert!(matches!(status, 200 | 400 | 403 | 404), "{target}: {reply}");
-        }
-        Ok(())
-    });
-    outcome.unwrap();
-    runtime.block_on(stage.finish());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,9 @@
 mod awkward;
 mod breaking;
 mod confinement;
+mod full;
+mod expiring;
+mod hostile;
 mod old;
 mod quota;
 mod service;

@@ -1,7 +1,9 @@
 //! Limits of bytes and files: told exactly, and nothing half-written stays.
 
-use paddlecloud_api::client::ClientError;
+use std::time::Duration;
+
 use paddlecloud_api::client::files::{RemoveOptions, TransferError, TransferOptions, Upload};
+use paddlecloud_api::client::{Client, ClientError, Credentials, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::Existing;
 
@@ -208,5 +210,33 @@ async fn known_content_takes_the_room_it_needs_whatever_size_is_named() {
     let (status, body) = begin(3 << 20).await;
     assert_eq!(status, 403, "two of them do not fit: {body}");
     assert!(body.contains("quota-exceeded"), "{body}");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_asks_what_is_used_waits_until_all_of_it_is_measured() {
+    let stage = Stage::with(USERS).await;
+    let (told, token) = std::sync::mpsc::channel();
+    let me = crate::stage::client(&stage.address, "me")
+        .on_new_token(Box::new(move |token| drop(told.send(token.to_owned()))));
+    me.login().await.unwrap();
+    let hurried = Client::new(format!("http://{}", stage.address).parse().unwrap())
+        .with_credentials(Credentials {
+            login: None,
+            token: Some(token.recv().unwrap()),
+        })
+        .with_limits(Limits {
+            reply: Duration::ZERO,
+            give_up: Duration::ZERO,
+            ..Limits::default()
+        });
+    let files = hurried.files();
+    let home = "/pfs/dc/home/me".parse().unwrap();
+    files
+        .stat(&home)
+        .await
+        .expect_err("this client waits for nothing");
+    files.quota().await.unwrap();
+    files.du(&home).await.unwrap();
     stage.finish().await;
 }
