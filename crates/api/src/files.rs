@@ -3,6 +3,7 @@
 //! Paths travel in their text form: bytes that are not UTF-8 as `\xNN`, a backslash as `\\`. Contents travel
 //! as plain bytes, packs (`paddlecloud_pfs::pack`) and parts (see [`PARTS`]), never as JSON.
 
+mod fsck;
 mod uploads;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use paddlecloud_pfs::root::{Kind, Meta, Stamp};
 use paddlecloud_pfs::{Digest, Entry, LinkTarget, Mtime, Node, PfsPath, PfsPathError, RelPath, Space};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use self::fsck::{FsckEnd, FsckFinding, FsckLine, FsckReply, FsckVerdict};
 pub use self::uploads::{
     CommitRequest, ReuseRequest, TakeRequest, UnfinishedUpload, UploadReply, UploadRequest,
 };
@@ -27,6 +29,9 @@ pub const VERSION_OF_FILE: &str = "etag";
 
 /// Carries the digest of a whole file, where the server knows it.
 pub const DIGEST_HEADER: &str = "pfs-digest";
+
+/// Carries the size of the whole file that parts are of.
+pub const SIZE_HEADER: &str = "pfs-size";
 
 /// Files up to this size travel packed; bigger ones in chunks.
 pub const SMALL_FILE: u64 = 1 << 20;
@@ -427,43 +432,6 @@ pub struct ShareView {
     /// The path of the link on this server; absent in lists, as the link is a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-}
-
-/// What became of a file that the server knew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum FsckVerdict {
-    /// The same content with other times.
-    Touched,
-    /// Somebody gave it other content past the service.
-    ChangedOutside,
-    /// Somebody removed it past the service.
-    RemovedOutside,
-    /// Nobody changed it, and yet its bytes are others.
-    Damaged,
-    /// It is there and cannot be read.
-    Unreadable,
-    /// Somebody writes to it all the time.
-    Changing,
-}
-
-/// One finding of a check of all known files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FsckFinding {
-    /// Space and path, such as `home/me/data/a.bin`.
-    pub path: String,
-    pub verdict: FsckVerdict,
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FsckReply {
-    /// Files that were read.
-    pub checked: u64,
-    pub findings: Vec<FsckFinding>,
 }
 
 #[cfg(test)]

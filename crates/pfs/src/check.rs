@@ -1,23 +1,27 @@
-//! Compares files with what is remembered of them, and trees with each other.
+//! Compares files with what is remembered of them.
 //!
-//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged.
+//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. Nothing is
+//! forgotten by looking: what was found is remembered instead once somebody was told ([`Finding::mend`]).
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::content::{Hint, HintStore, hash_file};
+use crate::content::{Hashing, Hint, HintStore};
 use crate::digest::Digest;
-use crate::package::Manifest;
-use crate::path::{Place, Space};
+use crate::path::Space;
 use crate::relpath::RelPath;
 use crate::root::{RootError, Stamp};
-use crate::store::OpenSpace;
+use crate::store::{OpenSpace, ReadAt};
+
+/// How often a file that changes while it is read is read again.
+const ATTEMPTS: usize = 3;
 
 /// What became of a file that was known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Content as remembered.
     Sound,
-    /// Same content, but touched, moved over or rewritten in place; the memory is brought up to date.
+    /// Same content, but touched, moved over or rewritten in place.
     Touched,
     /// Someone gave it other content past the service: his right.
     ChangedOutside,
@@ -31,24 +35,95 @@ pub enum Verdict {
     Changing,
 }
 
-/// Reads every known file of the given spaces and says how it fares. Hints that no longer hold are mended.
-///
-/// Every file gets its verdict, whatever is wrong with another.
-pub fn check_files(hints: &HintStore, spaces: &[(Space, OpenSpace)]) -> BTreeMap<Place, Verdict> {
-    let mut verdicts = BTreeMap::new();
-    for hint in hints.all() {
-        let Some((_, root)) = spaces.iter().find(|(space, _)| *space == hint.place.space) else {
-            continue;
-        };
-        if lies_behind_a_link(root, &hint.place.path) {
-            // Links lead elsewhere tomorrow; what lies there has its own name.
-            hints.forget(&hint.place);
-            continue;
+/// A known file and how it fares.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What was known when the check began.
+    pub hint: Hint,
+    pub verdict: Verdict,
+    /// What is there, where it could be read.
+    found: Option<(Stamp, Digest)>,
+}
+
+impl Finding {
+    /// Remembers what is there instead of what was known, unless the file has become known anew meanwhile. Damage stays
+    /// remembered as such: the bytes that were stored are the right ones.
+    pub fn mend(&self, hints: &HintStore) {
+        if !hints.is_latest(&self.hint) {
+            return;
         }
-        let verdict = check_file(hints, root, &hint);
-        verdicts.insert(hint.place, verdict);
+        let place = &self.hint.place;
+        match (self.verdict, self.found) {
+            (Verdict::RemovedOutside, _) => hints.forget(place),
+            (Verdict::Touched | Verdict::ChangedOutside, Some((stamp, digest))) => hints.record(Hint {
+                place: place.clone(),
+                stamp,
+                digest,
+            }),
+            _ => {}
+        }
     }
-    verdicts
+}
+
+/// How far a check has come.
+#[derive(Debug)]
+pub enum Step {
+    /// A file was read to its end, or cannot be.
+    Checked(Box<Finding>),
+    /// The time is up in the middle of a file.
+    Busy,
+}
+
+/// Reads known files one after the other, in the order of their places. Every file gets its verdict, whatever is wrong
+/// with another.
+pub struct Checker {
+    hints: std::vec::IntoIter<Hint>,
+    /// With nothing where a space cannot be opened.
+    spaces: Vec<(Space, Option<OpenSpace>)>,
+    reading: Option<Reading>,
+}
+
+impl Checker {
+    /// Begins to check all files that are known in these spaces. Files of a space that cannot be opened are unreadable.
+    pub fn new(hints: &HintStore, spaces: Vec<(Space, Option<OpenSpace>)>) -> Self {
+        let mut known = hints.all();
+        known.retain(|hint| spaces.iter().any(|(space, _)| *space == hint.place.space));
+        known.sort_by(|one, other| one.place.cmp(&other.place));
+        Self {
+            hints: known.into_iter(),
+            spaces,
+            reading: None,
+        }
+    }
+
+    /// Goes on until a file is checked or the time is up, if only by a little; `None` after the last file.
+    pub fn next(&mut self, hints: &HintStore, until: Instant) -> Option<Step> {
+        let mut reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => self.next_known(hints)?,
+        };
+        let Some((verdict, found)) = reading.go_on(until) else {
+            self.reading = Some(reading);
+            return Some(Step::Busy);
+        };
+        Some(Step::Checked(Box::new(Finding {
+            hint: reading.hint,
+            verdict,
+            found,
+        })))
+    }
+
+    fn next_known(&mut self, hints: &HintStore) -> Option<Reading> {
+        loop {
+            let hint = self.hints.next()?;
+            let (_, space) = self.spaces.iter().find(|(space, _)| *space == hint.place.space)?;
+            match space {
+                // Links lead elsewhere tomorrow; what lies there has its own name.
+                Some(space) if lies_behind_a_link(space, &hint.place.path) => hints.forget(&hint.place),
+                space => return Some(Reading::new(hint, space.clone())),
+            }
+        }
+    }
 }
 
 /// Whether a folder on the way to it is a link.
@@ -57,51 +132,87 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
     matches!(opened, Err(RootError::ThroughLink(_))) && root.stat_link(path).is_ok_and(|meta| meta.is_file())
 }
 
-fn check_file(hints: &HintStore, root: &OpenSpace, hint: &Hint) -> Verdict {
-    let (stamp, digest) = match read_stable(root, &hint.place.path) {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            hints.forget(&hint.place);
-            return Verdict::RemovedOutside;
+/// A file that is being read.
+struct Reading {
+    hint: Hint,
+    /// Nothing where it cannot be opened.
+    space: Option<OpenSpace>,
+    attempts: usize,
+    open: Option<Open>,
+}
+
+struct Open {
+    file: Arc<dyn ReadAt>,
+    hashing: Box<Hashing>,
+}
+
+type Outcome = (Verdict, Option<(Stamp, Digest)>);
+
+impl Reading {
+    fn new(hint: Hint, space: Option<OpenSpace>) -> Self {
+        Self {
+            hint,
+            space,
+            attempts: ATTEMPTS,
+            open: None,
         }
-        Err(RootError::Changing(_)) => return Verdict::Changing,
-        Err(_) => return Verdict::Unreadable,
-    };
-    match (stamp == hint.stamp, digest == hint.digest) {
-        (true, true) => Verdict::Sound,
-        (true, false) => Verdict::Damaged,
-        (false, same) => {
-            hints.record(Hint {
-                stamp,
-                digest,
-                place: hint.place.clone(),
-            });
-            if same {
-                Verdict::Touched
-            } else {
-                Verdict::ChangedOutside
+    }
+
+    /// Reads on until it is clear how the file fares; `None` when the time is up before.
+    fn go_on(&mut self, until: Instant) -> Option<Outcome> {
+        loop {
+            if let Some(outcome) = self.read_on() {
+                return Some(outcome);
+            }
+            if Instant::now() >= until {
+                return None;
             }
         }
     }
-}
 
-/// Stamp and digest that belong together; `None` when it is no file (any more).
-fn read_stable(root: &OpenSpace, path: &RelPath) -> Result<Option<(Stamp, Digest)>, RootError> {
-    const ATTEMPTS: usize = 3;
-    for _ in 0..ATTEMPTS {
-        let file = match root.open_no_links(path) {
-            Ok(open) => open,
-            Err(error) if is_no_file(&error) => return Ok(None),
-            Err(error) => return Err(error),
+    /// Reads one stretch.
+    fn read_on(&mut self) -> Option<Outcome> {
+        let Some(space) = &self.space else {
+            return Some((Verdict::Unreadable, None));
         };
-        let before = file.meta();
-        let digest = hash_file(&*file).map_err(|error| RootError::io("read", path, error))?;
-        match root.stat_link(path) {
-            Ok(after) if after.stamp == before.stamp => return Ok(Some((before.stamp, digest))),
-            _ => {}
+        let path = &self.hint.place.path;
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => match space.open_no_links(path) {
+                Ok(file) => Open {
+                    file,
+                    hashing: Box::default(),
+                },
+                Err(error) if is_no_file(&error) => return Some((Verdict::RemovedOutside, None)),
+                Err(_) => return Some((Verdict::Unreadable, None)),
+            },
+        };
+        let digest = match open.hashing.read_on(&*open.file) {
+            Err(_) => return Some((Verdict::Unreadable, None)),
+            Ok(None) => {
+                self.open = Some(open);
+                return None;
+            }
+            Ok(Some(digest)) => digest,
+        };
+        let stamp = open.file.meta().stamp;
+        // Stamp and digest belong together only if nobody wrote meanwhile.
+        if space.stat_link(path).is_ok_and(|after| after.stamp == stamp) {
+            return Some(self.compare(stamp, digest));
         }
+        self.attempts -= 1;
+        (self.attempts == 0).then_some((Verdict::Changing, None))
     }
-    Err(RootError::Changing(path.clone()))
+
+    fn compare(&self, stamp: Stamp, digest: Digest) -> Outcome {
+        let verdict = match (stamp == self.hint.stamp, digest == self.hint.digest) {
+            (true, true) => Verdict::Sound,
+            (true, false) => Verdict::Damaged,
+            (false, true) => Verdict::Touched,
+            (false, false) => Verdict::ChangedOutside,
+        };
+        (verdict, Some((stamp, digest)))
+    }
 }
 
 fn is_no_file(error: &RootError) -> bool {
@@ -115,46 +226,14 @@ fn is_no_file(error: &RootError) -> bool {
         )
 }
 
-/// How two trees differ, by content and not by time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Difference {
-    pub only_left: Vec<RelPath>,
-    pub only_right: Vec<RelPath>,
-    pub different: Vec<RelPath>,
-}
-
-impl Difference {
-    /// Whether the trees are the same.
-    pub fn is_empty(&self) -> bool {
-        self.only_left.is_empty() && self.only_right.is_empty() && self.different.is_empty()
-    }
-}
-
-/// Compares two trees by their manifests.
-pub fn compare(left: &Manifest, right: &Manifest) -> Difference {
-    let mut difference = Difference::default();
-    for entry in left.entries() {
-        match right.get(&entry.path) {
-            None => difference.only_left.push(entry.path.clone()),
-            Some(other) if other.node != entry.node => difference.different.push(entry.path.clone()),
-            Some(_) => {}
-        }
-    }
-    let missing = right
-        .entries()
-        .iter()
-        .filter(|entry| left.get(&entry.path).is_none());
-    difference.only_right = missing.map(|entry| entry.path.clone()).collect();
-    difference
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
     use super::*;
-    use crate::package::{ScanOptions, scan};
+    use crate::path::Place;
     use crate::root::{Existing, Root};
     use crate::testing::{as_ordinary_user, plant, rel, scratch};
 
@@ -176,18 +255,35 @@ mod tests {
         place
     }
 
+    fn findings(hints: &HintStore, root: Option<&Root>) -> Vec<Finding> {
+        let root = root.map(|root| root.clone().into());
+        let mut checker = Checker::new(hints, vec![(space(), root)]);
+        let long = Instant::now() + Duration::from_secs(3600);
+        let steps = std::iter::from_fn(|| checker.next(hints, long));
+        let checked = steps.map(|step| match step {
+            Step::Checked(finding) => *finding,
+            Step::Busy => panic!("an hour is not over"),
+        });
+        checked.collect()
+    }
+
+    fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
+        let one = |finding: &Finding| (finding.hint.place.path.to_string(), finding.verdict);
+        findings.iter().map(one).collect()
+    }
+
     #[test]
     fn what_was_seen_behind_a_link_is_not_missed_when_the_link_leads_elsewhere() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
         let hints = HintStore::new();
         let place = known(&hints, &root, "link/f", b"1");
-        assert!(check_files(&hints, &[(space(), root.into())]).is_empty());
+        assert!(findings(&hints, Some(&root)).is_empty());
         assert!(hints.all().iter().all(|hint| hint.place != place));
     }
 
     #[test]
-    fn changed_outside_and_damaged_are_told_apart() {
+    fn changed_outside_and_damaged_are_told_apart_until_somebody_has_heard_of_it() {
         let (folder, root) = scratch();
         let hints = HintStore::new();
         for name in ["sound", "touched", "changed", "removed", "damaged"] {
@@ -201,11 +297,6 @@ mod tests {
         fs::write(folder.path().join("damaged"), "cOntent").unwrap();
         known(&hints, &root, "damaged", b"content");
 
-        let verdicts = check_files(&hints, &[(space(), root.clone().into())]);
-        let told: Vec<_> = verdicts
-            .iter()
-            .map(|(place, v)| (place.path.to_string(), *v))
-            .collect();
         let expected = [
             ("changed", Verdict::ChangedOutside),
             ("damaged", Verdict::Damaged),
@@ -213,18 +304,52 @@ mod tests {
             ("sound", Verdict::Sound),
             ("touched", Verdict::Touched),
         ];
-        assert_eq!(told, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
+        let expected = expected.map(|(name, verdict)| (name.to_owned(), verdict));
+        assert_eq!(told(&findings(&hints, Some(&root))), expected);
+        let again = findings(&hints, Some(&root));
+        assert_eq!(told(&again), expected, "looking alone changes nothing");
 
-        let again = check_files(&hints, &[(space(), root.into())]);
-        let unsound: Vec<_> = again
-            .values()
-            .filter(|verdict| **verdict != Verdict::Sound)
-            .collect();
-        assert_eq!(
-            unsound,
-            [&Verdict::Damaged],
-            "damage stays reported, the rest is mended"
-        );
+        again.iter().for_each(|finding| finding.mend(&hints));
+        let mut unsound = told(&findings(&hints, Some(&root)));
+        unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
+        let damaged = ("damaged".to_owned(), Verdict::Damaged);
+        assert_eq!(unsound, [damaged], "damage stays reported, the rest is mended");
+    }
+
+    #[test]
+    fn what_became_known_anew_is_not_mended_by_what_was_found_before() {
+        let (folder, root) = scratch();
+        let hints = HintStore::new();
+        root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
+        known(&hints, &root, "f", b"content");
+        fs::remove_file(folder.path().join("f")).unwrap();
+        let found = findings(&hints, Some(&root));
+        assert_eq!(found[0].verdict, Verdict::RemovedOutside);
+        root.write_file(&rel("f"), b"sent anew", Existing::Keep).unwrap();
+        known(&hints, &root, "f", b"sent anew");
+        found[0].mend(&hints);
+        assert_eq!(hints.len(), 1, "the new file stays known");
+    }
+
+    #[test]
+    fn a_large_file_is_read_in_stretches_between_which_others_can_be_told_that_it_goes_on() {
+        let (_folder, root) = scratch();
+        let hints = HintStore::new();
+        let content = vec![7; 9 << 20];
+        root.write_file(&rel("large"), &content, Existing::Keep).unwrap();
+        known(&hints, &root, "large", &content);
+        let mut checker = Checker::new(&hints, vec![(space(), Some(root.clone().into()))]);
+        let mut busy = 0;
+        let verdict = loop {
+            match checker.next(&hints, Instant::now()) {
+                Some(Step::Busy) => busy += 1,
+                Some(Step::Checked(finding)) => break finding.verdict,
+                None => panic!("it was known"),
+            }
+        };
+        assert!(busy >= 2, "{busy} stretches before the last");
+        assert_eq!(verdict, Verdict::Sound);
+        assert!(checker.next(&hints, Instant::now()).is_none());
     }
 
     #[test]
@@ -238,29 +363,21 @@ mod tests {
             for name in ["a", "b", "c"] {
                 known(&hints, root, name, b"content");
             }
-            let verdicts = check_files(&hints, &[(space(), root.clone().into())]);
-            let told: Vec<Verdict> = verdicts.into_values().collect();
-            assert_eq!(told, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
+            let found = findings(&hints, Some(root));
+            let verdicts: Vec<Verdict> = found.iter().map(|finding| finding.verdict).collect();
+            assert_eq!(verdicts, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
+            found.iter().for_each(|finding| finding.mend(&hints));
             assert_eq!(hints.len(), 3, "it is not forgotten for that");
         });
     }
 
     #[test]
-    fn trees_are_compared_by_content() {
-        let manifest = |nodes: &[(&str, &str)]| {
-            let folder = tempfile::tempdir().unwrap();
-            plant(folder.path(), nodes);
-            scan(folder.path(), &ScanOptions::default())
-                .unwrap()
-                .manifest()
-                .unwrap()
-        };
-        let left = manifest(&[("a", "1"), ("b", "2"), ("l", "x")]);
-        let right = manifest(&[("a", "1"), ("b", "3"), ("r", "x")]);
-        let difference = compare(&left, &right);
-        assert_eq!(difference.only_left, [rel("l")]);
-        assert_eq!(difference.only_right, [rel("r")]);
-        assert_eq!(difference.different, [rel("b")]);
-        assert!(compare(&left, &left).is_empty());
+    fn files_of_a_space_that_cannot_be_opened_are_unreadable() {
+        let (_folder, root) = scratch();
+        let hints = HintStore::new();
+        root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
+        known(&hints, &root, "f", b"content");
+        let found = findings(&hints, None);
+        assert_eq!(told(&found), [("f".to_owned(), Verdict::Unreadable)]);
     }
 }

@@ -28,6 +28,7 @@ STEPS = {
     "file_signature": "the same as upload_range",
     "file_parts": "a download that compares with what is here",
     "pack_send": "a download of many small files",
+    "file_fsck_told": "a check says by itself that its findings arrived",
     "package_has": "a submit tells by itself that a package is missing",
 }
 # The same thing under another path.

@@ -1,9 +1,10 @@
 //! `-` on either side: stdin becomes a file of the cluster, files of the cluster become stdout.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use paddlecloud_api::client::files::{FileClient, Upload};
+use paddlecloud_api::client::files::FileClient;
 use paddlecloud_pfs::PfsPath;
 
 use super::Transfer;
@@ -16,8 +17,8 @@ use crate::session::Session;
 use crate::world::World;
 
 impl Transfer<'_> {
-    /// Sends stdin. It is kept in a temporary file first: only then its size and digest are known, and a lost
-    /// connection does not lose it.
+    /// Sends stdin. It is kept in a temporary file first: only then its size is known, and a lost connection does not lose
+    /// it. The file has no name, so nothing of it stays, however this process ends.
     pub(super) async fn pipe_up(&mut self, dest: &Remote) -> Result<(), CliError> {
         let is_folder = dest.path.has_trailing_slash()
             || remote::target(&self.files, &dest.path).await? == Target::Folder;
@@ -33,18 +34,15 @@ impl Transfer<'_> {
         if !self.make_parent(&dest.path).await? {
             return Ok(());
         }
-        let upload = Upload::File {
-            local: kept.path().to_owned(),
-            remote: dest.path.clone(),
-        };
-        self.send("-", vec![upload]).await?;
-        self.tally.rename(&kept.path().display().to_string(), "-");
-        Ok(())
+        let (files, options, watch) = (self.files, self.options.clone(), self.watch());
+        let work = files.upload_open(kept, "-", &dest.path, &options, &watch);
+        let summary = self.show("Uploading -", &watch, work).await?;
+        self.settle(summary, &watch)
     }
 }
 
-fn keep_stdin() -> io::Result<tempfile::NamedTempFile> {
-    let mut kept = tempfile::NamedTempFile::with_prefix("paddlectl-stdin-")?;
+fn keep_stdin() -> io::Result<File> {
+    let mut kept = tempfile::tempfile()?;
     io::copy(&mut io::stdin().lock(), &mut kept)?;
     Ok(kept)
 }
@@ -56,7 +54,7 @@ pub async fn print_files(
     range: Option<Range<u64>>,
     world: &mut World,
 ) -> Result<u8, CliError> {
-    let files = session.client.files();
+    let files = session.client.files().patient();
     let mut tally = Tally::default();
     for view in remote::find_all(&files, sources, &mut tally).await? {
         let path = &view.path.0;

@@ -97,11 +97,9 @@ impl Tally {
         }
     }
 
-    /// Failures of `path` are told under another name: people know a pipe as `-`.
-    pub fn rename(&mut self, path: &str, name: &str) {
-        for lost in self.lost.iter_mut().filter(|lost| lost.path == path) {
-            name.clone_into(&mut lost.path);
-        }
+    /// Whether all that could be done is done: what failed would fail again.
+    pub fn is_settled(&self) -> bool {
+        self.passing + self.broken_off == 0
     }
 
     /// How many things did not get to their place so far.

@@ -17,6 +17,5 @@ pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::{Hashing, hash_file};
-pub(crate) use self::hash::hash_range;
 pub use self::hints::{Hint, HintStore, Wanted};
 pub use self::stat_cache::StatCache;

@@ -1,5 +1,8 @@
 //! What the file system says about one node.
 
+use std::fs::File;
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{LinkTarget, Mtime};
@@ -76,6 +79,12 @@ impl Meta {
             kind,
             stamp,
         })
+    }
+
+    /// Of an open file, whether it has a name or not.
+    pub fn of_file(file: &File) -> io::Result<Self> {
+        let stat = sys::fstat(file)?;
+        Self::new(&stat, || Err(io::Error::other("a link cannot be opened")))
     }
 
     /// Whether this is a folder.

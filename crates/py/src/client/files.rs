@@ -8,6 +8,7 @@ use paddlecloud_api::client::files::{
 };
 use paddlecloud_api::files::{WirePath, split_last};
 use paddlecloud_connect::{ConnectError, chain};
+use paddlecloud_pfs::content::CHUNK;
 use paddlecloud_pfs::root::Kind;
 use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root};
 use serde::Deserialize;
@@ -165,16 +166,23 @@ fn transfer(overwrite: bool, checksum: bool) -> TransferOptions {
     }
 }
 
+/// Checked chunk by chunk; of less than a chunk only the bytes that are asked for travel, for whoever reads here and there.
 async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64>) -> Result<Reply, Failure> {
     let end = end.unwrap_or(u64::MAX);
     if end <= start {
         return Ok(Reply::Bytes(Vec::new()));
     }
-    let whole = start == 0 && end == u64::MAX;
-    let mut content = files.cat(path, (!whole).then_some(start..end)).await?;
     let mut bytes = Vec::new();
-    while let Some(piece) = content.next().await? {
-        bytes.extend_from_slice(&piece);
+    if end - start < CHUNK {
+        let mut stretch = files.stretch(path, start..end).await?;
+        while let Some(piece) = stretch.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+    } else {
+        let mut content = files.cat(path, Some(start..end)).await?;
+        while let Some(piece) = content.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
     }
     Ok(Reply::Bytes(bytes))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
-    CommitRequest, CopyReply, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, PackReply,
+    CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackReply,
     PackRequest, RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView,
     TakeRequest, UnfinishedUpload, UploadReply, UploadRequest, UsageView, WirePath,
 };
@@ -17,7 +17,9 @@ use paddlecloud_pfs::{PfsPath, RelPath, Space};
 
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ByteRange, ChunkIn, Content, Files, FilesError, Lister, PackIn, PackOut, Parts, RangeIn};
+use crate::files::{
+    ByteRange, ChunkIn, Content, Files, FilesError, Fsck, Lister, PackIn, PackOut, Parts, PartsAsked, RangeIn,
+};
 
 /// What a request asks for a listing.
 #[derive(Debug, Clone, Default)]
@@ -151,13 +153,12 @@ impl App {
         &self,
         caller: &Caller,
         path: &str,
-        first: u64,
-        count: u64,
+        asked: PartsAsked,
         version: Option<String>,
     ) -> Result<Parts, ErrorBody> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {
-            files.parts(caller, &path, first, count, version.as_deref())
+            files.parts(caller, &path, asked, version.as_deref())
         })
         .await
     }
@@ -315,11 +316,16 @@ impl App {
         .await
     }
 
-    pub async fn file_fsck(&self, caller: &Caller) -> Result<FsckReply, ErrorBody> {
+    pub async fn file_fsck(&self, caller: &Caller) -> Result<Fsck, ErrorBody> {
         self.with_store(caller, |files, caller| files.fsck(caller)).await
     }
 
     /// Keeps what is known of files for the next start.
+    pub async fn file_fsck_told(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
+        self.with_store(caller, move |files, caller| files.fsck_told(caller, &id))
+            .await
+    }
+
     pub async fn files_save(&self) {
         let files = self.files.clone();
         // It fails only when the runtime is about to end.

@@ -110,30 +110,49 @@ fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<Buff
     }
 }
 
+/// Chunks of a file that are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct PartsAsked {
+    pub first: u64,
+    pub count: u64,
+    /// Bytes of the first one that have arrived already.
+    pub skip: u64,
+}
+
 /// Chunks of a file, each followed by its name.
 pub struct Parts {
     file: Arc<dyn ReadAt>,
     layout: Layout,
     next: u64,
     end: u64,
+    /// Bytes that are only hashed.
+    skip: u64,
     current: Option<(ChunkHasher, u64, u64)>,
     /// The digest of the whole file, where it is known.
     pub digest: Option<Digest>,
     /// Bytes of the whole reply.
     pub len: u64,
+    /// Bytes of the whole file.
+    pub size: u64,
     pub version: String,
 }
 
 impl Parts {
     /// The next bytes; `None` at the end.
     pub fn next_piece(&mut self) -> std::io::Result<Option<Bytes>> {
-        let (mut hasher, offset, left) = match self.current.take() {
+        let (mut hasher, mut offset, mut left) = match self.current.take() {
             Some(current) => current,
             None => match self.layout.range(self.next).filter(|_| self.next < self.end) {
                 Some((offset, len)) => (self.layout.hasher(self.next), offset, len),
                 None => return Ok(None),
             },
         };
+        while self.skip > 0 {
+            let piece = read_piece(&*self.file, offset, self.skip)?;
+            hasher.update(piece.as_ref());
+            let read = piece.as_ref().len() as u64;
+            (offset, left, self.skip) = (offset + read, left - read, self.skip - read);
+        }
         let mut piece = read_piece(&*self.file, offset, left)?;
         hasher.update(piece.as_ref());
         let read = piece.as_ref().len() as u64;
@@ -144,6 +163,19 @@ impl Parts {
             self.current = Some((hasher, offset + read, left - read));
         }
         Ok(Some(Bytes::from_owner(piece)))
+    }
+}
+
+impl PartsAsked {
+    /// The chunk behind the last; `None` where the file has no such chunks, or nothing of the first is left to send.
+    fn end(self, layout: Layout) -> Option<u64> {
+        let end = self.first.checked_add(self.count)?;
+        let fits = end <= layout.count() && self.count <= MOST_PARTS;
+        let left = match layout.range(self.first) {
+            Some((_, len)) if self.count > 0 => len,
+            _ => 1,
+        };
+        (fits && self.skip < left).then_some(end)
     }
 }
 
@@ -187,8 +219,7 @@ impl Files {
         &self,
         caller: &Caller,
         path: &PfsPath,
-        first: u64,
-        count: u64,
+        asked: PartsAsked,
         version: Option<&str>,
     ) -> Result<Parts, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
@@ -197,18 +228,19 @@ impl Files {
         let meta = file.meta().clone();
         let found = checked_version(&reached, &meta, version)?;
         let layout = Layout::of(meta.size);
-        let end = first
-            .checked_add(count)
-            .filter(|end| *end <= layout.count() && count <= MOST_PARTS);
+        let end = asked.end(layout);
         let end = end.ok_or_else(|| FilesError::BadRequest(format!("`{path}` has no such chunks")))?;
-        let len = (first..end).filter_map(|index| layout.range(index));
+        let len = (asked.first..end).filter_map(|index| layout.range(index));
+        let len: u64 = len.map(|(_, len)| len + Digest::LEN as u64).sum();
         Ok(Parts {
             digest: self.0.hints.digest_of(&reached.place, &meta.stamp),
-            len: len.map(|(_, len)| len + Digest::LEN as u64).sum(),
+            len: len - asked.skip,
+            size: meta.size,
             file,
             layout,
-            next: first,
+            next: asked.first,
             end,
+            skip: asked.skip,
             current: None,
             version: found,
         })

@@ -1,16 +1,12 @@
-//! Cleaning up after uploads nobody returned to, and checking files against what is known of them.
+//! Cleaning up after uploads nobody returned to.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use paddlecloud_api::files::{FsckFinding, FsckReply, FsckVerdict};
-use paddlecloud_pfs::check::{Verdict, check_files};
 use paddlecloud_pfs::staging::{self, Cleared, StagedId};
-use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Mtime, Space};
 
 use super::{Files, FilesError};
-use crate::auth::Caller;
 
 /// Unfinished uploads are kept so long after the last byte.
 const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -82,62 +78,11 @@ impl Files {
         }
         swept
     }
-
-    /// Reads every known file and says which are not as they were.
-    pub fn fsck(&self, caller: &Caller) -> Result<FsckReply, FilesError> {
-        if !caller.admin {
-            return Err(FilesError::AdminOnly);
-        }
-        let known: HashSet<Space> = self
-            .0
-            .hints
-            .all()
-            .into_iter()
-            .map(|hint| hint.place.space)
-            .collect();
-        let mut spaces: Vec<(Space, OpenSpace)> = Vec::new();
-        let mut closed: HashSet<Space> = HashSet::new();
-        for space in known {
-            match self.space(&space) {
-                Ok(root) => spaces.push((space, root)),
-                Err(error) => {
-                    tracing::warn!(%space, error = crate::app::chain_of(&error), "a home could not be checked");
-                    closed.insert(space);
-                }
-            }
-        }
-        let mut verdicts = check_files(&self.0.hints, &spaces);
-        let unseen = self.0.hints.all().into_iter().map(|hint| hint.place);
-        let unseen = unseen.filter(|place| closed.contains(&place.space));
-        verdicts.extend(unseen.map(|place| (place, Verdict::Unreadable)));
-        let findings = verdicts.iter().filter_map(|(place, verdict)| {
-            Some(FsckFinding {
-                path: format!("{}/{}", place.space, place.path),
-                verdict: finding(*verdict)?,
-            })
-        });
-        Ok(FsckReply {
-            checked: verdicts.len() as u64,
-            findings: findings.collect(),
-        })
-    }
 }
 
 /// What cannot be removed now is tried again by the next sweep, and keeps nothing else.
 fn tell_stuck(space: &Space, cleared: &Cleared) {
     for (id, error) in &cleared.stuck {
         tracing::warn!(%space, %id, error = crate::app::chain_of(error), "something unfinished cannot be removed");
-    }
-}
-
-fn finding(verdict: Verdict) -> Option<FsckVerdict> {
-    match verdict {
-        Verdict::Sound => None,
-        Verdict::Touched => Some(FsckVerdict::Touched),
-        Verdict::ChangedOutside => Some(FsckVerdict::ChangedOutside),
-        Verdict::RemovedOutside => Some(FsckVerdict::RemovedOutside),
-        Verdict::Damaged => Some(FsckVerdict::Damaged),
-        Verdict::Unreadable => Some(FsckVerdict::Unreadable),
-        Verdict::Changing => Some(FsckVerdict::Changing),
     }
 }

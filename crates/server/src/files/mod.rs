@@ -7,6 +7,7 @@ mod accounts;
 mod backend;
 mod content;
 mod error;
+mod fsck;
 mod housekeeping;
 mod list;
 mod moving;
@@ -31,8 +32,9 @@ use paddlecloud_pfs::{
 };
 
 pub use backend::StoreError;
-pub use content::{ByteRange, Content, PIECE, Parts, RangeError};
+pub use content::{ByteRange, Content, PIECE, Parts, PartsAsked, RangeError};
 pub use error::FilesError;
+pub use fsck::Fsck;
 pub use housekeeping::Swept;
 pub use list::Lister;
 pub use old::{OldRangeIn, RangeSum, Settled};
@@ -65,6 +67,7 @@ struct Inner {
     accounts: Accounts,
     hints: HintStore,
     hints_file: PathBuf,
+    untold: fsck::Untold,
     uploads: Uploads,
     old_writes: old::OldWrites,
     shares: Shares,
@@ -95,6 +98,7 @@ impl Files {
             datacenter: config.datacenter.to_string(),
             accounts: Accounts::new(config),
             hints: HintStore::load(&hints_file),
+            untold: fsck::Untold::default(),
             uploads: Uploads::open(&folder)?,
             old_writes: old::OldWrites::default(),
             shares: Shares::open(&folder)?,

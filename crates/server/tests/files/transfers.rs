@@ -256,16 +256,20 @@ async fn one_bad_file_stops_nobody() {
 }
 
 #[tokio::test]
-async fn a_pipe_becomes_a_file() {
+async fn a_file_without_a_name_gets_one_there() {
     let stage = Stage::new().await;
-    let content = noise(5, 3_000_000);
-    let stream = std::io::Cursor::new(content.clone());
     let files = stage.me.files();
-    let summary = files
-        .upload_stream(stream, &mine("piped"), &TransferOptions::default(), &())
-        .await;
-    clean(&summary);
-    assert_eq!(std::fs::read(stage.home("me").join("piped")).unwrap(), content);
+    for size in [0, 10, 9_000_000] {
+        let content = noise(5, size);
+        let mut nameless = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut nameless, &content).unwrap();
+        let summary = files
+            .upload_open(nameless, "-", &mine("piped"), &TransferOptions::default(), &())
+            .await;
+        clean(&summary);
+        assert_eq!(std::fs::read(stage.home("me").join("piped")).unwrap(), content);
+    }
+    assert_tidy(&stage.home("me"));
     stage.finish().await;
 }
 

@@ -16,8 +16,8 @@ use crate::client::ClientError;
 use crate::client::call::{Absence, Call, Replay};
 use crate::client::query::Target;
 use crate::files::{
-    CopyReply, FILES, FileMeta, FileView, FsckReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
-    ShareRequest, ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
+    CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
+    ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
 };
 
 /// How long the server may work on a whole tree before it replies.
@@ -193,11 +193,6 @@ impl<'a> FileClient<'a> {
     pub async fn unpublish(&self, id: &str) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("shares").word(id).into_string();
         self.bytes(&Call::new(Method::DELETE, target)).await.map(drop)
-    }
-
-    /// Reads every file the server knows the digest of and says which are not as they were; for administrators.
-    pub async fn fsck(&self) -> Result<FsckReply, ClientError> {
-        self.post("fsck", &serde_json::json!({}), Replay::Safe).await
     }
 
     pub(super) fn at(word: &str, path: &PfsPath) -> Target {

@@ -10,12 +10,14 @@ mod content;
 mod download;
 mod engine;
 mod error;
+mod fsck;
 mod item;
 mod lanes;
 mod listing;
 mod options;
 mod paced;
 mod patience;
+mod stretch;
 mod tally;
 mod upload;
 
@@ -23,8 +25,10 @@ pub use self::calls::{ListOptions, RemoveOptions};
 pub use self::check::{Side, TreeDifference};
 pub use self::content::Content;
 pub use self::error::TransferError;
+pub use self::fsck::Fsck;
 pub use self::listing::Listing;
 pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
+pub use self::stretch::Stretch;
 use super::Client;
 use super::call::Absence;
 

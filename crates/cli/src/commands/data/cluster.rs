@@ -170,7 +170,7 @@ impl RemoteFile {
     async fn fetch_version(&self, range: Range<u64>) -> Result<Vec<u8>, ClientError> {
         let files = self.cluster.session.client.files();
         let mut content = files
-            .cat_version(&self.path, range, self.version.as_deref())
+            .stretch_of_version(&self.path, range, self.version.as_deref())
             .await?;
         let mut bytes = Vec::new();
         while let Some(piece) = content.next().await? {

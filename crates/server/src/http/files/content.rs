@@ -9,12 +9,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use paddlecloud_api::files::{DIGEST_HEADER, PARTS};
+use paddlecloud_api::files::{DIGEST_HEADER, PARTS, SIZE_HEADER};
 use serde::Deserialize;
 
 use super::PathQuery;
 use crate::auth::Caller;
-use crate::files::{ByteRange, Content, FilesError};
+use crate::files::{ByteRange, Content, FilesError, PartsAsked};
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::Refused;
@@ -49,6 +49,9 @@ pub(in crate::http) struct PartsQuery {
     first: u64,
     /// How many chunks.
     count: u64,
+    /// Bytes of the first chunk that are here already: its rest is sent, and the name of all of it.
+    #[serde(default)]
+    skip: u64,
 }
 
 /// Some chunks of a file, each followed by the 32 bytes of its name.
@@ -63,13 +66,17 @@ pub(in crate::http) async fn file_parts(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let version = version(&headers);
-    let parts = app
-        .file_parts(&caller, &query.path, query.first, query.count, version)
-        .await?;
+    let asked = PartsAsked {
+        first: query.first,
+        count: query.count,
+        skip: query.skip,
+    };
+    let parts = app.file_parts(&caller, &query.path, asked, version).await?;
     let mut headers = HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static(PARTS)),
         (CONTENT_LENGTH, parts.len.into()),
         (ETAG, quoted(&parts.version)),
+        (HeaderName::from_static(SIZE_HEADER), parts.size.into()),
     ]);
     if let Some(digest) = parts.digest {
         let digest = HeaderValue::try_from(digest.to_string()).expect("hex digits");

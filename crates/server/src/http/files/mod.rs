@@ -1,18 +1,18 @@
 //! `/api/v1/pfs`: looking at files and changing where they lie.
 
 pub(super) mod content;
+pub(super) mod fsck;
+mod lines;
 pub(super) mod old;
 pub(super) mod packs;
 pub(super) mod shares;
 pub(super) mod uploads;
 
-use axum::body::Body as Stream;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::{
-    CopyReply, FileMeta, FileView, FsckReply, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed,
+    CopyReply, FileMeta, FileView, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed,
     StatsRequest, StorageView, UsageView,
 };
 use paddlecloud_pfs::RelPath;
@@ -26,6 +26,7 @@ use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use crate::app::{App, FileListQuery};
 use crate::auth::Caller;
+use crate::files::Lister;
 
 /// Every route of the file service.
 pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
@@ -40,7 +41,8 @@ pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
         .routes(routes!(file_copy))
         .routes(routes!(file_usage))
         .routes(routes!(file_storage))
-        .routes(routes!(file_fsck))
+        .routes(routes!(fsck::file_fsck))
+        .routes(routes!(fsck::file_fsck_told))
         .routes(routes!(content::file_content))
         .routes(routes!(content::file_parts))
         .routes(routes!(content::file_signature))
@@ -129,12 +131,7 @@ pub(super) async fn file_list(
         after: query.after,
     };
     let lister = app.file_list(&caller, &query.path, asked).await?;
-    let lines = content::stream(lister, |lister| Ok(lister.next_lines().map(Into::into)));
-    Ok((
-        [(CONTENT_TYPE, "application/x-ndjson")],
-        Stream::from_stream(lines),
-    )
-        .into_response())
+    Ok(lines::reply(lister, Lister::next_lines))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -234,10 +231,4 @@ pub(super) async fn file_usage(
 #[utoipa::path(get, path = "/api/v1/pfs/quota", tag = "files", responses((status = 200, body = Envelope<StorageView>)))]
 pub(super) async fn file_storage(State(app): Shared, caller: Caller) -> Reply<Envelope<StorageView>> {
     Ok(envelope(app.file_storage(&caller).await?))
-}
-
-/// Reads every file the server knows the digest of and says which are not as they were. For administrators.
-#[utoipa::path(post, path = "/api/v1/pfs/fsck", tag = "files", responses((status = 200, body = Envelope<FsckReply>)))]
-pub(super) async fn file_fsck(State(app): Shared, caller: Caller) -> Reply<Envelope<FsckReply>> {
-    Ok(envelope(app.file_fsck(&caller).await?))
 }

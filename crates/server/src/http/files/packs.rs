@@ -123,5 +123,5 @@ async fn gather(stream: &mut BodyDataStream, enough: usize) -> (Vec<Bytes>, Afte
 
 fn cut() -> Refused {
     let refused = ErrorBody::new(ErrorName::BadRequest, "the bytes did not arrive whole");
-    Refused(refused.with_hint("send again: what arrived stays"))
+    Refused(refused.with_hint("send it again"))
 }

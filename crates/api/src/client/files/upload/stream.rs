@@ -1,79 +1,86 @@
-//! A pipe becomes a file: its end tells its size, so it is put aside on this machine first.
+//! A file without a name, such as what a pipe held: nobody but us can change it, and nobody can come back for it.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, Read};
-use std::path::PathBuf;
+use std::fs::File;
+use std::sync::Arc;
 
 use paddlecloud_pfs::PfsPath;
+use paddlecloud_pfs::content::Layout;
+use paddlecloud_pfs::root::Meta;
 
-use crate::client::files::engine::blocking;
-use crate::client::files::{Failure, FileClient, Progress, Summary, TransferError, TransferOptions, Upload};
-use crate::client::new_idempotency_key;
+use super::chunked::{Sending, unreadable};
+use crate::client::ClientError;
+use crate::client::files::engine::Engine;
+use crate::client::files::tally::Tally;
+use crate::client::files::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
+use crate::error::ErrorName;
+
+/// How often it is begun anew because what arrived was not what was sent.
+const ATTEMPTS: usize = 3;
 
 impl FileClient<'_> {
-    /// Sends everything that can be read, as one file.
-    pub async fn upload_stream(
+    /// Sends an open file, whatever its name, if it has one; people know it as `shown`.
+    pub async fn upload_open(
         &self,
-        stream: impl Read + Send + 'static,
+        file: File,
+        shown: &str,
         remote: &PfsPath,
         options: &TransferOptions,
         progress: &dyn Progress,
     ) -> Summary {
-        let spool = match blocking(move || Spool::fill(stream)).await {
-            Ok(spool) => spool,
-            Err(source) => {
-                let error = TransferError::Io {
-                    action: "put the stream aside",
-                    source,
-                };
-                let failure = Failure {
-                    path: "-".to_owned(),
-                    error,
-                };
-                progress.failed(&failure);
-                return Summary {
-                    failures: vec![failure],
-                    ..Summary::default()
-                };
-            }
-        };
-        let upload = Upload::File {
-            local: spool.file(),
+        let tally = Tally::new(progress);
+        let engine = Engine::new(self.patient(), options, &tally);
+        match engine.send_open(file, shown, remote).await {
+            Ok((outcome, size)) => tally.finished(shown, outcome, size),
+            Err(error) => tally.failed(shown.to_owned(), error),
+        }
+        tally.into_summary()
+    }
+}
+
+impl Engine<'_> {
+    async fn send_open(
+        &self,
+        file: File,
+        shown: &str,
+        remote: &PfsPath,
+    ) -> Result<(Outcome, u64), TransferError> {
+        let meta = Meta::of_file(&file).map_err(unreadable)?;
+        let size = meta.size;
+        self.tally.planned(1, size);
+        self.tally.started(shown);
+        let sending = Sending {
+            layout: Layout::of(size),
+            file: Arc::new(file),
+            meta,
             remote: remote.clone(),
         };
-        self.upload(vec![upload], options, progress).await
-    }
-}
-
-/// A private folder with one file; gone with it.
-struct Spool(PathBuf);
-
-impl Spool {
-    fn fill(mut stream: impl Read) -> io::Result<Spool> {
-        let folder = std::env::temp_dir().join(format!("paddlectl-{}", new_idempotency_key()));
-        private_folder().create(&folder)?;
-        let spool = Spool(folder);
-        io::copy(&mut stream, &mut File::create_new(spool.file())?)?;
-        Ok(spool)
+        let mut sent = Err(TransferError::BrokenOff);
+        for _ in 0..ATTEMPTS {
+            sent = self.send_sending(&sending).await;
+            match &sent {
+                Err(TransferError::Server(ClientError::Refused(body)))
+                    if body.error == ErrorName::Damaged => {}
+                _ => break,
+            }
+        }
+        Ok((sent?, size))
     }
 
-    fn file(&self) -> PathBuf {
-        self.0.join("stream")
-    }
-}
-
-/// On Windows the temporary folder is the user's own, and what is made in it too.
-fn private_folder() -> DirBuilder {
-    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has more to say"))]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        // What stays behind is in the temporary folder; nobody could do more about it here.
-        let _ = std::fs::remove_dir_all(&self.0);
+    async fn send_sending(&self, sending: &Sending) -> Result<Outcome, TransferError> {
+        let reply = match self.begin(&self.upload_request(sending)).await {
+            Err(ClientError::Refused(body))
+                if body.error == ErrorName::Conflict && self.options.no_overwrite =>
+            {
+                return Ok(Outcome::Kept);
+            }
+            other => other?,
+        };
+        let Some(id) = reply.id.clone() else {
+            self.tally.spared(sending.meta.size);
+            return Ok(Outcome::Transferred);
+        };
+        let known = self.spare_what_is_there(sending, &id, &reply).await?;
+        let digest = self.send_missing(sending, &id, known).await?;
+        self.commit(sending, &id, digest).await
     }
 }

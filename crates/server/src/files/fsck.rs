@@ -1,0 +1,278 @@
+//! Checking all known files against what is known of them, told while it goes on.
+//!
+//! What was found is forgotten only after whoever asked has said that it was told: a connection that breaks loses nothing.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use paddlecloud_api::files::{FsckEnd, FsckFinding, FsckLine, FsckVerdict};
+use paddlecloud_pfs::Space;
+use paddlecloud_pfs::check::{Checker, Finding, Step, Verdict};
+use paddlecloud_pfs::store::OpenSpace;
+
+use super::{Files, FilesError};
+use crate::auth::Caller;
+
+/// Whoever waits hears something so often, however long a file takes.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// Bytes of text that are gathered before they are sent.
+const LINES: usize = 64 << 10;
+
+/// What checks found and nobody has said to have told yet. Older ones than these find it again.
+const MOST_UNTOLD: usize = 4;
+
+/// Findings of checks that went to their end, by the names of the checks.
+#[derive(Default)]
+pub(super) struct Untold(Mutex<Vec<(String, Vec<Finding>)>>);
+
+impl Untold {
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, Vec<Finding>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, findings: Vec<Finding>) -> String {
+        // Each `RandomState` is keyed anew by the operating system's random source.
+        let id = format!("{:016x}", RandomState::new().build_hasher().finish());
+        let mut checks = self.lock();
+        if checks.len() == MOST_UNTOLD {
+            checks.remove(0);
+        }
+        checks.push((id.clone(), findings));
+        id
+    }
+
+    fn take(&self, id: &str) -> Option<Vec<Finding>> {
+        let mut checks = self.lock();
+        let at = checks.iter().position(|(known, _)| known == id)?;
+        Some(checks.remove(at).1)
+    }
+}
+
+/// A check under way.
+pub struct Fsck {
+    files: Files,
+    checker: Checker,
+    pause: Duration,
+    checked: u64,
+    found: Vec<Finding>,
+    ended: bool,
+}
+
+impl Files {
+    /// Begins to read every known file. For administrators.
+    pub fn fsck(&self, caller: &Caller) -> Result<Fsck, FilesError> {
+        if !caller.admin {
+            return Err(FilesError::AdminOnly);
+        }
+        Ok(Fsck {
+            files: self.clone(),
+            checker: Checker::new(&self.0.hints, self.known_spaces()),
+            pause: SIGN_OF_LIFE,
+            checked: 0,
+            found: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Forgets what a check found, now that it was told. A check that is not known any more finds it again.
+    pub fn fsck_told(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
+        if !caller.admin {
+            return Err(FilesError::AdminOnly);
+        }
+        for finding in self.0.untold.take(id).unwrap_or_default() {
+            finding.mend(&self.0.hints);
+        }
+        Ok(())
+    }
+
+    /// Every space that something is known of; nothing where it cannot be opened.
+    fn known_spaces(&self) -> Vec<(Space, Option<OpenSpace>)> {
+        let hints = self.0.hints.all().into_iter();
+        let known: BTreeSet<Space> = hints.map(|hint| hint.place.space).collect();
+        let open = |space: Space| match self.space(&space) {
+            Ok(root) => (space, Some(root)),
+            Err(error) => {
+                tracing::warn!(%space, error = crate::app::chain_of(&error), "a home could not be checked");
+                (space, None)
+            }
+        };
+        known.into_iter().map(open).collect()
+    }
+}
+
+impl Fsck {
+    /// The next lines, or an empty one while a file takes long; `None` after the last.
+    pub fn next_lines(&mut self) -> Option<Vec<u8>> {
+        if self.ended {
+            return None;
+        }
+        let mut lines = Vec::new();
+        let until = Instant::now() + self.pause;
+        while !self.ended && lines.len() < LINES {
+            match self.checker.next(&self.files.0.hints, until) {
+                Some(Step::Busy) => break,
+                Some(Step::Checked(finding)) => self.note(*finding, &mut lines),
+                None => self.end(&mut lines),
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        if lines.is_empty() {
+            lines.push(b'\n');
+        }
+        Some(lines)
+    }
+
+    fn note(&mut self, finding: Finding, lines: &mut Vec<u8>) {
+        self.checked += 1;
+        let Some(verdict) = told(finding.verdict) else {
+            return;
+        };
+        let place = &finding.hint.place;
+        let line = FsckLine::Found(FsckFinding {
+            path: format!("{}/{}", place.space, place.path),
+            verdict,
+        });
+        write(&line, lines);
+        self.found.push(finding);
+    }
+
+    fn end(&mut self, lines: &mut Vec<u8>) {
+        self.ended = true;
+        let id = self.files.0.untold.keep(std::mem::take(&mut self.found));
+        let checked = self.checked;
+        write(&FsckLine::End(FsckEnd { checked, id }), lines);
+    }
+}
+
+fn write(line: &FsckLine, lines: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *lines, line).expect("plain data becomes JSON");
+    lines.push(b'\n');
+}
+
+fn told(verdict: Verdict) -> Option<FsckVerdict> {
+    match verdict {
+        Verdict::Sound => None,
+        Verdict::Touched => Some(FsckVerdict::Touched),
+        Verdict::ChangedOutside => Some(FsckVerdict::ChangedOutside),
+        Verdict::RemovedOutside => Some(FsckVerdict::RemovedOutside),
+        Verdict::Damaged => Some(FsckVerdict::Damaged),
+        Verdict::Unreadable => Some(FsckVerdict::Unreadable),
+        Verdict::Changing => Some(FsckVerdict::Changing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_pfs::content::Hint;
+    use paddlecloud_pfs::{Digest, Place, Root};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::packages::Storage;
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        files: Files,
+    }
+
+    impl Fixture {
+        /// A server that knows the file `f` in a home.
+        fn knowing(content: &[u8]) -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+            let text = "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
+            let config = Config::parse(text, &folder.path().join("server.yaml")).unwrap();
+            std::fs::create_dir_all(&config.storage).unwrap();
+            let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
+            let fixture = Fixture {
+                files: Files::open(&config, &storage).unwrap(),
+                folder,
+            };
+            std::fs::create_dir_all(fixture.home()).unwrap();
+            std::fs::write(fixture.home().join("f"), content).unwrap();
+            let place = Place {
+                space: Space::Home("me".parse().unwrap()),
+                path: "f".parse().unwrap(),
+            };
+            let root = Root::open(&fixture.home()).unwrap();
+            fixture.files.0.hints.record(Hint {
+                stamp: root.stat(&place.path).unwrap().stamp,
+                place,
+                digest: Digest::of(content),
+            });
+            fixture
+        }
+
+        fn home(&self) -> std::path::PathBuf {
+            self.folder.path().join("data/storage/home/me")
+        }
+
+        fn fsck(&self) -> Fsck {
+            self.files.fsck(&caller(true)).unwrap()
+        }
+
+        /// What a check finds, and its name.
+        fn check(&self) -> (Vec<FsckVerdict>, String) {
+            let mut fsck = self.fsck();
+            let lines: Vec<u8> = std::iter::from_fn(|| fsck.next_lines()).flatten().collect();
+            let mut found = Vec::new();
+            for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                match serde_json::from_slice(line).unwrap() {
+                    FsckLine::Found(finding) => found.push(finding.verdict),
+                    FsckLine::End(end) => return (found, end.id),
+                }
+            }
+            panic!("it has no end");
+        }
+    }
+
+    fn caller(admin: bool) -> Caller {
+        Caller {
+            user: "me".parse().unwrap(),
+            admin,
+        }
+    }
+
+    #[test]
+    fn whoever_waits_hears_that_a_large_file_is_still_being_read() {
+        let fixture = Fixture::knowing(&vec![1; 9 << 20]);
+        let mut fsck = fixture.fsck();
+        fsck.pause = Duration::ZERO;
+        let mut empty = 0;
+        let last = loop {
+            match fsck.next_lines() {
+                Some(lines) if lines == b"\n" => empty += 1,
+                other => break other.unwrap(),
+            }
+        };
+        assert!(empty >= 2, "{empty} signs of life");
+        assert!(last.starts_with(br#"{"end":{"checked":1,"#), "{last:?}");
+        assert!(fsck.next_lines().is_none());
+    }
+
+    #[test]
+    fn what_was_found_is_found_again_until_it_was_told() {
+        let fixture = Fixture::knowing(b"content");
+        std::fs::write(fixture.home().join("f"), "another").unwrap();
+        let (first, unheard) = fixture.check();
+        assert_eq!(first, [FsckVerdict::ChangedOutside]);
+        let (again, heard) = fixture.check();
+        assert_eq!(again, first, "a reply that was lost loses nothing");
+        assert!(matches!(
+            fixture.files.fsck_told(&caller(false), &heard),
+            Err(FilesError::AdminOnly)
+        ));
+        fixture.files.fsck_told(&caller(true), &heard).unwrap();
+        assert_eq!(fixture.check().0, []);
+        // It does no harm to hear of it later, or of one that nobody knows.
+        for id in [unheard.as_str(), "nobody"] {
+            fixture.files.fsck_told(&caller(true), id).unwrap();
+        }
+        assert_eq!(fixture.check().0, []);
+    }
+}
