@@ -2,9 +2,11 @@
 //!
 //! A folder the target lacks moves over as a whole; what cannot take its place does not stop the rest.
 
-use super::StagedTree;
+use std::collections::{HashMap, HashSet};
+
+use super::{StagedTree, Unpacked};
 use crate::relpath::RelPath;
-use crate::root::{self, Durability, Existing, Kind, Meta, Root, RootError, Usage, stat_name};
+use crate::root::{self, Durability, Existing, Kind, Meta, Root, RootError, Stamp, Usage, stat_name};
 use crate::sys::{self, AsFd, Errno, FileType, OwnedFd};
 
 /// What became of a staged tree.
@@ -16,8 +18,33 @@ pub struct Merged {
     pub failed: Vec<(RelPath, RootError)>,
     /// Files that gave way.
     pub replaced: Usage,
-    /// Files and links that took their place in folders that were there.
-    pub placed: Vec<(RelPath, Meta)>,
+    /// Files that took their place in folders that were there, and what each is since. A rename changes a file's stamp.
+    pub placed: Vec<(RelPath, Stamp)>,
+    /// Folders that moved over whole: what lies in them is as it was.
+    pub moved: Vec<RelPath>,
+}
+
+impl Merged {
+    /// What became of files that were staged with these stamps: those that are there now, with the stamps they have.
+    pub fn settled(&self, staged: impl IntoIterator<Item = Unpacked>) -> Vec<Unpacked> {
+        let placed: HashMap<&RelPath, &Stamp> =
+            self.placed.iter().map(|(path, stamp)| (path, stamp)).collect();
+        let moved: HashSet<&RelPath> = self.moved.iter().collect();
+        let lies_in_moved = |path: &RelPath| {
+            let mut above = std::iter::successors(path.parent(), RelPath::parent);
+            !moved.is_empty() && above.any(|folder| moved.contains(&folder))
+        };
+        let settled = staged
+            .into_iter()
+            .filter_map(|file| match placed.get(&file.path) {
+                Some(stamp) => Some(Unpacked {
+                    stamp: **stamp,
+                    ..file
+                }),
+                None => lies_in_moved(&file.path).then_some(file),
+            });
+        settled.collect()
+    }
 }
 
 /// Up to here one sync per folder is cheaper than writing out the whole file system.
@@ -26,7 +53,7 @@ const ONE_BY_ONE: usize = 64;
 impl StagedTree {
     /// Syncs the tree and moves everything in it below `folder`, which is made if need be.
     ///
-    /// `placed` is filled only when `tell_placed`: it costs a look at every file.
+    /// `placed` is filled only when `tell_placed`: it costs a look at every file that is placed by itself.
     pub fn merge(self, folder: &RelPath, existing: Existing, tell_placed: bool) -> Result<Merged, RootError> {
         super::staged_tree::check_links(self.tree())?;
         let staged = crate::staging::staged_path(self.id());
@@ -66,15 +93,21 @@ impl Merge {
         while let Some(path) = self.waiting.pop() {
             let place = self.folder.join(&path)?;
             let source = self.source.open_dir_no_links(&path)?;
-            let target = match self.target.open_dir(&place) {
-                Ok(target) => target,
+            let (target, real) = match self.target.open_to_write(&place) {
+                Ok(opened) => opened,
                 Err(error) => {
                     self.merged.failed.push((path, error));
                     continue;
                 }
             };
             for entry in self.source.list(&path)? {
-                self.place(&source, &target, &entry.path, &entry.meta);
+                match self
+                    .target
+                    .refuse_spared(&lying_in(&real, &entry.path)?, &entry.path)
+                {
+                    Ok(()) => self.place(&source, &target, &entry.path, &entry.meta),
+                    Err(error) => self.merged.failed.push((entry.path, error)),
+                }
             }
             self.touched.push(place);
         }
@@ -85,7 +118,7 @@ impl Merge {
         let name = path.name().expect("what is listed has a name");
         let moved = match meta.kind {
             Kind::Dir => self.place_folder(source, target, path, name),
-            _ => self.place_file(source, target, path, name, meta),
+            _ => self.place_file(source, target, path, name),
         };
         if let Err(errno) = moved {
             let error = RootError::errno("publish", path, errno);
@@ -105,8 +138,11 @@ impl Merge {
                 self.waiting.push(path.clone());
                 Ok(())
             }
-            Ok(()) if self.tell_placed => self.tell_below(path),
-            done => done,
+            Ok(()) => {
+                self.merged.moved.push(path.clone());
+                Ok(())
+            }
+            failed => failed,
         }
     }
 
@@ -116,7 +152,6 @@ impl Merge {
         target: &OwnedFd,
         path: &RelPath,
         name: &[u8],
-        meta: &Meta,
     ) -> Result<(), Errno> {
         let old = stat_name(target, name).ok();
         match root::publish_node((source, name), (target, name), self.existing) {
@@ -133,31 +168,9 @@ impl Merge {
             }
         }
         if self.tell_placed {
-            // The rename changed the node's own time, so it is looked at again.
             let stat = stat_name(target, name)?;
-            let link = meta.kind.clone();
-            if let Ok(meta) = Meta::new(&stat, || match link {
-                Kind::Symlink(target) => Ok(target),
-                _ => Err(Errno::INVAL),
-            }) {
-                self.merged.placed.push((path.clone(), meta));
-            }
-        }
-        Ok(())
-    }
-
-    /// A folder moved over as a whole; its files are there now.
-    fn tell_below(&mut self, path: &RelPath) -> Result<(), Errno> {
-        let Ok(place) = self.folder.join(path) else {
-            return Ok(());
-        };
-        for entry in self.target.walk(&place).flatten() {
-            if let Some(below) = entry
-                .path
-                .strip_prefix(&self.folder)
-                .filter(|_| !entry.meta.is_dir())
-            {
-                self.merged.placed.push((below, entry.meta));
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                self.merged.placed.push((path.clone(), Stamp::from(&stat)));
             }
         }
         Ok(())
@@ -177,6 +190,11 @@ impl Merge {
         }
         Ok(())
     }
+}
+
+/// Where something that is listed in a folder comes to lie.
+fn lying_in(folder: &RelPath, entry: &RelPath) -> Result<RelPath, RootError> {
+    Ok(folder.child(entry.name().expect("what is listed has a name"))?)
 }
 
 #[cfg(test)]
@@ -231,10 +249,33 @@ mod tests {
         assert_eq!(fixture.read("d/b"), "stays");
         assert_eq!(fixture.read("d/sub/deep/e"), "e");
         assert_eq!((merged.replaced.files, merged.replaced.bytes), (1, 3));
-        let mut placed: Vec<String> = merged.placed.iter().map(|(path, _)| path.to_string()).collect();
-        placed.sort();
-        assert_eq!(placed, ["a", "sub/c", "sub/deep/e"]);
+        let stamp = |path: &str| fixture.root.stat(&path.parse().unwrap()).unwrap().stamp;
+        assert_eq!(merged.placed, [("a".parse().unwrap(), stamp("d/a"))]);
+        assert_eq!(merged.moved, ["sub".parse().unwrap()]);
         assert!(!fixture.folder.path().join(".pfs-staging").exists());
+    }
+
+    #[test]
+    fn what_was_staged_is_told_as_it_lies_there() {
+        let fixture = Fixture::new(&[("d/a", "old"), ("d/kept", "old")]);
+        let staged = fixture.staged(&[("a", "new"), ("kept", "new"), ("sub/deep/e", "e")]);
+        std::fs::create_dir(fixture.folder.path().join("d/wall")).unwrap();
+        fixture.fill(staged.tree(), &[("wall", "not here")]);
+        let unpacked = |path: &str| Unpacked {
+            path: path.parse().unwrap(),
+            digest: crate::Digest::of(path.as_bytes()),
+            stamp: staged.tree().stat(&path.parse().unwrap()).unwrap().stamp,
+        };
+        let files = ["a", "kept", "sub/deep/e", "wall"].map(unpacked);
+        std::fs::remove_file(fixture.folder.path().join("d/a")).unwrap();
+        let merged = staged.merge(&"d".parse().unwrap(), Existing::Keep, true).unwrap();
+        let settled = merged.settled(files);
+        let told: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
+        assert_eq!(told, ["a", "sub/deep/e"], "neither what was kept nor what failed");
+        for file in settled {
+            let place = "d".parse::<RelPath>().unwrap().join(&file.path).unwrap();
+            assert_eq!(file.stamp, fixture.root.stat(&place).unwrap().stamp, "{place}");
+        }
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use super::staged::{hold, in_staging, publish_node, sync_tree, tidy_staging};
-use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Root, RootError};
+use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Root, RootError, timestamps};
+use crate::content::hash_file;
+use crate::digest::Digest;
 use crate::relpath::RelPath;
 use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
-use crate::sys::{self, Errno, FileExt, Mode, OwnedFd};
+use crate::sys::{self, AtFlags, Errno, FileExt, Mode, OFlags, OwnedFd};
 
 /// What a copy brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +45,36 @@ impl Root {
         Ok(Copied { bytes, files: 1 })
     }
 
+    /// Makes a file of a tree that nobody else looks at yet, as a copy of one that should have this digest. Answers
+    /// whether it has; otherwise nothing is made. What is in the way gives way, and nothing is synced.
+    pub fn fill_from(
+        &self,
+        path: &RelPath,
+        source: &File,
+        attributes: FileAttributes,
+        digest: Digest,
+    ) -> Result<bool, RootError> {
+        let failed = |errno| RootError::errno("write", path, errno);
+        let (folder, name) = self.open_parent(path)?;
+        match sys::unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file: File = sys::openat(&folder, name, flags, attributes.mode())
+            .map_err(failed)?
+            .into();
+        let copied = copy_content(source, &file, u64::MAX).and_then(|_| hash_file(&file));
+        if copied.map_err(|error| RootError::io("copy to", path, error))? != digest {
+            sys::unlinkat(&folder, name, AtFlags::empty()).map_err(failed)?;
+            return Ok(false);
+        }
+        if let Some(mtime) = attributes.mtime {
+            sys::futimens(&file, &timestamps(mtime)).map_err(failed)?;
+        }
+        Ok(true)
+    }
+
     /// Copies a file, link or whole folder to `to`, which a folder must find free or be merged into.
     ///
     /// Links are copied as links (where they lead is checked when they are followed); sockets and devices are left out.
@@ -57,7 +89,7 @@ impl Root {
         if !meta.is_dir() {
             return self.copy_file(from, target, to, existing);
         }
-        if self.is_same_place(target)? && to.is_within(from) {
+        if self.is(target.fd()) && target.lies_within(to, &self.real_folder(from)?) {
             return Err(RootError::IntoItself {
                 from: from.clone(),
                 to: to.clone(),
@@ -97,7 +129,7 @@ impl Root {
         let staged = staged_path(id);
         // Synced as a whole before it appears, not file by file.
         let tree = target.descend(&staged)?.with_durability(Durability::Relaxed);
-        hold(tree.fd());
+        let _ = hold(tree.fd());
         let copied = self.copy_below(from, &tree, &RelPath::root(), Existing::Replace)?;
         sync_tree(target, &staged)?;
         let (parent, name) = target.open_parent(to)?;
@@ -156,10 +188,9 @@ impl Root {
         }
     }
 
-    fn is_same_place(&self, other: &Root) -> Result<bool, RootError> {
-        let stamp = |root: &Root| root.stat(&RelPath::root()).map(|meta| meta.stamp);
-        let (a, b) = (stamp(self)?, stamp(other)?);
-        Ok((a.device, a.inode) == (b.device, b.inode))
+    /// Whether a folder really lies in another. One behind a link that leads nowhere lies nowhere.
+    fn lies_within(&self, path: &RelPath, real: &RelPath) -> bool {
+        self.real_folder(path).is_ok_and(|path| path.is_within(real))
     }
 }
 

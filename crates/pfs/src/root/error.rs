@@ -26,6 +26,8 @@ pub enum RootError {
     ThroughLink(RelPath),
     #[error("permission to `{0}` is denied")]
     Denied(RelPath),
+    #[error("`{0}` is not to be changed")]
+    Spared(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
     #[error("the file system's quota does not allow to write `{0}`")]
@@ -102,6 +104,7 @@ impl RootError {
             | Self::NotEmpty(path)
             | Self::ThroughLink(path)
             | Self::Denied(path)
+            | Self::Spared(path)
             | Self::NoSpace(path)
             | Self::FsQuota(path)
             | Self::TooLong(path)

@@ -8,6 +8,7 @@ mod error;
 mod glob;
 mod kept;
 mod meta;
+mod real;
 mod resolve;
 mod staged;
 mod tree;
@@ -21,6 +22,7 @@ pub use self::copy::Copied;
 pub use self::error::RootError;
 pub use self::glob::{GlobError, GlobPattern};
 pub use self::meta::{Kind, Meta, Stamp};
+use self::real::Spared;
 use self::resolve::{Follow, Resolver, Seen};
 pub use self::staged::{Existing, FileAttributes, StagedFile};
 pub use self::tree::{DirEntry, Walk};
@@ -44,6 +46,8 @@ pub struct Root {
     fd: Arc<OwnedFd>,
     resolver: Resolver,
     durability: Durability,
+    /// What is not changed through it.
+    spared: Option<Arc<Spared>>,
 }
 
 /// Whether what is published must survive a power cut.
@@ -71,6 +75,7 @@ impl Root {
             resolver: Resolver::probe(fd.as_fd()),
             fd: Arc::new(fd),
             durability: Durability::Synced,
+            spared: None,
         })
     }
 
@@ -95,18 +100,21 @@ impl Root {
     /// A root further down; nothing resolved in it gets even to the upper one. No link may lie on the way.
     pub fn descend(&self, path: &RelPath) -> Result<Self, RootError> {
         let fd = self.open_at(path, FOLDER, Follow::Never, "open the folder")?;
-        Ok(Self {
-            fd: Arc::new(fd),
-            ..self.clone()
-        })
+        Ok(self.below(fd))
     }
 
     /// A root further down, also where links inside this one lead to it.
     pub(crate) fn follow(&self, path: &RelPath) -> Result<Self, RootError> {
-        Ok(Self {
-            fd: Arc::new(self.open_dir(path)?),
+        Ok(self.below(self.open_dir(path)?))
+    }
+
+    fn below(&self, folder: OwnedFd) -> Self {
+        Self {
+            fd: Arc::new(folder),
+            // Named from further up.
+            spared: None,
             ..self.clone()
-        })
+        }
     }
 
     /// What `path` is, following links inside the root.
@@ -206,15 +214,16 @@ impl Root {
         self.open_at(path, FOLDER, Follow::Never, "open the folder")
     }
 
-    /// The folder `path` lies in, opened, and the last name. The root has neither.
+    /// The folder `path` lies in, opened to be written to, and the last name. The root has neither.
     pub(crate) fn open_parent<'a>(&self, path: &'a RelPath) -> Result<(OwnedFd, &'a [u8]), RootError> {
         let (parent, name) = path
             .split_last()
             .ok_or_else(|| RootError::IsAFolder(path.clone()))?;
-        let fd = self.open_dir(&parent).map_err(|error| match error {
+        let (fd, real) = self.open_to_write(&parent).map_err(|error| match error {
             RootError::NotFound(_) => RootError::NotFound(path.clone()),
             other => other,
         })?;
+        self.refuse_spared(&real.child(name)?, path)?;
         Ok((fd, name))
     }
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use super::{Durability, Meta, Root, RootError, stat_name, timestamps};
 use crate::entry::{LinkTarget, Mtime};
@@ -33,7 +34,7 @@ pub struct FileAttributes {
 }
 
 impl FileAttributes {
-    fn mode(self) -> Mode {
+    pub(super) fn mode(self) -> Mode {
         Mode::from_raw_mode(if self.executable { 0o755 } else { 0o644 })
     }
 }
@@ -57,7 +58,8 @@ impl Root {
         let (folder, fd) = in_staging(self, |folder| {
             sys::openat(folder, name.as_str(), flags, attributes.mode())
         })?;
-        hold(&fd);
+        // Just made, and only its owner could be there before us: what he then loses is his own.
+        let _ = hold(&fd);
         let_go(&folder);
         Ok(StagedFile {
             root: self.clone(),
@@ -187,7 +189,7 @@ pub(crate) fn in_staging<T>(
             Err(RootError::NotFound(_)) => continue,
             other => other?,
         };
-        hold(&folder);
+        hold(&folder).map_err(failed)?;
         match make(&folder) {
             Ok(made) => return Ok((folder, made)),
             Err(Errno::NOENT) => {}
@@ -196,10 +198,26 @@ pub(crate) fn in_staging<T>(
     }
 }
 
+/// How long somebody may keep others from a node: whoever clears up is done long before, a job need never be.
+const HELD_AT_MOST: Duration = Duration::from_secs(10);
+
 /// Marks a node as in use for as long as its descriptor is open; the mark goes with the process, however it ends.
-pub(crate) fn hold(fd: impl AsFd) {
-    // A file system without locks has nobody who would clear away by them.
-    let _ = sys::flock(fd, FlockOperation::LockShared);
+///
+/// Fails when somebody keeps it to himself for long.
+pub(crate) fn hold(fd: impl AsFd) -> Result<(), Errno> {
+    hold_within(fd, HELD_AT_MOST)
+}
+
+fn hold_within(fd: impl AsFd, limit: Duration) -> Result<(), Errno> {
+    let until = Instant::now() + limit;
+    loop {
+        match sys::flock(&fd, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK),
+            // A file system without locks has nobody who would clear away by them.
+            _ => return Ok(()),
+        }
+    }
 }
 
 fn let_go(fd: impl AsFd) {
@@ -235,7 +253,12 @@ fn keep_without_flag(from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     let stat = stat_name(from.0, from.1)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         sys::mkdirat(to.0, to.1, Mode::from_raw_mode(0o755))?;
-        return sys::renameat(from.0, from.1, to.0, to.1);
+        let moved = sys::renameat(from.0, from.1, to.0, to.1);
+        if moved.is_err() {
+            // It was not for want of the flag: the name is free again.
+            let _ = sys::unlinkat(to.0, to.1, AtFlags::REMOVEDIR);
+        }
+        return moved;
     }
     sys::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())?;
     sys::unlinkat(from.0, from.1, AtFlags::empty())
@@ -303,4 +326,22 @@ pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> 
         }
     }
     root.sync_fd(root.open_dir(folder)?, folder)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::testing::scratch;
+
+    #[test]
+    fn whoever_keeps_the_staging_folder_to_himself_makes_nobody_wait_for_ever() {
+        let (_folder, root) = scratch();
+        let theirs = staging_folder(&root).unwrap();
+        let_go(&theirs);
+        assert!(is_free(&theirs), "it is taken now");
+        let ours = root.open_dir_no_links(&STAGING.parse().unwrap()).unwrap();
+        assert_eq!(hold_within(&ours, Duration::ZERO), Err(Errno::WOULDBLOCK));
+        let_go(&theirs);
+        assert_eq!(hold_within(&ours, Duration::ZERO), Ok(()));
+    }
 }

@@ -29,7 +29,7 @@ impl Root {
         let mut entries = Vec::new();
         let mut nameless = Vec::new();
         for name in names(folder, fd)? {
-            if folder.is_root() && name == STAGING.as_bytes() {
+            if name == STAGING.as_bytes() && (folder.is_root() || self.is(fd)) {
                 continue;
             }
             match folder.child(&name) {
@@ -116,8 +116,8 @@ impl Root {
     pub(crate) fn open_or_make_dirs(&self, path: &RelPath) -> Result<OwnedFd, RootError> {
         let mut missing: Vec<&[u8]> = Vec::new();
         let mut existing = path.clone();
-        let mut here = loop {
-            match self.open_dir(&existing) {
+        let (mut here, real) = loop {
+            match self.open_to_write(&existing) {
                 Err(RootError::NotFound(_)) if !existing.is_root() => {
                     missing.push(
                         path.parts()
@@ -129,6 +129,10 @@ impl Root {
                 other => break other?,
             }
         };
+        if !missing.is_empty() {
+            let below = path.strip_prefix(&existing).expect("a prefix of the path");
+            self.refuse_spared(&real.join(&below)?, path)?;
+        }
         while let Some(name) = missing.pop() {
             here = self.make_and_open(path, here, name)?;
         }
@@ -151,6 +155,14 @@ impl Root {
     pub fn remove(&self, path: &RelPath) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
         self.unlink(&parent, path, name)?;
+        self.sync_fd(&parent, path)
+    }
+
+    /// Removes a folder that is empty, and nothing else.
+    pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
+        let (parent, name) = self.open_parent(path)?;
+        sys::unlinkat(&parent, name, AtFlags::REMOVEDIR)
+            .map_err(|errno| RootError::errno("remove", path, errno))?;
         self.sync_fd(&parent, path)
     }
 
@@ -194,16 +206,10 @@ impl Root {
 
     /// Gives a node another place. A folder takes a place only when nothing or an empty folder is there.
     pub fn rename(&self, from: &RelPath, to: &RelPath, existing: Existing) -> Result<(), RootError> {
-        if to.is_within(from) && to != from {
-            return Err(RootError::IntoItself {
-                from: from.clone(),
-                to: to.clone(),
-            });
-        }
         self.rename_to(from, self, to, existing)
     }
 
-    /// Moves a node to another root of the same file system.
+    /// Moves a node to another root of the same file system, or to the same one.
     pub fn rename_to(
         &self,
         from: &RelPath,
@@ -211,6 +217,16 @@ impl Root {
         to: &RelPath,
         existing: Existing,
     ) -> Result<(), RootError> {
+        if let (Ok(real_from), Ok(real_to)) = (self.real_place(from), target.real_place(to))
+            && real_to != real_from
+            && real_to.is_within(&real_from)
+            && self.is(target.fd())
+        {
+            return Err(RootError::IntoItself {
+                from: from.clone(),
+                to: to.clone(),
+            });
+        }
         let (source_dir, source_name) = self.open_parent(from)?;
         let (target_dir, target_name) = target.open_parent(to)?;
         // A missing source and a missing target folder give the same error code; tell them apart here.
@@ -254,7 +270,7 @@ impl Walk {
     fn begin(&mut self) -> Result<(), RootError> {
         let opened = self.root.follow(&self.start)?;
         self.levels
-            .push(opened.list_fd(&self.start, &opened.fd)?.into_iter());
+            .push(self.root.list_fd(&self.start, &opened.fd)?.into_iter());
         self.opened = Some(opened);
         Ok(())
     }
@@ -264,7 +280,7 @@ impl Walk {
         let fd = opened
             .open_dir_no_links(&below)
             .map_err(|error| error.about(folder))?;
-        self.levels.push(opened.list_fd(folder, &fd)?.into_iter());
+        self.levels.push(self.root.list_fd(folder, &fd)?.into_iter());
         Ok(())
     }
 }

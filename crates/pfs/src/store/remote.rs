@@ -90,6 +90,13 @@ impl RemoteSpace {
         self.store.remove_all(&self.at(path))
     }
 
+    pub(super) fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
+        match self.stat(path)?.is_dir() {
+            true => self.store.remove(&self.at(path)),
+            false => Err(RootError::NotAFolder(path.clone())),
+        }
+    }
+
     pub(super) fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         self.made_first(path, |place| self.store.usage(place))
     }
@@ -208,8 +215,10 @@ impl RemoteSpace {
                 let placed = self.merge_file(tree, folder, existing, entry);
                 let mut merged = outcome.lock().unwrap_or_else(PoisonError::into_inner);
                 match placed {
-                    Ok(None) => {}
-                    Ok(Some(old)) => merged.replaced.add(&old),
+                    Ok((old, new)) => {
+                        old.iter().for_each(|old| merged.replaced.add(old));
+                        merged.placed.push((entry.path.clone(), new.stamp));
+                    }
                     Err(RootError::Exists(_)) if existing == Existing::Keep => {
                         merged.kept.push(entry.path.clone());
                     }
@@ -225,14 +234,14 @@ impl RemoteSpace {
         });
     }
 
-    /// Sends one file; answers what it replaced.
+    /// Sends one file; answers what it replaced and what it is there.
     fn merge_file(
         &self,
         tree: &Root,
         folder: &RelPath,
         existing: Existing,
         entry: &DirEntry,
-    ) -> Result<Option<Meta>, RootError> {
+    ) -> Result<(Option<Meta>, Meta), RootError> {
         let place = folder.join(&entry.path)?;
         let old = if_there(self.stat(&place))?;
         let (file, meta) = tree.open_file_no_links(&entry.path)?;
@@ -240,8 +249,8 @@ impl RemoteSpace {
             executable: meta.executable,
             mtime: Some(meta.mtime),
         };
-        self.publish(&file, &place, attributes, existing)?;
-        Ok(old)
+        let new = self.publish(&file, &place, attributes, existing)?;
+        Ok((old, new))
     }
 }
 

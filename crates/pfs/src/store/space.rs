@@ -49,6 +49,38 @@ impl OpenSpace {
         }
     }
 
+    /// The same space, in which nothing of these folders is changed by whatever path; see [`Root::sparing`].
+    pub fn sparing(self, folders: Vec<RelPath>) -> Self {
+        match self {
+            Self::Folder(root) => Self::Folder(root.sparing(folders)),
+            remote => remote,
+        }
+    }
+
+    /// The same space, in which one node of what it spares may be changed.
+    pub fn sparing_all_but(self, path: RelPath) -> Self {
+        match self {
+            Self::Folder(root) => Self::Folder(root.sparing_all_but(path)),
+            remote => remote,
+        }
+    }
+
+    /// Where a node really lies, links followed but its own; elsewhere there are none.
+    pub fn real_place(&self, path: &RelPath) -> Result<RelPath, RootError> {
+        match self {
+            Self::Folder(root) => root.real_place(path),
+            Self::Remote(_) => Ok(path.clone()),
+        }
+    }
+
+    /// Where a folder really lies.
+    pub fn real_folder(&self, path: &RelPath) -> Result<RelPath, RootError> {
+        match self {
+            Self::Folder(root) => root.real_folder(path),
+            Self::Remote(_) => Ok(path.clone()),
+        }
+    }
+
     /// What is at a path, following links inside the space.
     pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
         match self {
@@ -129,6 +161,14 @@ impl OpenSpace {
         }
     }
 
+    /// Removes a folder that is empty, and nothing else.
+    pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
+        match self {
+            Self::Folder(root) => root.remove_folder(path),
+            Self::Remote(remote) => remote.remove_folder(path),
+        }
+    }
+
     /// Bytes and files below a path, counted now.
     pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         match self {
@@ -184,7 +224,7 @@ impl OpenSpace {
         }
     }
 
-    /// Puts what a tree in the staging folder holds into a folder here, file by file.
+    /// Puts what a tree in the staging folder holds into a folder here, file by file, and tells what became of each.
     pub fn merge(
         &self,
         staged: StagedTree,
@@ -192,7 +232,7 @@ impl OpenSpace {
         existing: Existing,
     ) -> Result<Merged, RootError> {
         match self {
-            Self::Folder(_) => staged.merge(folder, existing, false),
+            Self::Folder(_) => staged.merge(folder, existing, true),
             Self::Remote(remote) => remote.merge(staged, folder, existing),
         }
     }
