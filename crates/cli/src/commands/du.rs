@@ -51,9 +51,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     };
     let (mut rows, mut tally) = (Vec::new(), Tally::default());
     for view in remote::find_all(&files, &paths, &mut tally).await? {
-        let usage = files.du(&view.path.0).await?;
-        let path = view.path.to_string();
-        rows.push(Row { path, usage });
+        let measured = files.du(&view.path.0).await;
+        if let Some(usage) = tally.pass(&view.path.0, measured)? {
+            let path = view.path.to_string();
+            rows.push(Row { path, usage });
+        }
     }
     print(&rows, args, context)?;
     if let Some(quota) = quota {

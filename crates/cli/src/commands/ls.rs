@@ -13,7 +13,7 @@ use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
-use crate::transfer::report::Tally;
+use crate::transfer::report::{Lost, Tally};
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     };
     let mut tally = Tally::default();
     for path in &paths {
-        match lister.argument(&files, path).await {
+        match lister.argument(&files, path, &mut tally).await {
             Ok(()) => {}
             Err(CliError::Client(error)) if is_about_one_path(&error) => {
                 tally.refuse(path.path.to_string(), &error);
@@ -132,14 +132,19 @@ struct Lister<'a> {
 }
 
 impl Lister<'_> {
-    async fn argument(&mut self, files: &FileClient<'_>, remote: &Remote) -> Result<(), CliError> {
+    async fn argument(
+        &mut self,
+        files: &FileClient<'_>,
+        remote: &Remote,
+        tally: &mut Tally,
+    ) -> Result<(), CliError> {
         if remote.is_pattern() {
             let found = remote::find(files, remote).await?;
             return found.iter().try_for_each(|view| self.node(view));
         }
         let meta = files.stat(&remote.path).await?;
         if meta.is_folder() {
-            return self.folder(files, &remote.path).await;
+            return self.folder(files, &remote.path, tally).await;
         }
         self.node(&FileView {
             path: (&remote.path).into(),
@@ -153,14 +158,20 @@ impl Lister<'_> {
         self.show(path, path.to_string().as_bytes(), &path.to_string(), &view.meta)
     }
 
-    async fn folder(&mut self, files: &FileClient<'_>, folder: &PfsPath) -> Result<(), CliError> {
+    /// All that a folder holds; what of it cannot be looked at is told.
+    async fn folder(
+        &mut self,
+        files: &FileClient<'_>,
+        folder: &PfsPath,
+        tally: &mut Tally,
+    ) -> Result<(), CliError> {
         let options = ListOptions {
             recursive: self.args.recursive,
             digests: false,
         };
         let mut listing = files.list(folder, options).await?;
         self.head(folder)?;
-        while let Some(entry) = listing.next().await? {
+        while let Some(entry) = listing.next_readable().await? {
             if !self.args.shows(&entry.path) {
                 continue;
             }
@@ -168,6 +179,9 @@ impl Lister<'_> {
                 continue;
             };
             self.show(&path, entry.path.as_bytes(), &entry.path.to_string(), &entry.meta)?;
+        }
+        for unread in listing.take_unread() {
+            tally.lose(Lost::new(unread.path.to_string(), unread.error.msg));
         }
         Ok(())
     }

@@ -35,10 +35,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let (mut rows, mut tally) = (Vec::new(), Tally::default());
     for view in remote::find_all(&files, &paths, &mut tally).await? {
         let meta = match args.digest && view.meta.is_file() {
-            true => files.stat_digest(&view.path.0).await?,
-            false => view.meta,
+            true => files.stat_digest(&view.path.0).await,
+            false => Ok(view.meta),
         };
-        rows.push(Row::new(&view.path.0, &meta));
+        let meta = tally.pass(&view.path.0, meta)?;
+        rows.extend(meta.map(|meta| Row::new(&view.path.0, &meta)));
     }
     let out = &mut context.world.out;
     if args.output == Some(Format::Name) {

@@ -57,7 +57,7 @@ impl Transfer<'_> {
         for (what, downloads) in in_lines(work) {
             self.fetch(&what, downloads).await?;
         }
-        if self.tally.failures() == 0 && !self.options.dry_run {
+        if self.tally.is_settled() && !self.options.dry_run {
             unfinished.end();
         }
         Ok(())
@@ -70,10 +70,7 @@ impl Transfer<'_> {
     ) -> Result<Vec<RemoteSource>, CliError> {
         let mut found = Vec::new();
         for source in sources {
-            match remote::sources(&self.files, source).await {
-                Ok(some) => found.extend(some),
-                Err(error) => self.refused(&source.path, error)?,
-            }
+            found.extend(remote::sources(&self.files, source, &mut self.tally).await?);
         }
         Ok(found)
     }

@@ -59,22 +59,27 @@ pub async fn find_all(
 ) -> Result<Vec<FileView>, ClientError> {
     let mut found = Vec::new();
     for argument in arguments {
-        match find(files, argument).await {
-            Ok(views) => found.extend(views),
-            Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
-            Err(error) => return Err(error),
-        }
+        let views = tally.pass(&argument.path, find(files, argument).await)?;
+        found.extend(views.unwrap_or_default());
     }
     Ok(found)
 }
 
-/// The sources an argument names; links are taken for what they point at.
-pub async fn sources(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<RemoteSource>, ClientError> {
+/// The sources an argument names; links are taken for what they point at. One that points at nothing is told and does
+/// not stop the rest.
+pub async fn sources(
+    files: &FileClient<'_>,
+    remote: &Remote,
+    tally: &mut Tally,
+) -> Result<Vec<RemoteSource>, ClientError> {
     let mut sources = Vec::new();
-    for view in find(files, remote).await? {
+    for view in find_all(files, std::slice::from_ref(remote), tally).await? {
         let meta = match view.meta.target {
-            Some(_) => files.stat(&view.path.0).await?,
-            None => view.meta,
+            Some(_) => files.stat(&view.path.0).await,
+            None => Ok(view.meta),
+        };
+        let Some(meta) = tally.pass(&view.path.0, meta)? else {
+            continue;
         };
         let mut source = node(view.path.0, &meta);
         source.source.slash = remote.path.has_trailing_slash();

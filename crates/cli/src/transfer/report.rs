@@ -2,7 +2,11 @@
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{Failure, Summary, TransferError};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::{PfsPath, RootError};
 
+use super::remote::is_about_one_path;
 use crate::error::{CliError, DONE, chain};
 use crate::time_text::size;
 use crate::world::World;
@@ -45,6 +49,8 @@ pub struct Tally {
     /// Bytes that went in vain, before those that count.
     again: u64,
     lost: Vec<Lost>,
+    /// How many of them the same command may bring, another time.
+    passing: u64,
     /// Files that were never tried because the transfer had to end.
     broken_off: u64,
     hints: Vec<String>,
@@ -70,7 +76,25 @@ impl Tally {
     /// One more thing that failed on the server's side.
     pub fn refuse(&mut self, path: impl Into<String>, error: &ClientError) {
         self.keep_hints(error);
+        self.passing += u64::from(may_pass(error));
         self.lost.push(Lost::new(path, chain(error)));
+    }
+
+    /// What a request gave; nothing, and told, where it failed for this path only. After other failures nothing more can
+    /// succeed.
+    pub fn pass<T>(
+        &mut self,
+        path: &PfsPath,
+        result: Result<T, ClientError>,
+    ) -> Result<Option<T>, ClientError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_about_one_path(&error) => {
+                self.refuse(path.to_string(), &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A hint for the end; the first one counts.
@@ -86,6 +110,7 @@ impl Tally {
             TransferError::Server(error) => self.keep_hints(error),
             _ => {}
         }
+        self.passing += u64::from(!is_for_good(&failure.error));
         self.lost.push(Lost::new(failure.path, chain(&failure.error)));
     }
 
@@ -164,6 +189,30 @@ impl Tally {
     }
 }
 
+/// Whether a file is left out for what it is, and not for what happened to it.
+fn is_for_good(error: &TransferError) -> bool {
+    match error {
+        TransferError::Server(error) => !may_pass(error),
+        TransferError::Local(error) => !matches!(error, RootError::NoSpace(_) | RootError::FsQuota(_)),
+        TransferError::Pack(PackError::LinkOutside(_)) | TransferError::NotAFile => true,
+        _ => false,
+    }
+}
+
+/// Whether a request may succeed another time, without a change of what it asks for.
+fn may_pass(error: &ClientError) -> bool {
+    error.refusal().is_none_or(|name| {
+        !matches!(
+            name,
+            ErrorName::BadRequest
+                | ErrorName::Forbidden
+                | ErrorName::NotFound
+                | ErrorName::Conflict
+                | ErrorName::PayloadTooLarge
+        )
+    })
+}
+
 /// `1 file`, `12 files`.
 pub fn counted(count: u64) -> String {
     match count {
@@ -187,6 +236,7 @@ mod tests {
         let tally = Tally {
             unchanged: 97,
             removed: 2,
+    use paddlecloud_api::error::ErrorBody;
             ..Tally::default()
         };
         assert_eq!(
@@ -236,3 +286,37 @@ mod tests {
         assert_eq!((tally.failures(), tally.lost.len()), (2, 0));
     }
 }
+    #[test]
+    fn what_would_fail_again_leaves_nothing_to_go_on_with() {
+        let refused = |name| ClientError::Refused(ErrorBody::new(name, "no"));
+        let broken = || ClientError::Broken {
+            endpoint: "there".to_owned(),
+            problem: "is gone".to_owned(),
+        };
+        let after = |error: TransferError| {
+            let mut tally = Tally::default();
+            tally.lose(Lost::new("link", "it leads out of the folder"));
+            tally.fail(Failure {
+                path: "f".to_owned(),
+                error,
+            });
+            (tally.failures(), tally.is_settled())
+        };
+        assert_eq!(after(refused(ErrorName::Forbidden).into()), (2, true));
+        assert_eq!(after(TransferError::NotAFile), (2, true));
+        for passing in [
+            refused(ErrorName::QuotaExceeded).into(),
+            refused(ErrorName::StorageFull).into(),
+            broken().into(),
+            TransferError::Changed,
+            TransferError::BrokenOff,
+        ] {
+            assert_eq!(after(passing), (2, false));
+        }
+        let mut tally = Tally::default();
+        tally.refuse("f", &refused(ErrorName::NotFound));
+        assert!(tally.is_settled());
+        tally.refuse("f", &broken());
+        assert!(!tally.is_settled());
+    }
+

@@ -49,7 +49,7 @@ impl Transfer<'_> {
         for (what, uploads) in in_lines(work) {
             self.send(&what, uploads).await?;
         }
-        if self.tally.failures() == 0 && !self.options.dry_run {
+        if self.tally.is_settled() && !self.options.dry_run {
             unfinished.end();
         }
         Ok(())
