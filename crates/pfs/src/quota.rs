@@ -1,14 +1,16 @@
 //! How much each space may hold and holds: exact for what goes through the service.
 //!
-//! A write reserves its share before its first byte; a reservation that is not settled is given back. What jobs write
-//! past the service is found by measuring and put in with [`Ledger::measured`].
+//! A write reserves its share before its first byte; a reservation that is not settled is given back. A write that takes
+//! the place of a file reserves only what it adds. What jobs write past the service is found by measuring and put in
+//! with [`Ledger::measured`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::Space;
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
 use crate::root::Usage;
 
 /// Limits of a space; absent means none.
@@ -46,11 +48,20 @@ impl Amount {
         }
     }
 
-    fn minus(self, other: Self) -> Self {
+    /// What is left without the other; never less than nothing.
+    pub fn minus(self, other: Self) -> Self {
         let files = self.files.saturating_sub(other.files);
         Self {
             bytes: self.bytes.saturating_sub(other.bytes),
             files,
+        }
+    }
+
+    /// What both have.
+    pub fn common(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.min(other.bytes),
+            files: self.files.min(other.files),
         }
     }
 }
@@ -74,19 +85,42 @@ pub enum QuotaError {
     },
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Account {
     quota: Quota,
     used: Amount,
     /// Promised to writes that still run.
     reserved: Amount,
+    /// What they write beside that and what does not count, as it takes the place of something that does.
+    instead: Amount,
+    /// Files that a running write takes the place of.
+    giving_way: HashSet<RelPath>,
     /// All that was ever written; tells what a measurement may have missed.
     written: Amount,
+    /// All that writes were ever allowed; tells what they may have staged meanwhile.
+    allowed: Amount,
+}
+
+impl Account {
+    fn counted(&self) -> Amount {
+        self.used.plus(self.reserved)
+    }
+
+    fn begin(&mut self, amount: Amount, instead: Amount) {
+        self.reserved = self.reserved.plus(amount);
+        self.instead = self.instead.plus(instead);
+        self.allowed = self.allowed.plus(amount).plus(instead);
+    }
 }
 
 /// A measurement that has begun.
 #[derive(Debug)]
-pub struct Measuring(Amount);
+pub struct Measuring {
+    written: Amount,
+    allowed: Amount,
+    /// What running writes may have staged then.
+    open: Amount,
+}
 
 /// The accounts of all spaces; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -105,8 +139,20 @@ impl Ledger {
 
     /// Begins to measure a space.
     pub fn measure(&self, space: &Space) -> Measuring {
-        let account = self.lock().get(space).copied().unwrap_or_default();
-        Measuring(account.written)
+        let mut accounts = self.lock();
+        let account = accounts.entry(space.clone()).or_default();
+        Measuring {
+            written: account.written,
+            allowed: account.allowed,
+            open: account.reserved.plus(account.instead),
+        }
+    }
+
+    /// What of all that lies staged no write has set room aside for: somebody else put it there, and it counts.
+    pub fn nobodys(&self, space: &Space, since: &Measuring, staged: Amount) -> Amount {
+        let mut accounts = self.lock();
+        let allowed = accounts.entry(space.clone()).or_default().allowed;
+        staged.minus(since.open.plus(allowed.minus(since.allowed)))
     }
 
     /// Puts in what a space was found to hold; running writes stay on top of it, and so does what was written while
@@ -114,13 +160,16 @@ impl Ledger {
     pub fn measured(&self, space: &Space, since: Measuring, used: Amount) {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
-        account.used = used.plus(account.written.minus(since.0));
+        account.used = used.plus(account.written.minus(since.written));
     }
 
     /// What a space may hold, and what it holds with running writes counted in.
     pub fn report(&self, space: &Space) -> (Quota, Amount) {
-        let account = self.lock().get(space).copied().unwrap_or_default();
-        (account.quota, account.used.plus(account.reserved))
+        let accounts = self.lock();
+        accounts
+            .get(space)
+            .map(|account| (account.quota, account.counted()))
+            .unwrap_or_default()
     }
 
     /// Whether a space already holds more than it may; then nothing new is begun.
@@ -135,23 +184,56 @@ impl Ledger {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
         check(space, account, asked)?;
-        account.reserved = account.reserved.plus(asked);
-        Ok(Reservation {
-            ledger: self.clone(),
-            space: space.clone(),
-            amount: asked,
-        })
+        account.begin(asked, Amount::default());
+        Ok(self.reservation(space, asked))
+    }
+
+    /// The same for a write to a place where now lies as much as `old`: it counts with what it adds.
+    ///
+    /// Of several that are to replace one file, one counts so and the others in full: of all that is staged no more
+    /// than what is there comes on top of the limit.
+    pub fn reserve_at(&self, place: &Place, asked: Amount, old: Amount) -> Result<Reservation, QuotaError> {
+        self.begin_at(place, asked, old, check)
     }
 
     /// Sets an amount aside that is there already, whether it fits or not.
-    pub fn claim(&self, space: &Space, amount: Amount) -> Reservation {
+    pub fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
+        self.begin_at(place, amount, old, |_, _, _| Ok(()))
+            .expect("nothing was checked")
+    }
+
+    fn begin_at(
+        &self,
+        place: &Place,
+        asked: Amount,
+        old: Amount,
+        check: impl Fn(&Space, &Account, Amount) -> Result<(), QuotaError>,
+    ) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
-        let account = accounts.entry(space.clone()).or_default();
-        account.reserved = account.reserved.plus(amount);
+        let account = accounts.entry(place.space.clone()).or_default();
+        let instead = match account.giving_way.contains(&place.path) {
+            true => Amount::default(),
+            false => asked.common(old),
+        };
+        let amount = asked.minus(instead);
+        check(&place.space, account, amount)?;
+        account.begin(amount, instead);
+        let mut reservation = self.reservation(&place.space, amount);
+        if instead != Amount::default() {
+            account.giving_way.insert(place.path.clone());
+            reservation.instead = instead;
+            reservation.replaces = Some(place.path.clone());
+        }
+        Ok(reservation)
+    }
+
+    fn reservation(&self, space: &Space, amount: Amount) -> Reservation {
         Reservation {
             ledger: self.clone(),
             space: space.clone(),
             amount,
+            instead: Amount::default(),
+            replaces: None,
         }
     }
 
@@ -168,7 +250,7 @@ impl Ledger {
 }
 
 fn check(space: &Space, account: &Account, asked: Amount) -> Result<(), QuotaError> {
-    let used = account.used.plus(account.reserved);
+    let used = account.counted();
     let after = used.plus(asked);
     match account.quota {
         Quota {
@@ -197,36 +279,72 @@ pub struct Reservation {
     ledger: Ledger,
     space: Space,
     amount: Amount,
+    /// What is written beside that in place of what is there.
+    instead: Amount,
+    replaces: Option<RelPath>,
 }
 
 impl Reservation {
+    /// The space it counts in.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// All that may be written, also what does not count because something gives way.
+    pub fn whole(&self) -> Amount {
+        self.amount.plus(self.instead)
+    }
+
     /// Sets aside more, for writes whose size shows only on the way.
     pub fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
         let mut accounts = self.ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
         check(&self.space, account, more)?;
-        account.reserved = account.reserved.plus(more);
+        account.begin(more, Amount::default());
         self.amount = self.amount.plus(more);
         Ok(())
     }
 
-    /// The write is done: what was really written is used now, what it replaced is not any more.
-    pub fn settle(mut self, written: Amount, replaced: Amount) {
+    /// Allows to write more that does not count, as it takes the place of something that does.
+    pub fn grow_instead(&mut self, more: Amount) {
         let mut accounts = self.ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
-        account.reserved = account.reserved.minus(self.amount);
+        account.begin(Amount::default(), more);
+        self.instead = self.instead.plus(more);
+    }
+
+    /// Sees, just before the write takes its place, that all it adds is set aside: what was to give way may have gone
+    /// since, or become smaller, and its room may be somebody else's.
+    pub fn fit(&mut self, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
+        self.grow(written.minus(replaced).minus(self.amount))
+    }
+
+    /// The write is done: what was really written is used now, what it replaced is not any more.
+    pub fn settle(mut self, written: Amount, replaced: Amount) {
+        let ledger = self.ledger.clone();
+        let mut accounts = ledger.lock();
+        let account = accounts.entry(self.space.clone()).or_default();
+        self.give_back(account);
         account.used = account.used.plus(written).minus(replaced);
         account.written = account.written.plus(written);
-        drop(accounts);
-        self.amount = Amount::default();
+    }
+
+    /// Ends it; a second time does nothing.
+    fn give_back(&mut self, account: &mut Account) {
+        account.reserved = account.reserved.minus(std::mem::take(&mut self.amount));
+        account.instead = account.instead.minus(std::mem::take(&mut self.instead));
+        if let Some(path) = self.replaces.take() {
+            account.giving_way.remove(&path);
+        }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut accounts = self.ledger.lock();
+        let ledger = self.ledger.clone();
+        let mut accounts = ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
-        account.reserved = account.reserved.minus(self.amount);
+        self.give_back(account);
     }
 }
 
@@ -240,6 +358,13 @@ mod tests {
 
     fn amount(bytes: u64, files: u64) -> Amount {
         Amount { bytes, files }
+    }
+
+    fn at(path: &str) -> Place {
+        Place {
+            space: space(),
+            path: path.parse().unwrap(),
+        }
     }
 
     fn limited(bytes: u64, files: u64) -> Ledger {
@@ -298,7 +423,7 @@ mod tests {
     #[test]
     fn what_is_there_already_counts_even_where_it_does_not_fit() {
         let ledger = limited(100, 10);
-        let found = ledger.claim(&space(), amount(120, 1));
+        let found = ledger.claim_at(&at("f"), amount(120, 1), amount(0, 0));
         assert_eq!(ledger.report(&space()).1, amount(120, 1));
         assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
         drop(found);
@@ -326,6 +451,64 @@ mod tests {
         assert_eq!(ledger.report(&space()).1, amount(40, 1));
         ledger.removed(&space(), amount(40, 1));
         assert_eq!(ledger.report(&space()).1, amount(0, 0));
+    }
+
+    #[test]
+    fn at_a_full_quota_a_file_is_replaced_by_one_that_is_not_larger_than_it_and_what_is_free() {
+        let ledger = limited(100, 2);
+        ledger.measured(&space(), ledger.measure(&space()), amount(90, 2));
+        let refused = ledger.reserve_at(&at("f"), amount(51, 1), amount(40, 1));
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "11 more bytes do not fit: 90 of 100 bytes are used in home/ann"
+        );
+        let new = ledger.reserve_at(&at("f"), amount(50, 1), amount(40, 1)).unwrap();
+        assert_eq!(new.whole(), amount(50, 1));
+        assert_eq!(ledger.report(&space()).1, amount(100, 2), "with what it adds");
+        new.settle(amount(50, 1), amount(40, 1));
+        assert_eq!(ledger.report(&space()).1, amount(100, 2));
+    }
+
+    #[test]
+    fn what_gives_way_makes_room_for_one_writer_at_a_time() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
+        let first = ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
+        assert!(ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).is_err());
+        drop(first);
+        assert_eq!(ledger.report(&space()).1, amount(90, 1));
+        ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
+    }
+
+    #[test]
+    fn what_was_to_give_way_and_is_gone_must_have_left_its_room() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
+        let mut new = ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
+        ledger.removed(&space(), amount(90, 1));
+        let other = ledger.reserve(&space(), amount(20, 1)).unwrap();
+        assert!(new.fit(amount(90, 1), amount(0, 0)).is_err());
+        drop(other);
+        new.fit(amount(90, 1), amount(0, 0)).unwrap();
+        new.settle(amount(90, 1), amount(0, 0));
+        assert_eq!(ledger.report(&space()).1, amount(90, 1));
+    }
+
+    #[test]
+    fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
+        let ledger = limited(100, 10);
+        ledger.measured(&space(), ledger.measure(&space()), amount(40, 1));
+        let (_new, _more) = (
+            ledger.reserve_at(&at("f"), amount(40, 1), amount(40, 1)).unwrap(),
+            ledger.reserve(&space(), amount(10, 1)).unwrap(),
+        );
+        let measuring = ledger.measure(&space());
+        assert_eq!(ledger.nobodys(&space(), &measuring, amount(50, 2)), amount(0, 0));
+        assert_eq!(ledger.nobodys(&space(), &measuring, amount(70, 5)), amount(20, 3));
+        // One that began and ended while somebody looked may have been seen.
+        let brief = ledger.reserve(&space(), amount(15, 1)).unwrap();
+        brief.settle(amount(15, 1), amount(0, 0));
+        assert_eq!(ledger.nobodys(&space(), &measuring, amount(65, 3)), amount(0, 0));
     }
 
     #[test]

@@ -73,62 +73,73 @@ pub struct Unfinished {
     pub bytes: u64,
 }
 
-/// Everything unfinished below a root.
+/// Everything unfinished below a root. What others put into the staging folder is not.
 pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Vec::new());
     };
-    let mut found = Vec::new();
-    for entry in staging.list(&RelPath::root())? {
-        let name = entry.path.to_string();
-        let Ok(id) = name.parse::<StagedId>() else {
-            continue;
-        };
-        let mut all = Unfinished {
-            id,
-            touched: entry.meta.mtime.max(entry.meta.stamp.ctime),
-            bytes: entry.meta.size,
-        };
-        if entry.meta.is_dir() {
-            for inner in staging.walk(&entry.path) {
-                // Published or cleared away while we look: no longer unfinished.
-                let Ok(inner) = inner else { break };
-                // The time of last change of content is the sender's; that of the node is the clock's.
-                all.touched = all.touched.max(inner.meta.stamp.ctime);
-                all.bytes += inner.meta.size;
-            }
+    let found = staging.names()?.into_iter().filter_map(|name| {
+        let id = id_of(&name)?;
+        let (touched, bytes) = look_at(&staging, &name)?;
+        Some(Unfinished { id, touched, bytes })
+    });
+    Ok(found.collect())
+}
+
+fn id_of(name: &[u8]) -> Option<StagedId> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// When anything in a staged node last changed, and its bytes; `None` when it is gone.
+fn look_at(staging: &Root, name: &[u8]) -> Option<(Mtime, u64)> {
+    let path = RelPath::root().child(name).ok()?;
+    let meta = staging.stat_link(&path).ok()?;
+    // The time of last change of content is whatever somebody says; that of the node is the clock's.
+    let (mut touched, mut bytes) = (meta.stamp.ctime, meta.size);
+    if meta.is_dir() {
+        for inner in staging.walk(&path).flatten() {
+            touched = touched.max(inner.meta.stamp.ctime);
+            bytes += inner.meta.size;
         }
-        found.push(all);
     }
-    Ok(found)
+    Some((touched, bytes))
 }
 
 /// What was cleared away, and what was to be and could not. The next one tries again.
 #[derive(Debug, Default)]
 pub struct Cleared {
     pub gone: Vec<StagedId>,
-    pub stuck: Vec<(StagedId, RootError)>,
+    /// How many nodes went that no upload had put there.
+    pub strange: u64,
+    /// With the name in the staging folder.
+    pub stuck: Vec<(RelPath, RootError)>,
 }
 
 impl Cleared {
-    fn clear(root: &Root, ids: impl IntoIterator<Item = StagedId>) -> Self {
+    fn clear(root: &Root, names: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let mut cleared = Self::default();
-        for id in ids {
-            match remove_staged(root, &id) {
-                Ok(()) => cleared.gone.push(id),
-                Err(error) => cleared.stuck.push((id, error)),
+        for name in names {
+            match (remove_name(root, &name), id_of(&name)) {
+                (Ok(()), Some(id)) => cleared.gone.push(id),
+                (Ok(()), None) => cleared.strange += 1,
+                (Err(error), _) => {
+                    let shown = RelPath::root().child(&name).unwrap_or_default();
+                    cleared.stuck.push((shown, error));
+                }
             }
         }
         cleared
     }
 }
 
-/// Clears away what nobody touched for `age`. Whoever is still at it keeps it young.
+/// Clears away what nobody touched for `age`, by whatever name. Whoever is still at it keeps it young.
 pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Cleared, RootError> {
-    let old = unfinished(root)?
-        .into_iter()
-        .filter(|unfinished| unfinished.touched.age(now) > age);
-    Ok(Cleared::clear(root, old.map(|old| old.id)))
+    let Some(staging) = open_staging(root)? else {
+        return Ok(Cleared::default());
+    };
+    let mut old = staging.names()?;
+    old.retain(|name| look_at(&staging, name).is_some_and(|(touched, _)| touched.age(now) > age));
+    Ok(Cleared::clear(root, old))
 }
 
 /// Clears away what nobody can go on with and no living process works at: trees, single files and uploads without
@@ -142,27 +153,30 @@ pub fn clear_abandoned(root: &Root) -> Result<Cleared, RootError> {
 }
 
 /// Whoever begins something holds the staging folder until it holds what it began.
-fn find_abandoned(staging: Root) -> Result<Vec<StagedId>, RootError> {
+fn find_abandoned(staging: Root) -> Result<Vec<Vec<u8>>, RootError> {
     if !root::is_free(staging.fd()) {
         return Ok(Vec::new());
     }
-    let mut found = Vec::new();
-    for entry in staging.list(&RelPath::root())? {
-        if let Ok(id) = entry.path.to_string().parse::<StagedId>()
-            && !is_in_use(&staging, &entry.path, entry.meta.is_dir())
-        {
-            found.push(id);
-        }
-    }
+    let mut found = staging.names()?;
+    found.retain(|name| {
+        let path = id_of(name).and_then(|_| RelPath::root().child(name).ok());
+        path.is_some_and(|path| {
+            let meta = staging.stat_link(&path);
+            meta.is_ok_and(|meta| !is_in_use(&staging, &path, meta.is_dir()))
+        })
+    });
     Ok(found)
 }
 
 /// Whether somebody works at it or can go on with it; what cannot be looked at is left alone.
 fn is_in_use(staging: &Root, path: &RelPath, is_dir: bool) -> bool {
     if !is_dir {
-        return staging
-            .open_file_no_links(path)
-            .map_or(true, |(file, _)| !root::is_free(&file));
+        return match staging.open_file_no_links(path) {
+            Ok((file, _)) => !root::is_free(&file),
+            // Whoever makes a link holds the folder until it has its place.
+            Err(RootError::ThroughLink(_)) => false,
+            Err(_) => true,
+        };
     }
     let Ok(folder) = staging.open_dir_no_links(path) else {
         return true;
@@ -177,27 +191,36 @@ fn is_in_use(staging: &Root, path: &RelPath, is_dir: bool) -> bool {
 }
 
 pub(crate) fn staged_path(id: &StagedId) -> RelPath {
-    let staging: RelPath = STAGING.parse().expect("a plain name");
-    staging
+    staging_path()
         .child(id.0.as_bytes())
         .expect("hex digits are a plain name")
 }
 
 /// Removes something staged, file or folder; what is gone already is fine.
 pub(crate) fn remove_staged(root: &Root, id: &StagedId) -> Result<(), RootError> {
+    remove_name(root, id.as_str().as_bytes())
+}
+
+fn remove_name(root: &Root, name: &[u8]) -> Result<(), RootError> {
     let folder = root::staging_folder(root)?;
-    let removed = match sys::unlinkat(&folder, id.as_str(), AtFlags::empty()) {
+    let removed = match sys::unlinkat(&folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(_) => root::remove_tree_in(&folder, id.as_str().as_bytes(), &staged_path(id)),
+        Err(_) => root::remove_tree_in(&folder, name, &staging_path().child(name)?),
     };
     root::tidy_staging(root);
     removed
 }
 
+fn staging_path() -> RelPath {
+    STAGING.parse().expect("a plain name")
+}
+
 fn open_staging(root: &Root) -> Result<Option<Root>, RootError> {
-    match root.descend(&STAGING.parse().expect("a plain name")) {
+    match root.descend(&staging_path()) {
         Ok(staging) => Ok(Some(staging)),
         Err(RootError::NotFound(_)) => Ok(None),
+        // Whatever a job put in its place: nothing is staged there.
+        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -210,7 +233,7 @@ mod tests {
     use super::*;
     use crate::content::{Assembly, AssemblyPlan};
     use crate::pack::StagedTree;
-    use crate::testing::{leftovers, rel, scratch};
+    use crate::testing::{leftovers, plant, rel, scratch};
 
     #[test]
     fn names_cannot_be_paths() {
@@ -257,6 +280,50 @@ mod tests {
     }
 
     #[test]
+    fn what_others_put_there_is_no_upload_and_goes_when_it_is_old_enough() {
+        let (folder, root) = scratch();
+        let staging = folder.path().join(STAGING);
+        plant(
+            folder.path(),
+            &[
+                (".pfs-staging/stash/deep/huge", "12345"),
+                (".pfs-staging/.hidden", "1"),
+                (".pfs-staging/l -> /etc", ""),
+            ],
+        );
+        // Somebody who says that it will be changed in a hundred years.
+        let far = SystemTime::now() + Duration::from_secs(100 * 365 * 86_400);
+        std::fs::File::open(staging.join("stash"))
+            .unwrap()
+            .set_modified(far)
+            .unwrap();
+        assert_eq!(unfinished(&root).unwrap(), []);
+        let now = Mtime::from(SystemTime::now());
+        let hour = Duration::from_secs(3600);
+        assert_eq!(expire(&root, hour, now).unwrap().strange, 0, "it is young");
+        assert_eq!(
+            clear_abandoned(&root).unwrap().strange,
+            0,
+            "nobody asks whose it is"
+        );
+        let later = Mtime::from_nanos(now.as_nanos() + 7_200_000_000_000);
+        let cleared = expire(&root, hour, later).unwrap();
+        assert_eq!((cleared.strange, cleared.gone.len()), (3, 0));
+        assert!(cleared.stuck.is_empty(), "{:?}", cleared.stuck);
+        assert!(!staging.exists());
+    }
+
+    #[test]
+    fn where_a_job_put_something_else_nothing_is_staged() {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("d/x", "1"), (".pfs-staging -> d", "")]);
+        assert_eq!(unfinished(&root).unwrap(), []);
+        let later = Mtime::from(SystemTime::now() + Duration::from_secs(7200));
+        assert_eq!(expire(&root, Duration::ZERO, later).unwrap().strange, 0);
+        assert!(folder.path().join("d/x").exists());
+    }
+
+    #[test]
     fn what_a_dead_process_left_goes_unless_somebody_can_go_on_with_it() {
         let (folder, root) = scratch();
         let tree = StagedTree::create(&root).unwrap();
@@ -283,12 +350,13 @@ mod tests {
         assert!(Assembly::open(&root, &kept).is_ok(), "it can be gone on with");
 
         let staging = folder.path().join(STAGING);
-        let lone = StagedId::fresh();
+        let (lone, link) = (StagedId::fresh(), StagedId::fresh());
         std::fs::write(staging.join(lone.as_str()), "part").unwrap();
+        std::os::unix::fs::symlink("somewhere", staging.join(link.as_str())).unwrap();
         std::fs::remove_file(staging.join(kept.as_str()).join("data")).unwrap();
         let mut gone = clear_abandoned(&root).unwrap().gone;
         gone.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-        let mut expected = [lone, kept];
+        let mut expected = [lone, link, kept];
         expected.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         assert_eq!(gone, expected);
         drop(file);

@@ -197,7 +197,6 @@ impl FileStore for HdfsStore {
             depth: DEPTH - 2 - self.0.folder.matches('/').count(),
             names: NameRule::Utf8,
             without: ":",
-            attributes: true,
             links: false,
             moves_whole: true,
             stays_open: false,
@@ -344,6 +343,7 @@ impl FileStore for HdfsStore {
             bytes: summary.length,
             files: summary.file_count,
             folders: summary.directory_count.saturating_sub(u64::from(is_folder)),
+            ..Usage::default()
         })
     }
 

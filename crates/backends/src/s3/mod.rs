@@ -277,7 +277,6 @@ impl FileStore for S3Store {
             depth: self.0.keys.room() / 2,
             names: NameRule::Utf8NoControls,
             without: "",
-            attributes: true,
             links: false,
             moves_whole: false,
             stays_open: false,
@@ -457,6 +456,7 @@ impl FileStore for S3Store {
             bytes: files.clone().map(|one| one.size).sum(),
             files: files.count() as u64,
             folders: folders.len() as u64,
+            ..Usage::default()
         })
     }
 

@@ -1,4 +1,7 @@
-//! Remembers where content of a certain digest was last seen, so that it need not be sent again.
+//! Remembers what files contain, so that it need not be sent again and damage is noticed.
+//!
+//! Of large files, and of those somebody asked about, that is kept in memory; of small ones, which are many, in a log
+//! (`notes`) that serves checks alone.
 //!
 //! The published file is the only copy of its bytes, and people change it behind our back: every answer is
 //! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
@@ -12,13 +15,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::hash::hash_range;
+use super::notes::Notes;
 use super::sealed;
 use crate::digest::Digest;
-use crate::entry::Node;
-use crate::package::Manifest;
+use crate::pack::Unpacked;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, FileAttributes, Kind, Root, RootError, Stamp, copy_source};
+use crate::root::{Existing, FileAttributes, RootError, Stamp, copy_source};
 use crate::store::OpenSpace;
 
 /// A file that had a certain content when it was last looked at.
@@ -41,7 +44,11 @@ const MAGIC: &[u8; 8] = b"PFSHINT1";
 
 /// All hints of a storage.
 #[derive(Debug, Default)]
-pub struct HintStore(Mutex<Known>);
+pub struct HintStore {
+    known: Mutex<Known>,
+    /// Absent for a store that nobody saves.
+    notes: Option<Notes>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -59,7 +66,11 @@ impl HintStore {
     pub fn load(path: &Path) -> Self {
         let hints: Option<Vec<Hint>> =
             sealed::read(path, MAGIC).and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let store = Self::new();
+        let store = Self {
+            // Without it small files are not known, as on a disk that is full.
+            notes: Notes::open(&path.with_extension("small")).ok(),
+            ..Self::default()
+        };
         hints
             .unwrap_or_default()
             .into_iter()
@@ -67,10 +78,30 @@ impl HintStore {
         store
     }
 
-    /// Saves all hints in one step.
+    /// Saves all hints in one step; what is known of small files is on the disk already.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let body = serde_json::to_vec(&self.all()).expect("strings and numbers always become JSON");
-        sealed::write(path, MAGIC, &body)
+        let body = serde_json::to_vec(&self.remembered()).expect("strings and numbers always become JSON");
+        sealed::write(path, MAGIC, &body)?;
+        self.notes.as_ref().map_or(Ok(()), Notes::compact)
+    }
+
+    /// Notes what small files contain that were just published below a folder: all at once, for checks.
+    pub fn note(&self, folder: &Place, files: &[Unpacked]) -> Result<(), RootError> {
+        let mut known = self.lock();
+        if !known.by_place.is_empty() {
+            for file in files {
+                known.remove(&Place {
+                    space: folder.space.clone(),
+                    path: folder.path.join(&file.path)?,
+                });
+            }
+        }
+        drop(known);
+        let noted = self
+            .notes
+            .as_ref()
+            .map_or(Ok(()), |notes| notes.add(folder, files));
+        noted.map_err(|error| RootError::io("note what is known of", &folder.path, error))
     }
 
     /// Notes what a file contains.
@@ -88,6 +119,7 @@ impl HintStore {
     /// Drops what was known of a file.
     pub fn forget(&self, place: &Place) {
         self.lock().remove(place);
+        self.forget_noted(place);
     }
 
     /// Drops what was known of everything at or below a place.
@@ -96,6 +128,23 @@ impl HintStore {
         let below = |other: &&Place| other.space == place.space && other.path.is_within(&place.path);
         let gone: Vec<Place> = known.by_place.keys().filter(below).cloned().collect();
         gone.iter().for_each(|place| known.remove(place));
+        drop(known);
+        self.forget_noted(place);
+    }
+
+    fn forget_noted(&self, place: &Place) {
+        // A check then finds that something changed, which it did.
+        let _ = self.notes.as_ref().map(|notes| notes.forget(place));
+    }
+
+    /// Whether a hint that a check was given by [`HintStore::all`] is still the latest word on its file.
+    pub fn is_latest(&self, hint: &Hint) -> bool {
+        let known = self.lock().by_place.get(&hint.place).copied();
+        match (known, &self.notes) {
+            (Some(known), _) => known == (hint.stamp, hint.digest),
+            (None, Some(notes)) => notes.is_quiet(&hint.place),
+            (None, None) => false,
+        }
     }
 
     /// What a file is known to contain, if it still has the stamp it had then.
@@ -108,8 +157,20 @@ impl HintStore {
             .map(|(_, digest)| *digest)
     }
 
-    /// All hints, for saving them and for checking them against the files.
+    /// All hints, for checking them against the files.
     pub fn all(&self) -> Vec<Hint> {
+        // Notes that cannot be read are none.
+        let noted = self.notes.as_ref().and_then(|notes| notes.all().ok());
+        let mut all = self.remembered();
+        let known = self.lock();
+        let noted = noted.unwrap_or_default().into_iter();
+        let only_noted = noted.filter(|(place, _)| !known.by_place.contains_key(place));
+        all.extend(only_noted.map(|(place, (stamp, digest))| Hint { place, stamp, digest }));
+        all
+    }
+
+    /// Those that are kept in memory.
+    fn remembered(&self) -> Vec<Hint> {
         let known = self.lock();
         let hint = |(place, (stamp, digest)): (&Place, &(Stamp, Digest))| Hint {
             place: place.clone(),
@@ -119,12 +180,12 @@ impl HintStore {
         known.by_place.iter().map(hint).collect()
     }
 
-    /// How many files are known.
+    /// How many files are known in memory.
     pub fn len(&self) -> usize {
         self.lock().by_place.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether nothing is known there.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -149,71 +210,6 @@ impl HintStore {
             }
         }
         Ok(false)
-    }
-
-    /// Notes the files of a tree that was just published and checked against its manifest.
-    pub fn record_tree(
-        &self,
-        space: &Space,
-        root: &Root,
-        folder: &RelPath,
-        manifest: &Manifest,
-    ) -> Result<(), RootError> {
-        for entry in manifest.entries() {
-            let Some(digest) = entry.digest() else { continue };
-            let path = folder.join(&entry.path)?;
-            let stamp = root.stat_link(&path)?.stamp;
-            self.record(Hint {
-                place: Place {
-                    space: space.clone(),
-                    path,
-                },
-                stamp,
-                digest,
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether a folder still holds exactly what a manifest says, as far as stamps tell: no content is read,
-    /// so thousands of files take milliseconds.
-    pub fn holds_tree(
-        &self,
-        space: &Space,
-        root: &Root,
-        folder: &RelPath,
-        manifest: &Manifest,
-    ) -> Result<bool, RootError> {
-        let mut expected = manifest.entries().iter();
-        for found in root.walk(folder) {
-            let DirEntry { path, meta } = match found {
-                Err(RootError::NotFound(_)) => return Ok(false),
-                other => other?,
-            };
-            let Some(entry) = expected.next() else {
-                return Ok(false);
-            };
-            let same_name = path.strip_prefix(folder).is_some_and(|rest| rest == entry.path);
-            let place = Place {
-                space: space.clone(),
-                path,
-            };
-            let same = match (&entry.node, &meta.kind) {
-                (Node::Dir, Kind::Dir) => true,
-                (Node::Symlink { target }, Kind::Symlink(found)) => target == found,
-                (
-                    Node::File {
-                        executable, digest, ..
-                    },
-                    Kind::File,
-                ) => *executable == meta.executable && self.digest_of(&place, &meta.stamp) == *digest,
-                _ => false,
-            };
-            if !same_name || !same {
-                return Ok(false);
-            }
-        }
-        Ok(expected.next().is_none())
     }
 
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
@@ -268,7 +264,7 @@ impl HintStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -291,7 +287,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::package::{ScanOptions, scan};
+    use crate::root::Root;
     use crate::testing::{leftovers, plant, rel, scratch};
 
     fn home(user: &str) -> Space {
@@ -479,31 +475,62 @@ mod tests {
         assert!(hints.is_empty());
     }
 
+    fn unpacked(path: &str, root: &Root) -> Unpacked {
+        let content = root.stat(&rel(path)).map(|meta| meta.stamp);
+        Unpacked {
+            path: rel(path),
+            digest: Digest::of(path.as_bytes()),
+            stamp: content.unwrap(),
+        }
+    }
+
     #[test]
-    fn a_published_tree_is_known_until_something_in_it_changes() {
+    fn small_files_are_known_to_checks_until_they_are_known_anew_or_go() {
         let (folder, root) = scratch();
-        plant(folder.path(), &[("t/a", "1"), ("t/d/b", "2"), ("t/l -> a", "")]);
-        let scan = scan(folder.path().join("t"), &ScanOptions::default()).unwrap();
-        let manifest = scan.manifest().unwrap();
-        let hints = HintStore::new();
-        let holds = |hints: &HintStore| {
-            hints
-                .holds_tree(&home("ann"), &root, &rel("t"), &manifest)
-                .unwrap()
+        plant(folder.path(), &[("d/a", "1"), ("d/sub/b", "2"), ("f", "3")]);
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("hints");
+        let hints = HintStore::load(&path);
+        let top = Place {
+            space: home("ann"),
+            path: RelPath::root(),
         };
-        assert!(!holds(&hints), "unknown files are not believed");
-        hints
-            .record_tree(&home("ann"), &root, &rel("t"), &manifest)
-            .unwrap();
-        assert!(holds(&hints));
-        fs::write(folder.path().join("t/extra"), "").unwrap();
-        assert!(!holds(&hints));
-        fs::remove_file(folder.path().join("t/extra")).unwrap();
-        assert!(holds(&hints));
-        fs::write(folder.path().join("t/d/b"), "3").unwrap();
-        assert!(!holds(&hints));
-        fs::remove_dir_all(folder.path().join("t")).unwrap();
-        assert!(!holds(&hints));
+        let place = |path: &str| Place {
+            path: rel(path),
+            ..top.clone()
+        };
+        // A large file that a small one replaces.
+        let large = recorded(&hints, &root, home("ann"), b"large");
+        let files = ["d/a", "d/sub/b", "f"].map(|path| unpacked(path, &root));
+        hints.note(&top, &files).unwrap();
+        assert_eq!(hints.digest_of(&large, &files[2].stamp), None);
+        let known = |hints: &HintStore| {
+            let mut paths: Vec<String> = hints
+                .all()
+                .iter()
+                .map(|hint| hint.place.path.to_string())
+                .collect();
+            paths.sort();
+            paths
+        };
+        assert_eq!(known(&hints), ["d/a", "d/sub/b", "f"]);
+        let hint = hints.all().into_iter().find(|hint| hint.place == large).unwrap();
+        assert!(hints.is_latest(&hint));
+        assert_eq!((hint.digest, hint.stamp), (files[2].digest, files[2].stamp));
+        // What was found by a check, or came as a large file, is newer.
+        let newer = Hint {
+            digest: Digest::of(b"newer"),
+            ..hint.clone()
+        };
+        hints.record(newer.clone());
+        assert!(hints.is_latest(&newer) && !hints.is_latest(&hint));
+        assert!(hints.all().contains(&newer) && !hints.all().contains(&hint));
+        hints.forget_below(&place("d"));
+        hints.save(&path).unwrap();
+        let hints = HintStore::load(&path);
+        assert_eq!(known(&hints), ["f"]);
+        hints.forget(&large);
+        assert_eq!(hints.all(), [], "the older word does not come back");
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Record {
 
     /// `None` for a record that was torn or damaged.
     pub fn decode(record: &[u8; RECORD]) -> Option<Self> {
-        if record[56..] != check_of(record) {
+        // A hole in the file: nobody wrote it.
+        if record[..8] == [0; 8] || record[56..] != check_of(record) {
             return None;
         }
         let number = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"));
@@ -72,15 +73,30 @@ fn check_of(record: &[u8; RECORD]) -> [u8; 8] {
     hash.as_bytes()[..8].try_into().expect("eight of 32 bytes")
 }
 
+/// The longest journal that is read. A file of a terabyte that came in chunks needs a quarter of it; longer ones are not
+/// ours, or are begun anew.
+pub(crate) const LONGEST: u64 = 64 << 20;
+
 /// Reads all records; damaged ones are left out.
 pub(crate) fn read_records(file: &File) -> io::Result<Vec<Record>> {
-    let len = usize::try_from(file.metadata()?.len()).expect("a journal fits into memory");
-    let mut bytes = vec![0; len / RECORD * RECORD];
-    file.read_exact_at(&mut bytes, 0)?;
-    let records = bytes
-        .chunks_exact(RECORD)
-        .map(|record| record.try_into().expect("exact chunks"));
-    Ok(records.filter_map(Record::decode).collect())
+    let len = file.metadata()?.len();
+    if len > LONGEST {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is longer than any that is ours",
+        ));
+    }
+    let mut records = Vec::new();
+    let mut buffer = vec![0; RECORD << 10];
+    let mut offset = 0;
+    while offset < len / RECORD as u64 * RECORD as u64 {
+        let step = (buffer.len() as u64).min(len - offset) as usize / RECORD * RECORD;
+        file.read_exact_at(&mut buffer[..step], offset)?;
+        let read = buffer[..step].chunks_exact(RECORD);
+        records.extend(read.filter_map(|record| Record::decode(record.try_into().expect("exact chunks"))));
+        offset += step as u64;
+    }
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -106,6 +122,27 @@ mod tests {
         }
         file.write_all(&records()[0].encode()[..40]).unwrap();
         assert_eq!(read_records(&file).unwrap(), records());
+    }
+
+    #[test]
+    fn many_records_come_back_and_holes_are_nothing() {
+        let mut file = tempfile::tempfile().unwrap();
+        for index in 0..5000 {
+            file.write_all(&Record::Gone { index }.encode()).unwrap();
+        }
+        file.set_len(file.metadata().unwrap().len() + (1 << 20)).unwrap();
+        let found = read_records(&file).unwrap();
+        assert_eq!(found.len(), 5000);
+        assert_eq!(found[4999], Record::Gone { index: 4999 });
+    }
+
+    /// As `truncate -s 16T` makes it: it takes no space, and reading it would take all memory.
+    #[test]
+    fn a_journal_that_nobody_can_have_written_is_not_read() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 40).unwrap();
+        let error = read_records(&file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Which bytes of a file are there.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that never touch or overlap, in order.
+/// Ranges that never touch or overlap, in order: where each begins, and where it ends.
+///
+/// However they come, each costs little: they are read from a file that somebody else may have written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Ranges(Vec<Range<u64>>);
+pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
     /// Adds a range, joining it with its neighbours.
@@ -12,18 +15,13 @@ impl Ranges {
         if range.is_empty() {
             return;
         }
-        let first = self.0.partition_point(|known| known.end < range.start);
-        let last = self.0.partition_point(|known| known.start <= range.end);
-        let start = self
-            .0
-            .get(first)
-            .map_or(range.start, |known| known.start.min(range.start));
-        let end = if last > first {
-            self.0[last - 1].end.max(range.end)
-        } else {
-            range.end
-        };
-        self.0.splice(first..last, std::iter::once(start..end));
+        let (mut start, mut end) = (range.start, range.end);
+        // The last that begins at or before its end, as long as it reaches up to it.
+        while let Some((known, until)) = self.last_up_to(end).filter(|(_, until)| *until >= start) {
+            self.0.remove(&known);
+            (start, end) = (start.min(known), end.max(until));
+        }
+        self.0.insert(start, end);
     }
 
     /// Takes a range out, whatever part of it was there.
@@ -31,23 +29,34 @@ impl Ranges {
         if range.is_empty() {
             return;
         }
-        let kept = self.0.iter().flat_map(|known| {
-            let before = known.start..known.end.min(range.start);
-            let after = known.start.max(range.end)..known.end;
-            [before, after].into_iter().filter(|part| !part.is_empty())
-        });
-        self.0 = kept.collect();
+        while let Some((known, until)) = self
+            .last_up_to(range.end - 1)
+            .filter(|(_, until)| *until > range.start)
+        {
+            self.0.remove(&known);
+            if until > range.end {
+                self.0.insert(range.end, until);
+            }
+            if known < range.start {
+                self.0.insert(known, range.start);
+            }
+        }
+    }
+
+    fn last_up_to(&self, at: u64) -> Option<(u64, u64)> {
+        let (start, end) = self.0.range(..=at).next_back()?;
+        Some((*start, *end))
     }
 
     /// What is missing of the first `size` bytes.
     pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;
-        for known in self.0.iter().filter(|known| known.start < size) {
-            if known.start > at {
-                gaps.push(at..known.start);
+        for (start, end) in self.0.range(..size) {
+            if *start > at {
+                gaps.push(at..*start);
             }
-            at = known.end;
+            at = *end;
         }
         if at < size {
             gaps.push(at..size);
@@ -68,7 +77,7 @@ mod tests {
         for range in [10..20, 30..40, 20..30, 0..5, 7..7] {
             ranges.insert(range);
         }
-        assert_eq!(ranges.0, [0..5, 10..40]);
+        assert_eq!(ranges.0, BTreeMap::from([(0, 5), (10, 40)]));
         assert_eq!(ranges.gaps(50), [5..10, 40..50]);
     }
 

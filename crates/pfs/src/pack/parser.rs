@@ -122,6 +122,11 @@ impl<S: PackSink> PackParser<S> {
         matches!(self.state, State::End)
     }
 
+    /// What takes the stream in; it may know why it refused something.
+    pub fn sink(&self) -> &S {
+        &self.sink
+    }
+
     /// Accepts the stream if it is complete, and gives back the sink.
     pub fn finish(self) -> Result<(S, PackTotals), PackError> {
         if !self.is_complete() {

@@ -1,17 +1,13 @@
 //! A folder that is being filled, by one stream or by several, and appears all at once.
-//!
-//! It has a name of its own, so an upload goes on after client or server were restarted.
 
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
-use crate::content::{HintStore, hash_file};
+use crate::content::hash_file;
 use crate::entry::{Entry, Node};
 use crate::links::Links;
 use crate::package::Manifest;
-use crate::path::Space;
 use crate::relpath::RelPath;
-use crate::root::{self, Existing, FileAttributes, Kind, Root, RootError};
+use crate::root::{self, Existing, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
-use crate::store::OpenSpace;
 use crate::sys::{self, Mode};
 
 /// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process is
@@ -30,21 +26,17 @@ impl StagedTree {
         let (_held, ()) = root::in_staging(root, |folder| {
             sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
         })?;
-        Self::open(root, &id)
-    }
-
-    /// Goes on with a tree begun earlier.
-    pub fn open(root: &Root, id: &StagedId) -> Result<Self, RootError> {
-        let tree = root.descend(&staged_path(id))?;
-        root::hold(tree.fd());
+        let tree = root.descend(&staged_path(&id))?;
+        // Just made: only its owner could keep it to himself, and loses what is his own.
+        let _ = root::hold(tree.fd());
         Ok(Self {
             root: root.clone(),
             tree,
-            id: id.clone(),
+            id,
         })
     }
 
-    /// The name to go on with later.
+    /// Its name in the staging folder.
     pub fn id(&self) -> &StagedId {
         &self.id
     }
@@ -77,48 +69,6 @@ impl StagedTree {
             }
         }
         Ok(missing)
-    }
-
-    /// Makes the folders and links of a manifest, and those files whose content the asker may read elsewhere.
-    ///
-    /// What is still missing afterwards must be sent.
-    pub fn fill<'a>(
-        &self,
-        manifest: &'a Manifest,
-        hints: &HintStore,
-        readable: &[(Space, OpenSpace)],
-    ) -> Result<Vec<&'a Entry>, RootError> {
-        let mut wanted = Vec::new();
-        let tree = OpenSpace::from(self.tree.clone());
-        for entry in self.missing(manifest)? {
-            let made = match &entry.node {
-                Node::Dir => self.tree.make_dirs(&entry.path).map(|()| true)?,
-                Node::Symlink { target } => self.tree.make_link(&entry.path, target).map(|()| true)?,
-                Node::File {
-                    executable,
-                    digest: Some(digest),
-                    ..
-                } => {
-                    let attributes = FileAttributes {
-                        executable: *executable,
-                        mtime: Some(entry.mtime),
-                    };
-                    hints.reuse(
-                        *digest,
-                        readable,
-                        &tree,
-                        &entry.path,
-                        attributes,
-                        Existing::Replace,
-                    )?
-                }
-                Node::File { digest: None, .. } => false,
-            };
-            if !made {
-                wanted.push(entry);
-            }
-        }
-        Ok(wanted)
     }
 
     /// Syncs the tree and gives it its place in one step. What it replaces is removed afterwards.

@@ -8,10 +8,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::content::HintStore;
 use crate::entry::{Entry, LinkTarget, Mtime, Node};
 use crate::package::{Names, Reading, Scan, ScanOptions, scan};
-use crate::path::Space;
 use crate::testing::{leftovers, make_executable, picture, plant, rel, scratch};
 use crate::{Existing, Root};
 
@@ -362,19 +360,18 @@ fn a_file_that_shrinks_while_it_is_sent_breaks_the_stream() {
 }
 
 #[test]
-fn an_upload_goes_on_where_it_broke() {
+fn what_a_broken_stream_brought_need_not_come_again() {
     let source = sample();
     let manifest = scanned(source.path(), Reading::Digests).manifest().unwrap();
     let stream = packed(source.path(), Reading::Digests);
     let (target, root) = scratch();
 
-    let id = StagedTree::create(&root).unwrap().id().to_string();
-    let tree = StagedTree::open(&root, &id.parse().unwrap()).unwrap();
+    let tree = StagedTree::create(&root).unwrap();
+    let id = tree.id().to_string();
     tree.unpack(&stream[..stream.len() / 2], PackLimits::default())
         .unwrap_err();
     fs::write(target.path().join(format!(".pfs-staging/{id}/w-big")), "half").unwrap();
 
-    let tree = StagedTree::open(&root, &id.parse().unwrap()).unwrap();
     let missing: Vec<String> = tree
         .missing(&manifest)
         .unwrap()
@@ -397,39 +394,31 @@ fn an_upload_goes_on_where_it_broke() {
 }
 
 #[test]
-fn a_package_sent_before_needs_no_bytes_the_second_time() {
+fn digest_and_stamp_of_every_file_are_noted_where_somebody_wants_to_know() {
     let source = sample();
-    let manifest = scanned(source.path(), Reading::Digests).manifest().unwrap();
-    let (target, root) = scratch();
-    let space = Space::Home("ann".parse().unwrap());
-    let hints = HintStore::new();
-    let first = StagedTree::create(&root).unwrap();
-    assert_eq!(
-        first.fill(&manifest, &hints, &[]).unwrap().len(),
-        5,
-        "all files are wanted"
-    );
-    first
-        .unpack(
-            packed(source.path(), Reading::Nothing).as_slice(),
-            PackLimits::default(),
-        )
-        .unwrap();
-    first.publish(&rel("one"), Existing::Keep).unwrap();
-    hints.record_tree(&space, &root, &rel("one"), &manifest).unwrap();
-
-    let second = StagedTree::create(&root).unwrap();
-    let wanted = second
-        .fill(&manifest, &hints, &[(space, root.clone().into())])
-        .unwrap();
-    assert!(wanted.is_empty(), "{wanted:?}");
-    second.publish(&rel("two"), Existing::Keep).unwrap();
-    let files = |name: &str| {
-        picture(&target.path().join(name))
-            .into_iter()
-            .filter(|(_, node)| node.starts_with("file"))
-    };
-    assert!(files("two").eq(files("one")));
+    let scan = scanned(source.path(), Reading::Digests);
+    let (_target, root) = scratch();
+    let tree = StagedTree::create(&root).unwrap();
+    let unpacker = Unpacker::new(tree.tree().clone()).noting();
+    let mut parser = PackParser::new(unpacker, PackLimits::default());
+    parser.feed(&packed(source.path(), Reading::Digests)).unwrap();
+    let (unpacker, _) = parser.finish().unwrap();
+    let noted = unpacker.end_noting().unwrap();
+    let files = scan.entries.iter().filter(|entry| entry.is_file());
+    let expected: Vec<_> = files.map(|entry| (entry.path.clone(), entry.digest())).collect();
+    let found: Vec<_> = noted
+        .iter()
+        .map(|file| (file.path.clone(), Some(file.digest)))
+        .collect();
+    assert_eq!(found, expected);
+    for file in noted {
+        assert_eq!(
+            file.stamp,
+            tree.tree().stat(&file.path).unwrap().stamp,
+            "{}",
+            file.path
+        );
+    }
 }
 
 #[test]

@@ -9,8 +9,17 @@ use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
-use crate::root::{Root, RootError, STAGING, timestamps};
+use crate::root::{Root, RootError, STAGING, Stamp, timestamps};
 use crate::sys::{self, AtFlags, Errno, Mode, OFlags, OwnedFd};
+
+/// A file that came whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unpacked {
+    pub path: RelPath,
+    pub digest: Digest,
+    /// What it was when it was written.
+    pub stamp: Stamp,
+}
 
 /// Writes entries below a folder of its own; a file that is not finished is removed again.
 #[derive(Debug)]
@@ -23,6 +32,8 @@ pub struct Unpacker {
     entered: Vec<(RelPath, Mtime)>,
     /// Files that are complete.
     files: Vec<RelPath>,
+    /// The same with more, where somebody wants to know.
+    noted: Option<Vec<Unpacked>>,
 }
 
 impl Unpacker {
@@ -35,7 +46,14 @@ impl Unpacker {
             open: None,
             entered: Vec::new(),
             files: Vec::new(),
+            noted: None,
         }
+    }
+
+    /// The same, which notes digest and stamp of every file; see [`Unpacker::end_noting`].
+    pub fn noting(mut self) -> Self {
+        self.noted = Some(Vec::new());
+        self
     }
 
     /// The parent of an entry, opened once for all its children.
@@ -96,6 +114,12 @@ impl Unpacker {
         self.leave_folders(None)?;
         Ok(std::mem::take(&mut self.files))
     }
+
+    /// To be called once the whole stream was accepted: what was noted of its files, in order.
+    pub fn end_noting(mut self) -> Result<Vec<Unpacked>, RootError> {
+        self.leave_folders(None)?;
+        Ok(self.noted.take().unwrap_or_default())
+    }
 }
 
 /// What an interrupted earlier stream left under this name gives way.
@@ -124,11 +148,18 @@ impl PackSink for Unpacker {
             .map_err(|error| RootError::io("write", path, error))
     }
 
-    fn end(&mut self, entry: &Entry, _digest: Digest) -> Result<(), RootError> {
+    fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError> {
         let (path, file) = self.open.take().expect("the end follows the beginning of a file");
         sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
-        self.files.push(path);
+        match &mut self.noted {
+            Some(noted) => {
+                let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &path, errno))?;
+                let stamp = Stamp::from(&stat);
+                noted.push(Unpacked { path, digest, stamp });
+            }
+            None => self.files.push(path),
+        }
         Ok(())
     }
 }

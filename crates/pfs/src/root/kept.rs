@@ -20,6 +20,7 @@ impl Root {
             bytes,
             files,
             folders,
+            ..Usage::default()
         };
         match folder.is_root() {
             true => self.without_staging(usage).map(Some),
@@ -27,17 +28,26 @@ impl Root {
         }
     }
 
-    /// What is not published yet is counted by whoever set room aside for it.
-    fn without_staging(&self, all: Usage) -> Result<Usage, RootError> {
+    /// What lies staged, as the file system counts it; `None` where it does not.
+    pub fn kept_staged_usage(&self) -> Result<Option<Usage>, RootError> {
         let staging: RelPath = STAGING.parse().expect("a plain name");
-        let number = |name| match self.attribute_number(&staging, name) {
-            Err(error) if error.is_not_found() => Ok(0),
-            other => other.map(|number| number.unwrap_or(0)),
-        };
+        match self.stat_link(&staging) {
+            // A link that a job planted there leads to what is counted where it lies.
+            Ok(found) if found.is_dir() => self.kept_usage(&staging),
+            Ok(_) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is not published yet is counted apart.
+    fn without_staging(&self, all: Usage) -> Result<Usage, RootError> {
+        let staged = self.kept_staged_usage()?.unwrap_or_default();
         Ok(Usage {
-            bytes: all.bytes.saturating_sub(number(c"ceph.dir.rbytes")?),
-            files: all.files.saturating_sub(number(c"ceph.dir.rfiles")?),
-            folders: all.folders.saturating_sub(number(c"ceph.dir.rsubdirs")?),
+            bytes: all.bytes.saturating_sub(staged.bytes),
+            files: all.files.saturating_sub(staged.files),
+            folders: all.folders.saturating_sub(staged.folders),
+            ..Usage::default()
         })
     }
 

@@ -4,7 +4,7 @@
 use super::tree::names;
 use super::{FOLDER, Meta, Root, RootError, STAGING, stat_name};
 use crate::relpath::RelPath;
-use crate::sys::{self, AsFd, FileType, Mode, OFlags, OwnedFd};
+use crate::sys::{self, AsFd, Errno, FileType, Mode, OFlags, OwnedFd};
 
 /// What a tree holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,9 +14,19 @@ pub struct Usage {
     /// Files and links.
     pub files: u64,
     pub folders: u64,
+    /// Folders that may not be read; what lies in them is not counted.
+    pub unread: u64,
 }
 
 impl Usage {
+    /// Of a folder that may not be read.
+    fn unread() -> Self {
+        Self {
+            unread: 1,
+            ..Self::default()
+        }
+    }
+
     /// Counts one more node.
     pub fn add(&mut self, meta: &Meta) {
         self.bytes += meta.size;
@@ -64,102 +74,258 @@ impl Root {
         Ok(usage)
     }
 
+    /// The same of what lies staged, whoever put it there: a job may.
+    pub fn staged_usage(&self) -> Result<Usage, RootError> {
+        match self.usage(&STAGING.parse().expect("a plain name")) {
+            Err(error) if error.is_not_found() => Ok(Usage::default()),
+            other => other,
+        }
+    }
+
+    /// The names in the root itself, as they are. Nothing in it can keep them from being told.
+    pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>, RootError> {
+        names(&RelPath::root(), &self.fd)
+    }
+
     fn usage_below(&self, folder: &RelPath) -> Result<Usage, RootError> {
         if !sys::GOES_UP {
             let mut usage = Usage::default();
-            let readable = self.walk(folder).flatten();
-            readable.for_each(|entry| usage.add(&entry.meta));
+            for entry in self.walk(folder) {
+                match entry {
+                    Ok(entry) => usage.add(&entry.meta),
+                    Err(_) => usage.unread += 1,
+                }
+            }
             return Ok(usage);
         }
         let fd = match self.open_dir(folder) {
-            Err(RootError::Denied(_)) => return Ok(Usage::default()),
+            Err(RootError::Denied(_)) => return Ok(Usage::unread()),
             other => other?,
         };
-        let mut count = Count::default();
         let hidden = folder.is_root().then_some(STAGING.as_bytes());
-        count.run(folder, fd, hidden);
+        let Some(mut count) = Count::begin(folder, fd, hidden) else {
+            return Ok(Usage::unread());
+        };
+        while count.step() {}
         Ok(count.usage)
     }
 }
 
 /// One level on the way down.
 struct Level {
+    /// The name it has in the level above.
+    name: Vec<u8>,
     device_and_inode: (u64, u64),
     /// Folders that were not entered yet.
     left: Vec<Vec<u8>>,
 }
 
 /// Goes down with one open folder at a time, and up by `..`, which must lead where it came from: a job may move
-/// folders about meanwhile.
-#[derive(Default)]
-struct Count {
+/// folders about meanwhile. Then the way is taken again from the top, by names, as far as it leads to the same folders.
+struct Count<'a> {
+    shown: &'a RelPath,
     usage: Usage,
+    top: OwnedFd,
+    /// The folder of the last level, unless that is the top.
+    here: Option<OwnedFd>,
     levels: Vec<Level>,
 }
 
-impl Count {
-    fn run(&mut self, shown: &RelPath, top: OwnedFd, hidden: Option<&[u8]>) {
-        let Some(mut first) = self.look_into(shown, &top) else {
-            return;
-        };
+impl<'a> Count<'a> {
+    /// Counts what lies in the top itself; `None` when that cannot be read.
+    fn begin(shown: &'a RelPath, top: OwnedFd, hidden: Option<&[u8]>) -> Option<Self> {
+        let mut usage = Usage::default();
+        let mut first = look_into(shown, &top, Vec::new(), &mut usage)?;
         if let Some(at) = first.left.iter().position(|name| Some(name.as_slice()) == hidden) {
             first.left.swap_remove(at);
-            self.usage.folders -= 1;
+            usage.folders -= 1;
         }
-        self.levels.push(first);
-        let mut here = top;
-        while let Some(level) = self.levels.last_mut() {
-            match level.left.pop() {
-                Some(name) => {
-                    if let Some((below, child)) = self.enter(shown, &here, &name) {
-                        self.levels.push(below);
-                        here = child;
-                    }
-                }
-                None => {
-                    self.levels.pop();
-                    match self.levels.last().and_then(|above| go_up(&here, above)) {
-                        Some(above) => here = above,
-                        None => return,
-                    }
-                }
-            }
-        }
-    }
-
-    /// Counts a folder and gives it where it has folders of its own and there is a way back.
-    fn enter(&mut self, shown: &RelPath, here: &OwnedFd, name: &[u8]) -> Option<(Level, OwnedFd)> {
-        let child = open_folder(here, name)?;
-        let below = self.look_into(shown, &child)?;
-        let back = go_up(&child, self.levels.last()?);
-        (!below.left.is_empty() && back.is_some()).then_some((below, child))
-    }
-
-    fn look_into(&mut self, shown: &RelPath, folder: &OwnedFd) -> Option<Level> {
-        let device_and_inode = sys::identity(&sys::fstat(folder).ok()?);
-        let mut left = Vec::new();
-        for name in names(shown, folder).ok()? {
-            let Ok(stat) = stat_name(folder, &name) else {
-                continue;
-            };
-            if self.usage.add_stat(&stat) == FileType::Directory {
-                left.push(name);
-            }
-        }
-        Some(Level {
-            device_and_inode,
-            left,
+        Some(Self {
+            shown,
+            usage,
+            top,
+            here: None,
+            levels: vec![first],
         })
     }
+
+    /// Counts the next folder, or goes up; `false` at the end.
+    fn step(&mut self) -> bool {
+        let Some(level) = self.levels.last_mut() else {
+            return false;
+        };
+        match level.left.pop() {
+            Some(name) => self.enter(name),
+            None => {
+                self.levels.pop();
+                self.go_up();
+            }
+        }
+        true
+    }
+
+    fn enter(&mut self, name: Vec<u8>) {
+        let child = match open_named(self.here.as_ref().unwrap_or(&self.top), &name) {
+            Ok(child) => child,
+            Err(errno) => {
+                self.usage.unread += u64::from(errno == Errno::ACCESS);
+                return;
+            }
+        };
+        match look_into(self.shown, &child, name, &mut self.usage) {
+            Some(below) if !below.left.is_empty() => {
+                self.levels.push(below);
+                self.here = Some(child);
+            }
+            Some(_) => {}
+            None => self.usage.unread += 1,
+        }
+    }
+
+    fn go_up(&mut self) {
+        let here = self.here.take();
+        let Some(above) = self.levels.last().filter(|_| self.levels.len() > 1) else {
+            return;
+        };
+        let parent = here.and_then(|here| open_folder(&here, b".."));
+        match parent.filter(|parent| is_level(parent, above)) {
+            Some(parent) => self.here = Some(parent),
+            None => self.come_again(),
+        }
+    }
+
+    /// Takes the way from the top. Of a folder that is not where it was, what is left lies elsewhere now.
+    fn come_again(&mut self) {
+        let mut reached = 1;
+        for level in &self.levels[1..] {
+            let next = open_folder(self.here.as_ref().unwrap_or(&self.top), &level.name);
+            match next.filter(|next| is_level(next, level)) {
+                Some(next) => self.here = Some(next),
+                None => break,
+            }
+            reached += 1;
+        }
+        self.levels.truncate(reached);
+    }
+}
+
+/// Counts what lies in a folder and tells which folders do.
+fn look_into(shown: &RelPath, folder: &OwnedFd, name: Vec<u8>, usage: &mut Usage) -> Option<Level> {
+    let device_and_inode = sys::identity(&sys::fstat(folder).ok()?);
+    let mut left = Vec::new();
+    for name in names(shown, folder).ok()? {
+        let Ok(stat) = stat_name(folder, &name) else {
+            continue;
+        };
+        if usage.add_stat(&stat) == FileType::Directory {
+            left.push(name);
+        }
+    }
+    Some(Level {
+        name,
+        device_and_inode,
+        left,
+    })
 }
 
 fn open_folder(here: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
-    let flags = FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    sys::openat(here, name, flags, Mode::empty()).ok()
+    open_named(here, name).ok()
 }
 
-fn go_up(here: &OwnedFd, above: &Level) -> Option<OwnedFd> {
-    let parent = open_folder(here, b"..")?;
-    let stat = sys::fstat(&parent).ok()?;
-    (sys::identity(&stat) == above.device_and_inode).then_some(parent)
+fn open_named(here: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    sys::openat(here, name, flags, Mode::empty())
+}
+
+fn is_level(folder: &OwnedFd, level: &Level) -> bool {
+    sys::fstat(folder).is_ok_and(|stat| sys::identity(&stat) == level.device_and_inode)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing::{as_ordinary_user, plant, scratch};
+
+    /// Counts until it is in a folder that holds one called `inner`.
+    fn count_until<'a>(shown: &'a RelPath, root: &Root, inner: &[u8]) -> Count<'a> {
+        let top = root.open_dir(shown).unwrap();
+        let mut count = Count::begin(shown, top, None).unwrap();
+        let is_there = |count: &Count<'_>| {
+            let level = count.levels.last().unwrap();
+            level.left.iter().any(|name| name == inner)
+        };
+        while !is_there(&count) {
+            assert!(count.step(), "it comes by there");
+        }
+        count
+    }
+
+    #[test]
+    fn folders_that_may_not_be_read_are_told() {
+        as_ordinary_user(|folder, root| {
+            plant(
+                folder,
+                &[
+                    ("t/a", "1"),
+                    ("t/closed/b", "22"),
+                    ("t/names/c", "333"),
+                    ("t/z/d", "4"),
+                ],
+            );
+            let lock = |name: &str, mode| {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+                fs::set_permissions(folder.join(name), mode).unwrap();
+            };
+            lock("t/closed", 0o000);
+            lock("t/names", 0o444);
+            let usage = root.usage(&"t".parse().unwrap()).unwrap();
+            let closed = root.usage(&"t/closed".parse().unwrap()).unwrap();
+            lock("t/closed", 0o755);
+            lock("t/names", 0o755);
+            assert_eq!(
+                (usage.files, usage.bytes, usage.folders, usage.unread),
+                (2, 2, 3, 2)
+            );
+            assert_eq!((closed.files, closed.unread), (0, 1));
+        });
+    }
+
+    #[test]
+    fn a_folder_that_moves_meanwhile_does_not_end_the_counting() {
+        let (folder, root) = scratch();
+        plant(
+            folder.path(),
+            &[
+                ("a/x/inner/deep/f", "1"),
+                ("a/x/f", "1"),
+                ("a/y/d/f", "22"),
+                ("a/z/d/f", "22"),
+                ("b/d/f", "333"),
+            ],
+        );
+        fs::create_dir(folder.path().join("c")).unwrap();
+        let shown = RelPath::root();
+        let whole = root.usage(&shown).unwrap();
+        let mut count = count_until(&shown, &root, b"inner");
+        fs::rename(folder.path().join("a/x"), folder.path().join("c/x")).unwrap();
+        while count.step() {}
+        assert!(count.usage.bytes >= whole.bytes, "{:?} of {whole:?}", count.usage);
+        assert!(count.usage.files >= whole.files, "{:?} of {whole:?}", count.usage);
+    }
+
+    #[test]
+    fn of_folders_that_moved_all_the_way_only_what_was_not_seen_is_missed() {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("a/x/inner/deep/f", "1"), ("b/d/f", "333")]);
+        fs::create_dir(folder.path().join("c")).unwrap();
+        let shown = RelPath::root();
+        let mut count = count_until(&shown, &root, b"deep");
+        fs::rename(folder.path().join("a/x/inner"), folder.path().join("c/inner")).unwrap();
+        fs::rename(folder.path().join("a/x"), folder.path().join("c/x")).unwrap();
+        fs::rename(folder.path().join("a"), folder.path().join("c/a")).unwrap();
+        while count.step() {}
+        assert!(count.usage.bytes >= 4, "{:?}", count.usage);
+    }
 }

@@ -187,6 +187,11 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
     failed.sort();
     assert_eq!(failed, ["link", "wall"]);
     assert_eq!((merged.replaced.files, merged.replaced.bytes), (1, 3));
+    let mut placed = merged.placed;
+    placed.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let told: Vec<String> = placed.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(told, ["old", "sub/deep/x", "z"]);
+    assert_eq!(placed[2].1, stage.space.stat(&rel("d/z")).unwrap().stamp);
     assert_eq!(
         (stage.read("d/old"), stage.read("d/sub/deep/x"), stage.read("d/z")),
         ("new".into(), "x".into(), "z".into())

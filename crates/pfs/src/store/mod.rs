@@ -61,6 +61,11 @@ pub trait FileStore: Send + Sync {
     /// Bytes and files below a place.
     fn usage(&self, place: &Place) -> Result<Usage, RootError>;
 
+    /// What lies in a space and has no name yet, whoever put it there; nothing where nobody else could.
+    fn staged(&self, _space: &Space) -> Result<Usage, RootError> {
+        Ok(Usage::default())
+    }
+
     /// The space as a folder, where the backend is a file system: then chunks may arrive in any order.
     fn folder(&self, space: &Space) -> Result<Option<Root>, RootError>;
 
@@ -101,8 +106,6 @@ pub struct StoreLimits {
     pub names: NameRule,
     /// Characters that no name contains.
     pub without: &'static str,
-    /// Whether executable bits and times are kept.
-    pub attributes: bool,
     /// Whether symbolic links are kept.
     pub links: bool,
     /// Whether a move is one step that others see as a whole.

@@ -1,6 +1,9 @@
 //! The three files of an unfinished file (`data`, `journal`, `state`) and who owns them.
 //!
 //! One process at a time, by a lock that goes with the process; inside it everyone shares one handle.
+//!
+//! They lie where a job can reach them: what is not as we left it is refused, and nothing in it makes us wait, read
+//! without end or set aside memory for what is not there.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,12 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::received::Received;
 use super::{AssemblyError, AssemblyPlan, Inner, Outline};
 use crate::content::chunk::Layout;
-use crate::content::journal::{RECORD, read_records};
+use crate::content::journal::{LONGEST, RECORD, read_records};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
 use crate::staging::{StagedId, staged_path};
-use crate::sys::{self, Errno, FlockOperation, Mode, OFlags, OwnedFd};
+use crate::sys::{self, Errno, FileType, FlockOperation, Mode, OFlags, OwnedFd};
+
+/// The longest state that is read: the longest path, with every byte escaped, is a quarter of it.
+const LONGEST_STATE: u64 = 64 << 10;
+
+/// How many times larger than the disk a file may be said to become: a disk may compress.
+const LARGER_THAN_DISK: u64 = 16;
+/// Where a file system does not know its size.
+const LARGEST: u64 = 1 << 50;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct State {
@@ -61,8 +72,12 @@ impl Disk {
             Err(Errno::WOULDBLOCK) => return Err(AssemblyError::Busy(id.clone())),
             Err(errno) => return Err(RootError::errno("lock", &path, errno).into()),
         }
-        drop_torn_record(&journal).map_err(|error| RootError::io("mend", &path, error))?;
         let state = read_state(&folder, id)?;
+        check_size(root, id, &state.plan, &data)?;
+        let mended = mend(&journal).map_err(|error| RootError::io("mend", &path, error))?;
+        if mended > LONGEST {
+            return Err(refused(id, "its journal is longer than any that is ours"));
+        }
         Ok((
             Self {
                 folder,
@@ -81,29 +96,37 @@ fn make(folder: &OwnedFd, shown: &RelPath, name: &str, mode: Mode) -> Result<Fil
         .map_err(|errno| RootError::errno("begin", shown, errno))
 }
 
+/// Opens one of the files; whatever else a job put there is refused, and a pipe does not make anybody wait.
 fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Result<File, RootError> {
-    sys::openat(
-        folder,
-        name,
-        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map(File::from)
-    .map_err(|errno| RootError::errno("go on with", shown, errno))
+    let failed = |errno| RootError::errno("go on with", shown, errno);
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = sys::openat(folder, name, flags, Mode::empty()).map_err(failed)?;
+    match FileType::from_raw_mode(sys::fstat(&file).map_err(failed)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(RootError::NotAFile(shown.clone())),
+    }
 }
 
 /// What an unfinished file is going to be, without taking it; `None` when this is no such or just going away.
 pub(super) fn peek(root: &Root, id: &StagedId) -> Option<AssemblyPlan> {
-    let folder = root.open_dir_no_links(&staged_path(id)).ok()?;
-    read_state(&folder, id).ok().map(|state| state.plan)
+    look_at(root, id).map(|(plan, _)| plan)
+}
+
+/// The plan and the journal of one that can be gone on with.
+fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
+    let path = staged_path(id);
+    let folder = root.open_dir_no_links(&path).ok()?;
+    let plan = read_state(&folder, id).ok()?.plan;
+    let data = reopen(&folder, &path, "data", OFlags::RDONLY).ok()?;
+    check_size(root, id, &plan, &data).ok()?;
+    let journal = reopen(&folder, &path, "journal", OFlags::RDONLY).ok()?;
+    let is_ours = journal.metadata().ok()?.len() <= LONGEST;
+    is_ours.then_some((plan, journal))
 }
 
 /// Like [`peek`], with how much of it arrived by its journal's word.
 pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
-    let path = staged_path(id);
-    let folder = root.open_dir_no_links(&path).ok()?;
-    let plan = read_state(&folder, id).ok()?.plan;
-    let journal = reopen(&folder, &path, "journal", OFlags::RDONLY).ok()?;
+    let (plan, journal) = look_at(root, id)?;
     let layout = Layout::of(plan.size);
     let received = Received::replay(layout, read_records(&journal).ok()?);
     let missing: u64 = received
@@ -119,14 +142,40 @@ pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
 
 fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {
     let path = staged_path(id);
-    let mut text = String::new();
+    let mut text = Vec::new();
     reopen(folder, &path, "state", OFlags::RDONLY)?
-        .read_to_string(&mut text)
+        .take(LONGEST_STATE)
+        .read_to_end(&mut text)
         .map_err(|error| RootError::io("read", &path, error))?;
-    serde_json::from_str(&text).map_err(|source| AssemblyError::State {
+    serde_json::from_slice(&text).map_err(|source| AssemblyError::State {
         id: id.clone(),
         source,
     })
+}
+
+/// The data has its size from the beginning; a power cut or a job may have changed that, or a job the plan.
+fn check_size(root: &Root, id: &StagedId, plan: &AssemblyPlan, data: &File) -> Result<(), AssemblyError> {
+    let found = data
+        .metadata()
+        .map_err(|error| RootError::io("look at", &plan.path, error))?;
+    if found.len() != plan.size {
+        return Err(refused(id, "its data has another size than it was begun with"));
+    }
+    let largest = match root.free_space()? {
+        (_, 0) => LARGEST,
+        (_, disk) => disk.saturating_mul(LARGER_THAN_DISK).min(LARGEST),
+    };
+    match plan.size <= largest {
+        true => Ok(()),
+        false => Err(refused(id, "it is larger than the disk can hold")),
+    }
+}
+
+fn refused(id: &StagedId, why: &str) -> AssemblyError {
+    AssemblyError::State {
+        id: id.clone(),
+        source: serde::de::Error::custom(why),
+    }
 }
 
 /// Written aside and renamed: a state is whole or absent.
@@ -140,14 +189,14 @@ pub(super) fn write_state(folder: &OwnedFd, shown: &RelPath, state: &State) -> R
     sys::renameat(folder, aside.as_str(), folder, "state").map_err(failed)
 }
 
-fn drop_torn_record(journal: &File) -> io::Result<()> {
+/// Drops a torn record at the end of a journal; answers how long that is.
+fn mend(journal: &File) -> io::Result<u64> {
     let len = journal.metadata()?.len();
     let torn = len % RECORD as u64;
     if torn > 0 {
-        journal.set_len(len - torn)
-    } else {
-        Ok(())
+        journal.set_len(len - torn)?;
     }
+    Ok(len - torn)
 }
 
 /// The place of one unfinished file. Whoever opens it holds its lock, and nobody else's: after a restart of the machine
@@ -183,4 +232,83 @@ fn slot(key: (u64, u64)) -> Slot {
         is_open || Arc::strong_count(slot) > 1
     });
     table.entry(key).or_default().clone()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::super::Assembly;
+    use super::*;
+    use crate::testing::{rel, scratch};
+
+    fn plan(size: u64) -> AssemblyPlan {
+        AssemblyPlan {
+            path: rel("f"),
+            size,
+            executable: false,
+            mtime: None,
+        }
+    }
+
+    /// An unfinished file that nobody has open, and the folder its three files lie in.
+    fn begun(folder: &Path, root: &Root) -> (StagedId, PathBuf) {
+        let id = Assembly::create(root, plan(10)).unwrap().id().clone();
+        let place = folder.join(staged_path(&id).as_path());
+        (id, place)
+    }
+
+    /// Nobody waits for it, nobody goes on with it, and the same file is begun anew.
+    fn is_refused(root: &Root, id: &StagedId) {
+        assert_eq!(Assembly::outline(root, id), None);
+        assert!(Assembly::open(root, id).is_err());
+        let other = Assembly::resume_or_create(root, plan(10)).unwrap();
+        assert_ne!(other.id(), id);
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_a_file_makes_nobody_wait() {
+        for name in ["state", "journal", "data"] {
+            let (folder, root) = scratch();
+            let (id, place) = begun(folder.path(), &root);
+            fs::remove_file(place.join(name)).unwrap();
+            let made = std::process::Command::new("mkfifo")
+                .arg(place.join(name))
+                .status();
+            assert!(made.unwrap().success());
+            is_refused(&root, &id);
+        }
+    }
+
+    #[test]
+    fn files_that_only_claim_to_be_large_cost_nothing() {
+        for (name, len) in [
+            ("state", 1 << 40),
+            ("data", 1 << 40),
+            ("data", 9),
+            ("journal", 1 << 40),
+        ] {
+            let (folder, root) = scratch();
+            let (id, place) = begun(folder.path(), &root);
+            fs::File::options()
+                .write(true)
+                .open(place.join(name))
+                .unwrap()
+                .set_len(len)
+                .unwrap();
+            is_refused(&root, &id);
+        }
+    }
+
+    #[test]
+    fn a_plan_that_no_disk_could_hold_is_refused() {
+        let (folder, root) = scratch();
+        let (id, place) = begun(folder.path(), &root);
+        let text = fs::read_to_string(place.join("state")).unwrap();
+        let huge = text.replace(r#""size":10"#, r#""size":9223372036854775807"#);
+        assert_ne!(huge, text);
+        fs::write(place.join("state"), huge).unwrap();
+        is_refused(&root, &id);
+    }
 }

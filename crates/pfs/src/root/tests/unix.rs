@@ -87,14 +87,22 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
 }
 
 #[test]
-fn the_staging_folder_is_not_counted() {
+fn what_is_staged_is_counted_apart_whoever_put_it_there() {
     let (folder, root) = scratch();
+    assert_eq!(root.staged_usage().unwrap(), Usage::default());
     plant(
         folder.path(),
-        &[("a", "1"), (".pfs-staging/x", "22"), ("d/b", "333")],
+        &[
+            ("a", "1"),
+            (".pfs-staging/x", "22"),
+            (".pfs-staging/stash/deep/y", "4444"),
+            ("d/b", "333"),
+        ],
     );
     let usage = root.usage(&RelPath::root()).unwrap();
     assert_eq!((usage.bytes, usage.files, usage.folders), (4, 2, 1));
+    let staged = root.staged_usage().unwrap();
+    assert_eq!((staged.bytes, staged.files, staged.folders), (6, 2, 2));
 }
 
 #[test]

@@ -235,13 +235,12 @@ pub(crate) fn flock(node: impl AsFd, operation: FlockOperation) -> Result<(), Er
         Err(TryLockError::Error(error)) => Err(error.into()),
     };
     match operation {
-        FlockOperation::LockShared => match tried(file.try_lock()) {
+        FlockOperation::LockShared | FlockOperation::NonBlockingLockShared => match tried(file.try_lock()) {
             Err(Errno::WOULDBLOCK) => Ok(()),
             done => done,
         },
         FlockOperation::LockExclusive => Ok(file.lock()?),
         FlockOperation::Unlock => Ok(file.unlock()?),
-        FlockOperation::NonBlockingLockShared => tried(file.try_lock_shared()),
         FlockOperation::NonBlockingLockExclusive => tried(file.try_lock()),
     }
 }
