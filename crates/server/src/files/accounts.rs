@@ -1,7 +1,8 @@
 //! How much every user may store and stores.
 //!
-//! What goes through the service is counted as it is written; what jobs write is found by measuring. Only spaces
-//! with a limit are counted at all.
+//! What goes through the service is counted as it is written, and what replaces a file with what it adds to it; what jobs
+//! write is found by measuring, also what they put where only uploads should lie. Only spaces with a limit are counted
+//! at all.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::StorageView;
 use paddlecloud_pfs::quota::{Amount, Ledger, Quota, QuotaError, Reservation};
-use paddlecloud_pfs::{Place, RelPath, Space};
+use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
+use super::unfinished::beside;
 use super::{Files, FilesError, owner_of};
 use crate::auth::Caller;
 use crate::config::Config;
@@ -55,8 +57,8 @@ impl Accounts {
     }
 
     /// Counts what is there already, whether it fits or not.
-    pub(super) fn claim(&self, space: &Space, amount: Amount) -> Reservation {
-        self.ledger.claim(space, amount)
+    pub(super) fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
+        self.ledger.claim_at(place, amount, old)
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
@@ -71,19 +73,37 @@ impl Accounts {
 impl Files {
     /// Sets room aside for a write, or says what the limit is and what is used.
     pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
+        self.reserve_by(space, |ledger| ledger.reserve(space, asked))
+    }
+
+    /// The same for a write to a place where now lies as much as `old`: only what it adds need fit.
+    pub(super) fn reserve_at(
+        &self,
+        place: &Place,
+        asked: Amount,
+        old: Amount,
+    ) -> Result<Option<Reservation>, FilesError> {
+        self.reserve_by(&place.space, |ledger| ledger.reserve_at(place, asked, old))
+    }
+
+    fn reserve_by(
+        &self,
+        space: &Space,
+        reserve: impl Fn(&Ledger) -> Result<Reservation, QuotaError>,
+    ) -> Result<Option<Reservation>, FilesError> {
         let accounts = &self.0.accounts;
         if !accounts.is_limited(space) {
             return Ok(None);
         }
         self.measure_if_older(space, MEASURED_FOR)?;
-        let refused = match accounts.ledger.reserve(space, asked) {
+        let refused = match reserve(&accounts.ledger) {
             Ok(reservation) => return Ok(Some(reservation)),
             Err(refused) => refused,
         };
         if !self.measure_if_older(space, REFUSED_BY)? {
             return Err(refused.into());
         }
-        Ok(Some(accounts.ledger.reserve(space, asked)?))
+        Ok(Some(reserve(&accounts.ledger)?))
     }
 
     /// Sets room aside in the caller's home for what does not come as a file of theirs.
@@ -111,42 +131,57 @@ impl Files {
         Ok(true)
     }
 
-    fn measure(&self, space: &Space) -> Result<Amount, FilesError> {
+    /// Looks what a space holds that has a limit.
+    fn measure(&self, space: &Space) -> Result<(), FilesError> {
         self.find_rooms(space, &self.space(space)?)?;
+        let accounts = &self.0.accounts;
+        let measuring = accounts.ledger.measure(space);
+        let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
+        // A job can write there too: whatever is more than was set aside is as good as published.
+        let nobodys = accounts.ledger.nobodys(space, &measuring, staged);
+        let used = self.published(space)?.plus(nobodys);
+        accounts.ledger.measured(space, measuring, used);
+        accounts.lock().insert(space.clone(), Instant::now());
+        Ok(())
+    }
+
+    fn published(&self, space: &Space) -> Result<Amount, FilesError> {
         let place = Place {
             space: space.clone(),
             path: RelPath::root(),
         };
-        let measuring = self.0.accounts.ledger.measure(space);
-        let usage = self.0.store.usage(&place).map_err(|source| FilesError::Space {
-            space: space.clone(),
-            source,
-        })?;
-        let used = Amount::from(usage);
-        if self.0.accounts.is_limited(space) {
-            self.0.accounts.ledger.measured(space, measuring, used);
-            self.0.accounts.lock().insert(space.clone(), Instant::now());
-        }
-        Ok(used)
+        let usage = self.0.store.usage(&place).map_err(unmeasured(space))?;
+        Ok(usage.into())
+    }
+
+    fn staged(&self, space: &Space) -> Result<Amount, FilesError> {
+        let usage = self.0.store.staged(space).map_err(unmeasured(space))?;
+        Ok(usage.into())
     }
 
     /// What the caller may store and stores, freshly measured.
     pub fn storage(&self, caller: &Caller) -> Result<StorageView, FilesError> {
         let space = Space::Home(owner_of(caller)?);
-        let used = self.measure(&space)?;
         let unfinished = self.unfinished_in(&space)?;
         let set_aside = Amount {
             bytes: unfinished.iter().map(|upload| upload.size).sum(),
             files: unfinished.len() as u64,
         };
         let (quota, counted) = match self.0.accounts.is_limited(&space) {
-            true => self.0.accounts.ledger.report(&space),
-            false => (Quota::default(), used.plus(set_aside)),
+            true => {
+                self.measure(&space)?;
+                self.0.accounts.ledger.report(&space)
+            }
+            false => {
+                let beside = unfinished.iter().map(|upload| beside(upload.size));
+                let staged = self.staged(&space)?.minus(beside.fold(set_aside, Amount::plus));
+                (
+                    Quota::default(),
+                    self.published(&space)?.plus(set_aside).plus(staged),
+                )
+            }
         };
-        let kept = self.0.store.quota(&space).map_err(|source| FilesError::Space {
-            space: space.clone(),
-            source,
-        })?;
+        let kept = self.0.store.quota(&space).map_err(unmeasured(&space))?;
         Ok(StorageView {
             bytes_used: counted.bytes,
             files_used: counted.files,
@@ -192,5 +227,13 @@ impl Files {
             .into());
         }
         Ok(())
+    }
+}
+
+fn unmeasured(space: &Space) -> impl Fn(RootError) -> FilesError {
+    let space = space.clone();
+    move |source| FilesError::Space {
+        space: space.clone(),
+        source,
     }
 }

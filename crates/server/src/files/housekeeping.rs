@@ -9,7 +9,7 @@ use paddlecloud_pfs::{Mtime, Space};
 use super::{Files, FilesError};
 
 /// Unfinished uploads are kept so long after the last byte.
-const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
+pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,16 +21,16 @@ pub struct Swept {
 impl Files {
     /// Removes what nobody touched for long and keeps what is known. Safe while others run.
     pub fn sweep(&self, users: &[Space]) -> Swept {
-        self.sweep_older_than(users, KEEP_UNFINISHED)
+        self.sweep_at(users, Mtime::from(SystemTime::now()))
     }
 
-    /// A sweep with another age, for tests.
-    pub fn sweep_older_than(&self, spaces: &[Space], age: Duration) -> Swept {
+    /// A sweep at another time, for tests.
+    pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> Swept {
+        let age = KEEP_UNFINISHED;
         self.0.uploads.put_down_idle();
         self.0.old_writes.expire();
         // Those that are begun from now on are not among them.
         let notes = self.0.uploads.notes().unwrap_or_default();
-        let now = Mtime::from(SystemTime::now());
         let mut swept = Swept::default();
         let mut alive: HashSet<StagedId> = HashSet::new();
         let mut all_seen = true;
@@ -49,6 +49,9 @@ impl Files {
                 }
                 let cleared = staging::expire(root.staging(), age, now).map_err(failed)?;
                 tell_stuck(space, &cleared);
+                if cleared.strange > 0 {
+                    tracing::info!(%space, count = cleared.strange, "what no upload had put into the staging folder was removed");
+                }
                 let expired = cleared.gone;
                 for gone in abandoned.iter().chain(&expired) {
                     drop(self.0.uploads.rooms.take(gone));
@@ -82,7 +85,7 @@ impl Files {
 
 /// What cannot be removed now is tried again by the next sweep, and keeps nothing else.
 fn tell_stuck(space: &Space, cleared: &Cleared) {
-    for (id, error) in &cleared.stuck {
-        tracing::warn!(%space, %id, error = crate::app::chain_of(error), "something unfinished cannot be removed");
+    for (name, error) in &cleared.stuck {
+        tracing::warn!(%space, %name, error = crate::app::chain_of(error), "something unfinished cannot be removed");
     }
 }

@@ -1,12 +1,15 @@
 //! The file service: users' files below `/pfs/<datacenter>/`, confined, counted and checked.
 //!
 //! Plain blocking code over `paddlecloud_pfs`; `app` runs it where blocking is allowed. Every path is resolved below
-//! the opened root of a space; the text of a path only chooses the space.
+//! the opened root of a space; the text of a path only chooses the space. What is the server's own in a home is decided
+//! by where a path really leads.
 
 mod accounts;
 mod backend;
 mod content;
+mod digests;
 mod error;
+mod fitting;
 mod fsck;
 mod housekeeping;
 mod list;
@@ -21,21 +24,20 @@ mod uploads;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use paddlecloud_api::files::{OURS, below};
-use paddlecloud_pfs::content::{Hint, HintStore, hash_file};
-use paddlecloud_pfs::root::{Meta, Stamp};
+use paddlecloud_pfs::content::HintStore;
+use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, Digest, HomeOwner, Mtime, PfsPath, Place, RelPath, Role, RootError, Space,
+    Access, Caller as PfsCaller, HomeOwner, PfsPath, Place, RelPath, Role, RootError, Space,
 };
 
 pub use backend::StoreError;
 pub use content::{ByteRange, Content, PIECE, Parts, PartsAsked, RangeError};
 pub use error::FilesError;
 pub use fsck::Fsck;
-pub use housekeeping::Swept;
+pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
 pub use old::{OldRangeIn, RangeSum, Settled};
 pub use packs::{PackIn, PackOut};
@@ -47,9 +49,6 @@ use crate::packages::{Acting, Storage};
 use accounts::Accounts;
 use shares::Shares;
 use uploads::Uploads;
-
-/// More hints are not kept: they are a convenience, and memory is not endless.
-const MOST_HINTS: usize = 1_000_000;
 
 /// All users' files. Cheap to clone.
 #[derive(Clone)]
@@ -113,8 +112,34 @@ impl Files {
         }
     }
 
-    /// Lets the caller through to a path.
+    /// Lets the caller through to a path. What is the server's own is not written to, by whatever path.
+    ///
+    /// It is found out here already, so that nobody sends for nothing; the opened space sees to it again.
     fn reach(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
+        let reached = self.admit(caller, path, access)?;
+        match access == Access::Write && reached.is_ours(&self.real_place(&reached)?) {
+            true => Err(FilesError::Ours(reached.shown)),
+            false => Ok(reached),
+        }
+    }
+
+    /// The same for a folder into which something is written, also where a link leads to it.
+    fn reach_into(&self, caller: &Caller, path: &PfsPath) -> Result<Reached, FilesError> {
+        let reached = self.reach(caller, path, Access::Write)?;
+        let _acting = self.act(&reached.place.space)?;
+        reached.not_into_ours()?;
+        Ok(reached)
+    }
+
+    /// Where a node really lies. What cannot be followed lies where it says: whoever goes there hears why.
+    fn real_place(&self, reached: &Reached) -> Result<RelPath, FilesError> {
+        let _acting = self.act(&reached.place.space)?;
+        let real = reached.root.real_place(&reached.place.path);
+        Ok(real.unwrap_or_else(|_| reached.place.path.clone()))
+    }
+
+    /// Lets the caller through to a path of a space that is theirs to use.
+    fn admit(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
         let asking = PfsCaller {
             user: caller.user.as_str(),
             datacenter: &self.0.datacenter,
@@ -124,11 +149,6 @@ impl Files {
             },
         };
         let place = path.admit(&asking, access)?.clone();
-        let ours =
-            place.path.parts().next() == Some(OURS.as_bytes()) && matches!(place.space, Space::Home(_));
-        if access == Access::Write && ours {
-            return Err(FilesError::Ours(path.clone()));
-        }
         Ok(Reached {
             root: self.space(&place.space)?,
             place,
@@ -154,13 +174,17 @@ impl Files {
             .map_err(|error| FilesError::Owner(Box::new(error)))
     }
 
-    /// A space, opened.
+    /// A space, opened; what is the server's own in it is not changed.
     fn space(&self, space: &Space) -> Result<OpenSpace, FilesError> {
         let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
-        opened.map_err(|source| FilesError::Space {
+        let opened = opened.map_err(|source| FilesError::Space {
             space: space.clone(),
             source,
-        })
+        })?;
+        Ok(opened.sparing(match space {
+            Space::Home(_) => vec![ours()],
+            Space::Public => Vec::new(),
+        }))
     }
 
     /// The spaces a caller may read: content in them need not be sent again.
@@ -171,44 +195,33 @@ impl Files {
             .map(|space| Ok((space.clone(), self.space(&space)?)))
             .collect()
     }
-
-    /// The digest of a file, read only when it is not known.
-    fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
-        let file = match reached.root.open_file(&reached.place.path) {
-            Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
-            other => other.map_err(reached.failed())?,
-        };
-        let meta = file.meta();
-        if let Some(known) = self.0.hints.digest_of(&reached.place, &meta.stamp) {
-            return Ok(Some(known));
-        }
-        let began = Mtime::from(SystemTime::now());
-        let digest = hash_file(&*file).map_err(|error| FilesError::Disk(error, "read"))?;
-        if meta.stamp.is_settled(began) {
-            self.remember(&reached.place, meta.stamp, digest);
-        }
-        Ok(Some(digest))
-    }
-
-    fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {
-        if self.0.hints.len() < MOST_HINTS {
-            self.0.hints.record(Hint {
-                place: place.clone(),
-                stamp,
-                digest,
-            });
-        }
-    }
 }
 
 impl Reached {
     /// Names the path that was asked for in an error of the storage.
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
         let shown = self.shown.clone();
-        move |source| FilesError::Storage {
-            path: Box::new(shown.clone()),
-            source,
+        move |source| match source {
+            RootError::Spared(_) => FilesError::Ours(shown.clone()),
+            source => FilesError::Storage {
+                path: Box::new(shown.clone()),
+                source,
+            },
         }
+    }
+
+    /// Refuses a folder that is the server's own, also where a link leads to it.
+    fn not_into_ours(&self) -> Result<(), FilesError> {
+        let real = self.root.real_folder(&self.place.path);
+        match real.is_ok_and(|real| self.is_ours(&real)) {
+            true => Err(FilesError::Ours(self.shown.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a place of its space is the server's own.
+    fn is_ours(&self, real: &RelPath) -> bool {
+        matches!(self.place.space, Space::Home(_)) && real.is_within(&ours())
     }
 
     /// Something below it.
@@ -256,6 +269,11 @@ impl Reached {
             false => Ok(()),
         }
     }
+}
+
+/// What the server keeps for itself in every home.
+fn ours() -> RelPath {
+    OURS.parse().expect("a plain name")
 }
 
 fn owner_of(caller: &Caller) -> Result<HomeOwner, FilesError> {

@@ -110,8 +110,8 @@ impl Files {
             None => from.root.usage_behind(&from.place.path),
         };
         let usage = usage.map_err(from.failed())?;
-        let room = self.reserve(&to.place.space, usage.into())?;
         let replaced = to.replaced()?;
+        let room = self.reserve_at(&to.place, usage.into(), replaced)?;
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {
             // Part of a folder may be there: what exactly is found by measuring.

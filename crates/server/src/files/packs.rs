@@ -5,13 +5,16 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use paddlecloud_api::files::{OURS, PackFailure, PackReply, PackRequest, SMALL_FILE};
-use paddlecloud_pfs::pack::{PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacker};
+use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
+use paddlecloud_pfs::pack::{
+    Merged, PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacked, Unpacker,
+};
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Entry, Existing, Node, PfsPath, RelPath};
 
 use super::content::PIECE;
+use super::fitting::{Fitting, Tight};
 use super::tree::existing;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
@@ -26,7 +29,7 @@ pub struct PackIn {
     files: Files,
     folder: Reached,
     staged: StagedTree,
-    parser: PackParser<Unpacker>,
+    parser: PackParser<Fitting>,
     room: Option<Reservation>,
     existing: Existing,
 }
@@ -40,7 +43,7 @@ impl Files {
         announced: PackTotals,
         no_overwrite: bool,
     ) -> Result<PackIn, FilesError> {
-        let folder = self.reach(caller, path, Access::Write)?;
+        let folder = self.reach_into(caller, path)?;
         if announced.bytes > MOST_BYTES || announced.entries > MOST_ENTRIES {
             return Err(FilesError::BadRequest("a pack cannot hold that much".to_owned()));
         }
@@ -48,7 +51,14 @@ impl Files {
             bytes: announced.bytes,
             files: announced.entries,
         };
-        let room = self.reserve(&folder.place.space, asked)?;
+        let (room, tight) = match self.reserve(&folder.place.space, asked) {
+            Ok(room) => (room, None),
+            Err(FilesError::Quota(refused)) => {
+                let none = self.reserve(&folder.place.space, Amount::default())?;
+                (None, none.map(|none| Tight::new(folder.clone(), refused, none)))
+            }
+            Err(error) => return Err(error),
+        };
         let _acting = self.act(&folder.place.space)?;
         let staged = StagedTree::create(folder.root.staging()).map_err(folder.failed())?;
         let limits = PackLimits {
@@ -56,7 +66,8 @@ impl Files {
             bytes: announced.bytes,
             ..PackLimits::default()
         };
-        let parser = staged.unpacker(limits);
+        let unpacker = Unpacker::new(staged.tree().clone());
+        let parser = PackParser::new(Fitting::new(unpacker, tight), limits);
         Ok(PackIn {
             files: self.clone(),
             folder,
@@ -72,7 +83,11 @@ impl PackIn {
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let _acting = self.files.act(&self.folder.place.space)?;
-        Ok(self.parser.feed(bytes)?)
+        let fed = self.parser.feed(bytes);
+        match self.parser.sink().refusal() {
+            Some(refused) => Err(refused),
+            None => Ok(fed?),
+        }
     }
 
     /// Gives up; removes what was staged.
@@ -98,29 +113,30 @@ impl PackIn {
             existing,
         } = self;
         let _acting = files.act(&folder.place.space)?;
-        let ours = staged.tree().exists(&ours()).unwrap_or(true) && folder.place.path.is_root();
-        let checked = parser.finish_unpacking();
-        if checked.is_err() || ours {
-            staged.discard().map_err(folder.failed())?;
-            checked?;
-            return Err(FilesError::Ours(folder.shown));
-        }
-        let usage = match room {
-            Some(_) => staged.tree().usage(&RelPath::root()).map_err(folder.failed())?,
-            None => Default::default(),
+        let ours = staged.tree().exists(&super::ours()).unwrap_or(true) && folder.place.path.is_root();
+        let checked = match ours {
+            true => Err(FilesError::Ours(folder.shown.clone())),
+            false => check(parser, &staged, room, &folder),
         };
-        let total = checked?.entries;
-        let space = folder.place.space.clone();
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(refused) => {
+                staged.discard().map_err(folder.failed())?;
+                return Err(refused);
+            }
+        };
         let merged = folder
             .root
             .merge(staged, &folder.place.path, existing)
             .map_err(folder.failed())?;
-        if let Some(room) = room {
-            room.settle(usage.into(), merged.replaced.into());
+        if let Some(room) = checked.room {
+            room.settle(checked.usage, merged.replaced.into());
         }
         if !merged.kept.is_empty() || !merged.failed.is_empty() {
-            files.forget_measure(&space);
+            files.forget_measure(&folder.place.space);
         }
+        files.note(&folder, &merged, checked.files);
+        let total = checked.totals.entries;
         let failed = merged.failed.into_iter().map(|(path, error)| {
             let shown = folder.below(&path);
             let error = match shown {
@@ -141,8 +157,49 @@ impl PackIn {
     }
 }
 
-fn ours() -> RelPath {
-    OURS.parse().expect("a plain name")
+/// A pack that came whole, and fits.
+struct Checked {
+    totals: PackTotals,
+    files: Vec<Unpacked>,
+    usage: Amount,
+    room: Option<Reservation>,
+}
+
+fn check(
+    parser: PackParser<Fitting>,
+    staged: &StagedTree,
+    room: Option<Reservation>,
+    folder: &Reached,
+) -> Result<Checked, FilesError> {
+    let (fitting, totals) = parser.finish()?;
+    let (files, tight) = fitting.complete().map_err(folder.failed())?;
+    let usage = match room.is_some() || tight.is_some() {
+        true => staged
+            .tree()
+            .usage(&RelPath::root())
+            .map_err(folder.failed())?
+            .into(),
+        false => Amount::default(),
+    };
+    let room = match tight {
+        Some(tight) => Some(tight.fit(usage)?),
+        None => room,
+    };
+    Ok(Checked {
+        totals,
+        files,
+        usage,
+        room,
+    })
+}
+
+impl Files {
+    /// Remembers what the files of a pack contain, for checks.
+    fn note(&self, folder: &Reached, merged: &Merged, files: Vec<Unpacked>) {
+        if let Err(error) = self.0.hints.note(&folder.place, &merged.settled(files)) {
+            tracing::warn!(%error, "what a pack brought is not known to checks");
+        }
+    }
 }
 
 /// A pack on its way out. Files that cannot be read, or are not small any more, are left out.

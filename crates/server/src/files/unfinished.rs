@@ -1,17 +1,19 @@
 //! Uploads that were begun and not ended: which there are, and the room that is set aside for each until it is
 //! complete, given up or expired.
 //!
-//! The whole size counts from the first byte on, also after a restart of the server, so that whoever goes on has room.
+//! The whole size counts from the first byte on, or what it adds to the file that it replaces, also after a restart of
+//! the server, so that whoever goes on has room.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_api::files::{UnfinishedUpload, below};
-use paddlecloud_pfs::Space;
 use paddlecloud_pfs::content::{Assembly, Outline};
-use paddlecloud_pfs::quota::Reservation;
+use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
+use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
+use paddlecloud_pfs::{Place, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
@@ -21,8 +23,17 @@ use crate::auth::Caller;
 #[derive(Default)]
 pub(super) struct Rooms {
     held: Mutex<HashMap<StagedId, Reservation>>,
-    /// Spaces in which what an earlier server had begun was looked for.
-    looked_at: Mutex<HashSet<Space>>,
+    /// Whether what an earlier server had begun was looked for in a space. Whoever looks holds that space's turn, and
+    /// nobody else's: what a job planted there may take long to look at.
+    looked_at: Mutex<HashMap<Space, Arc<Mutex<bool>>>>,
+}
+
+/// What an upload may keep on the disk beside its content: its journal and its state. That is not counted.
+pub(super) fn beside(size: u64) -> Amount {
+    Amount {
+        bytes: size / 16 + (32 << 10),
+        files: 3,
+    }
 }
 
 impl Rooms {
@@ -34,8 +45,30 @@ impl Rooms {
         self.lock().remove(id)
     }
 
+    /// Sees that an upload has room for all it adds, just before it takes its place.
+    pub(super) fn fit(&self, id: &StagedId, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
+        match self.lock().get_mut(id) {
+            Some(room) => room.fit(written, replaced),
+            None => Ok(()),
+        }
+    }
+
+    /// What all uploads to a space may keep beside their contents.
+    pub(super) fn beside(&self, space: &Space) -> Amount {
+        let held = self.lock();
+        let rooms = held.values().filter(|room| room.space() == space);
+        rooms.fold(Amount::default(), |all, room| {
+            all.plus(beside(room.whole().bytes))
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Reservation>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, space: &Space) -> Arc<Mutex<bool>> {
+        let mut turns = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(space.clone()).or_default().clone()
     }
 }
 
@@ -46,18 +79,25 @@ impl Files {
         if !self.0.accounts.is_limited(space) {
             return Ok(());
         }
+        let turn = rooms.turn(space);
         // Whoever comes second waits here: without the room nobody may go on.
-        let mut looked_at = rooms.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked_at.contains(space) {
+        let mut was_looked_at = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if *was_looked_at {
             return Ok(());
         }
         for (unfinished, outline) in outlines(space, root)? {
-            rooms.keep(
-                &unfinished.id,
-                self.0.accounts.claim(space, amount(&outline.plan)),
-            );
+            let old = root.stat_link(&outline.plan.path).ok();
+            let place = Place {
+                space: space.clone(),
+                path: outline.plan.path.clone(),
+            };
+            let room = self
+                .0
+                .accounts
+                .claim_at(&place, amount(&outline.plan), replaced_by(old.as_ref()));
+            rooms.keep(&unfinished.id, room);
         }
-        looked_at.insert(space.clone());
+        *was_looked_at = true;
         Ok(())
     }
 
@@ -113,7 +153,8 @@ impl Files {
                 touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
             })
         };
-        Ok(outlines(space, &root)?.into_iter().filter_map(view).collect())
+        let begun = outlines(space, &root)?.into_iter().filter_map(view);
+        Ok(begun.chain(self.old_unfinished(space)).collect())
     }
 
     /// The spaces a caller may write to.
@@ -124,6 +165,15 @@ impl Files {
         }
         Ok(spaces)
     }
+}
+
+/// What a file gives back that takes the place of what is there.
+fn replaced_by(old: Option<&Meta>) -> Amount {
+    old.filter(|old| !old.is_dir())
+        .map_or(Amount::default(), |old| Amount {
+            bytes: old.size,
+            files: 1,
+        })
 }
 
 /// What was begun in a space and can be gone on with.

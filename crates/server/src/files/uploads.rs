@@ -211,7 +211,7 @@ impl Files {
     }
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
-        let room = self.reserve(&reached.place.space, amount(&plan))?;
+        let room = self.reserve_at(&reached.place, amount(&plan), reached.replaced()?)?;
         let (free, size) = reached.root.staging().free_space().map_err(reached.failed())?;
         // A file system without a size does not say what is free either: CephFS in its first seconds.
         if size > 0 && free < plan.size {
@@ -254,8 +254,8 @@ impl Files {
             bytes: request.size,
             files: 1,
         };
-        let room = self.reserve(&reached.place.space, asked)?;
         let replaced = reached.replaced()?;
+        let room = self.reserve_at(&reached.place, asked, replaced)?;
         let wanted = Wanted {
             digest,
             size: request.size,
@@ -423,6 +423,13 @@ impl Files {
         let live = self.upload(caller, id)?;
         let acting = self.act(live.space())?;
         let replaced = live.reached.replaced()?;
+        let rooms = &self.0.uploads.rooms;
+        if let Err(refused) = rooms.fit(id, amount(live.assembly.plan()), replaced) {
+            // What it was to replace is smaller now, or gone, and its room somebody else's.
+            drop(acting);
+            self.upload_discard(caller, id)?;
+            return Err(refused.into());
+        }
         self.make_parent(&live.reached)?;
         let committed =
             live.reached
@@ -459,8 +466,11 @@ impl Files {
         })
     }
 
-    /// Removes an upload with all that arrived.
+    /// Removes an upload with all that arrived, also one of an old client.
     pub fn upload_discard(&self, caller: &Caller, id: &StagedId) -> Result<(), FilesError> {
+        if self.old_discard(caller, id)? {
+            return Ok(());
+        }
         let live = self.upload(caller, id)?;
         self.forget_upload(id);
         let _acting = self.act(live.space())?;

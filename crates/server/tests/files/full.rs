@@ -1,0 +1,297 @@
+//! A home at its limit: what replaces files counts with what it adds, and nothing hides where uploads lie.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::client::files::{Summary, TransferError, TransferOptions, Upload};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::{FsckVerdict, StorageView};
+use paddlecloud_pfs::content::{Assembly, AssemblyPlan};
+use paddlecloud_pfs::{Existing, Root};
+
+use crate::stage::{Stage, assert_tidy, entries, mine, noise};
+
+const USERS: &str = "users:\n\
+    - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
+    - {name: you, password_file: word, system_user: b, quota: {storage: 4Mi}}\n";
+
+const MIB: usize = 1 << 20;
+
+async fn send(stage: &Stage, local: &Path, name: &str, content: &[u8]) -> Summary {
+    let path = local.join(name);
+    fs::write(&path, content).unwrap();
+    let upload = Upload::File {
+        local: path,
+        remote: mine(name),
+    };
+    let files = stage.me.files();
+    files.upload(vec![upload], &TransferOptions::default(), &()).await
+}
+
+#[track_caller]
+fn assert_sent(summary: &Summary) {
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+}
+
+#[track_caller]
+fn assert_refused(summary: &Summary) -> &str {
+    match summary.failures.first().map(|failure| &failure.error) {
+        Some(TransferError::Server(ClientError::Refused(body))) => {
+            assert_eq!(body.error, ErrorName::QuotaExceeded, "{body:?}");
+            &body.msg
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn used(stage: &Stage) -> (u64, u64) {
+    let StorageView {
+        bytes_used,
+        files_used,
+        ..
+    } = stage.me.files().quota().await.unwrap();
+    (bytes_used, files_used)
+}
+
+#[tokio::test]
+async fn a_full_home_is_brought_up_to_date_with_files_that_are_no_larger() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    // A large file, which comes in chunks, and a small one, which comes in a pack.
+    let (large, small) = (3 * MIB + 500_000, MIB - 500_000);
+    assert_sent(&send(&stage, local.path(), "large", &noise(1, large)).await);
+    assert_sent(&send(&stage, local.path(), "small", &noise(2, small)).await);
+    assert_eq!(used(&stage).await, (4 * MIB as u64, 2));
+
+    for (name, seed, size) in [("large", 3, large), ("small", 4, small), ("small", 5, small - 7)] {
+        let content = noise(seed, size);
+        assert_sent(&send(&stage, local.path(), name, &content).await);
+        assert!(
+            fs::read(stage.home("me").join(name)).unwrap() == content,
+            "{name}"
+        );
+    }
+    assert_eq!(used(&stage).await, (4 * MIB as u64 - 7, 2));
+
+    // Seven bytes are free: eight more are too many, and what is there stays.
+    for (name, size) in [("large", large + 8), ("small", small + 1)] {
+        let before = fs::read(stage.home("me").join(name)).unwrap();
+        let refused = send(&stage, local.path(), name, &noise(6, size)).await;
+        assert!(assert_refused(&refused).contains("4194304 bytes"));
+        assert!(fs::read(stage.home("me").join(name)).unwrap() == before, "{name}");
+        assert_tidy(&stage.home("me"));
+    }
+    assert_sent(&send(&stage, local.path(), "large", &noise(7, large + 7)).await);
+    assert_eq!(used(&stage).await, (4 * MIB as u64, 2));
+    let files = stage.me.files();
+    files
+        .copy(&mine("large"), &mine("copy"), Existing::Replace)
+        .await
+        .unwrap_err();
+    files
+        .copy(&mine("small"), &mine("large"), Existing::Replace)
+        .await
+        .unwrap();
+    assert_eq!(used(&stage).await, (2 * (small as u64 - 7), 2));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_folder_of_small_files_is_replaced_where_not_one_more_would_fit() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    let write = |seed: u64, size: usize| {
+        for index in 0..10 {
+            fs::write(local.path().join(index.to_string()), noise(seed + index, size)).unwrap();
+        }
+    };
+    let upload = async || {
+        let upload = Upload::Tree {
+            local: local.path().to_owned(),
+            remote: mine("d"),
+            entries: entries(local.path()),
+        };
+        let files = stage.me.files();
+        files.upload(vec![upload], &TransferOptions::default(), &()).await
+    };
+    let tenth = 4 * MIB / 10;
+    write(1, tenth);
+    assert_sent(&upload().await);
+    write(20, tenth);
+    assert_sent(&upload().await);
+    assert_eq!(used(&stage).await, (10 * tenth as u64, 10));
+    assert!(fs::read(stage.home("me").join("d/7")).unwrap() == noise(27, tenth));
+
+    write(40, tenth + 100);
+    let refused = upload().await;
+    assert_eq!(refused.failures.len(), 10);
+    assert_refused(&refused);
+    assert!(
+        fs::read(stage.home("me").join("d/7")).unwrap() == noise(27, tenth),
+        "it stays"
+    );
+    fs::remove_file(local.path().join("0")).unwrap();
+    fs::write(local.path().join("new"), "x").unwrap();
+    write(20, tenth);
+    let refused = upload().await;
+    assert!(
+        assert_refused(&refused).contains("10 files"),
+        "{:?}",
+        refused.failures
+    );
+    assert_eq!(used(&stage).await, (10 * tenth as u64, 10));
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_job_hides_among_unfinished_uploads_counts() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    let staging = stage.home("me").join(".pfs-staging");
+    let ours = "0123456789abcdef0123456789abcdef";
+    fs::create_dir_all(staging.join("stash/deep")).unwrap();
+    fs::create_dir_all(staging.join(ours)).unwrap();
+    fs::write(staging.join("stash/deep/a"), noise(1, 2 * MIB)).unwrap();
+    fs::write(staging.join(ours).join("data"), noise(2, MIB)).unwrap();
+    fs::write(staging.join(ours).join("state"), "garbage").unwrap();
+    let (bytes, files) = used(&stage).await;
+    assert_eq!((bytes, files), (3 * MIB as u64 + 7, 3));
+    assert_refused(&send(&stage, local.path(), "a", &noise(3, MIB)).await);
+    assert_sent(&send(&stage, local.path(), "b", &noise(4, MIB / 2)).await);
+    fs::remove_dir_all(&staging).unwrap();
+    assert_eq!(used(&stage).await, (MIB as u64 / 2, 1));
+    assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn an_unfinished_upload_counts_once_whether_it_replaces_something_or_not() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    assert_sent(&send(&stage, local.path(), "there", &noise(1, 2 * MIB)).await);
+    let folder = stage.finish().await;
+    let home = folder.path().join("data/storage/home/me");
+    let begin = |name: &str, size: usize| {
+        let plan = AssemblyPlan {
+            path: name.parse().unwrap(),
+            size: size as u64,
+            executable: false,
+            mtime: None,
+        };
+        drop(Assembly::create(&Root::open(&home).unwrap(), plan).unwrap());
+    };
+    begin("there", 3 * MIB);
+    begin("new", MIB / 2);
+    let stage = Stage::on(folder, USERS).await;
+    let counted = (3 * MIB as u64 + MIB as u64 / 2, 2);
+    assert_eq!(used(&stage).await, counted);
+    // Measuring again counts no more than before.
+    assert_eq!(used(&stage).await, counted);
+    assert_refused(&send(&stage, local.path(), "more", &noise(2, MIB)).await);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_job_plants_among_unfinished_uploads_keeps_nobody_waiting() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    let staging = stage.home("me").join(".pfs-staging");
+    for (digit, name) in [("a", "state"), ("b", "journal"), ("c", "data")] {
+        let place = staging.join(digit.repeat(32));
+        fs::create_dir_all(&place).unwrap();
+        let state = r#"{"path":"f","size":9223372036854775807,"boot":""}"#;
+        fs::write(place.join("state"), state).unwrap();
+        for sparse in ["journal", "data"] {
+            let file = fs::File::create(place.join(sparse)).unwrap();
+            file.set_len(1 << 40).unwrap();
+        }
+        fs::remove_file(place.join(name)).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(place.join(name))
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let both = async {
+        let view = stage.me.files().quota().await.unwrap();
+        assert!(view.bytes_used > 1 << 40, "what they claim is counted: {view:?}");
+        assert_eq!(view.unfinished_uploads, 0);
+        assert_refused(&send(&stage, local.path(), "f", &noise(1, 2 * MIB)).await);
+        stage.you.files().quota().await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(60), both)
+        .await
+        .expect("nobody waits for a pipe");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn fsck_knows_small_files_too_and_whatever_became_of_them() {
+    let stage = Stage::with(USERS).await;
+    let local = tempfile::tempdir().unwrap();
+    let names = [
+        "changed",
+        "damaged",
+        "removed",
+        "sound",
+        "sub/touched",
+        "sub/moved",
+    ];
+    fs::create_dir(local.path().join("sub")).unwrap();
+    for (seed, name) in names.iter().enumerate() {
+        fs::write(local.path().join(name), noise(seed as u64, 5000)).unwrap();
+    }
+    let upload = async || {
+        let upload = Upload::Tree {
+            local: local.path().to_owned(),
+            remote: mine("d"),
+            entries: entries(local.path()),
+        };
+        let files = stage.me.files();
+        let options = TransferOptions::default();
+        assert_sent(&files.upload(vec![upload], &options, &()).await);
+    };
+    let files = stage.me.files();
+    // The first time folders move over whole, the second time files take their places one by one.
+    for round in 0..2 {
+        upload().await;
+        let reply = files.fsck().await.unwrap();
+        assert_eq!((reply.checked, reply.findings), (6, vec![]), "{round}");
+        for (seed, name) in names.iter().enumerate() {
+            fs::write(local.path().join(name), noise(100 + seed as u64, 4000)).unwrap();
+        }
+    }
+    let home = stage.home("me").join("d");
+    files
+        .rename(&mine("d/sub/moved"), &mine("d/elsewhere"), Existing::Keep)
+        .await
+        .unwrap();
+    fs::write(home.join("changed"), "a job wrote this").unwrap();
+    fs::remove_file(home.join("removed")).unwrap();
+    let touched = fs::File::options().write(true).open(home.join("sub/touched"));
+    touched
+        .unwrap()
+        .set_modified(std::time::SystemTime::now())
+        .unwrap();
+    let told = async || {
+        let reply = files.fsck().await.unwrap();
+        let mut told: Vec<_> = reply
+            .findings
+            .into_iter()
+            .map(|one| (one.path, one.verdict))
+            .collect();
+        told.sort_by(|one, other| one.0.cmp(&other.0));
+        told
+    };
+    let at = |name: &str| format!("home/me/d/{name}");
+    let expected = [
+        (at("changed"), FsckVerdict::ChangedOutside),
+        (at("removed"), FsckVerdict::RemovedOutside),
+        (at("sub/touched"), FsckVerdict::Touched),
+    ];
+    assert_eq!(told().await, expected);
+    assert_eq!(told().await, [], "told once");
+    stage.finish().await;
+}
