@@ -210,7 +210,7 @@ fn make_link(root: &Root, path: &RelPath, target: &LinkTarget, existing: Existin
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
