@@ -314,6 +314,9 @@ pub struct RemoveRequest {
     pub recursive: bool,
     #[serde(default)]
     pub dry_run: bool,
+    /// Whether only folders are meant that are empty, as rmdir(2) has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty_folders: bool,
 }
 
 /// What became of one path.
@@ -358,6 +361,13 @@ pub struct UsageView {
     /// Files and links.
     pub files: u64,
     pub folders: u64,
+    /// Folders that may not be read: what lies in them is not counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unread: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a user may store and stores.

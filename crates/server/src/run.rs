@@ -153,7 +153,7 @@ impl StartError {
             StartError::Jobs(reconcile::StartError::Store(error)) => {
                 return store::damage(error).map(Damaged::hint);
             }
-            StartError::Data(TakeError::Locked { .. }) => {
+            StartError::Data(TakeError::Locked { .. }) | StartError::StorageInUse(_) => {
                 "stop the other server first, or give this one a folder of its own"
             }
             StartError::SystemUsers(error) => error.hint(),

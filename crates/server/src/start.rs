@@ -20,7 +20,7 @@ use crate::files::{Files, StoreError};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
-use crate::packages::{HomeError, Storage};
+use crate::packages::{HomeError, InUse, Storage, StorageLock};
 use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Parts, Reconciler, Sharing};
 use crate::store::{OpenError, Store, jobs_below};
@@ -45,6 +45,8 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    #[error(transparent)]
+    StorageInUse(#[from] InUse),
     #[error("cannot serve users' files from {backend}")]
     Files {
         backend: Box<Backend>,
@@ -111,6 +113,8 @@ pub struct Server {
     reconciler: Reconciler,
     /// Held until the end: nobody else may use it.
     data: Arc<DataFolder>,
+    /// As is this.
+    storage: StorageLock,
 }
 
 impl Server {
@@ -131,6 +135,7 @@ impl Server {
                 source,
             }
         })?;
+        let storage_lock = storage.take()?;
         let storage = storage.with_owners(system_users);
         storage.make_homes()?;
         let files = Files::open(&config, &storage).map_err(|source| StartError::Files {
@@ -186,6 +191,7 @@ impl Server {
             tls,
             reconciler,
             data,
+            storage: storage_lock,
         })
     }
 
@@ -214,6 +220,7 @@ impl Server {
         drop(self.app);
         self.reconciler.ended().await;
         store.close().await;
+        drop(self.storage);
         drop(self.data);
         tracing::info!("stopped");
     }

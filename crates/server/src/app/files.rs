@@ -109,7 +109,8 @@ impl App {
     }
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
-        self.with_store(caller, move |files, caller| files.rename(caller, &request))
+        let live = self.live_runs(caller);
+        self.with_store(caller, move |files, caller| files.rename(caller, &request, &live))
             .await
     }
 
@@ -320,12 +321,12 @@ impl App {
         self.with_store(caller, |files, caller| files.fsck(caller)).await
     }
 
-    /// Keeps what is known of files for the next start.
     pub async fn file_fsck_told(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
         self.with_store(caller, move |files, caller| files.fsck_told(caller, &id))
             .await
     }
 
+    /// Keeps what is known of files for the next start.
     pub async fn files_save(&self) {
         let files = self.files.clone();
         // It fails only when the runtime is about to end.

@@ -78,6 +78,7 @@ impl App {
             paths: found.into_iter().map(|view| view.path).collect(),
             recursive,
             dry_run: false,
+            empty_folders: false,
         };
         let removed = self.file_remove(caller, request).await?;
         let mut gone = Vec::new();

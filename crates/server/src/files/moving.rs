@@ -1,9 +1,12 @@
 //! Moving and copying inside the storage: no byte leaves the server.
 
+use std::collections::HashSet;
+
 use paddlecloud_api::files::{CopyReply, MoveRequest};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{Copied, DirEntry, Durability, Kind, Meta, Usage};
-use paddlecloud_pfs::{Access, LinkTarget, RootError, Space};
+use paddlecloud_pfs::store::OpenSpace;
+use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 
 use super::tree::existing;
 use super::{Files, FilesError, Reached};
@@ -11,9 +14,14 @@ use crate::auth::Caller;
 use crate::packages::Acting;
 
 impl Files {
-    /// Gives a node another place, in one step.
-    pub fn rename(&self, caller: &Caller, request: &MoveRequest) -> Result<(), FilesError> {
-        let from = self.reach(caller, &request.from.0, Access::Write)?;
+    /// Gives a node another place, in one step. `live` are the ids of jobs that are not over.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        request: &MoveRequest,
+        live: &HashSet<String>,
+    ) -> Result<(), FilesError> {
+        let from = self.reach_to_take(caller, &request.from.0, live)?;
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         from.not_the_space()?;
         to.not_the_space()?;
@@ -31,9 +39,7 @@ impl Files {
             true => Amount::default(),
             false => to.replaced()?,
         };
-        self.0
-            .store
-            .rename(&from.place, &to.place, existing(request.no_overwrite))
+        self.rename_node(&from, &to, existing(request.no_overwrite))
             .map_err(told_of(&from, &to))?;
         self.0.hints.forget_below(&from.place);
         self.0.hints.forget_below(&to.place);
@@ -45,6 +51,16 @@ impl Files {
             self.freed(&from.place.space, usage.into());
         }
         Ok(())
+    }
+
+    /// A folder is used as it was opened, which spares what is the server's own.
+    fn rename_node(&self, from: &Reached, to: &Reached, existing: Existing) -> Result<(), RootError> {
+        match (&from.root, &to.root) {
+            (OpenSpace::Folder(source), OpenSpace::Folder(target)) => {
+                source.rename_to(&from.place.path, target, &to.place.path, existing)
+            }
+            _ => self.0.store.rename(&from.place, &to.place, existing),
+        }
     }
 
     /// Whether two paths lead to the same node, by name or because a job gave it two: a rename then does nothing.
@@ -104,6 +120,9 @@ impl Files {
             Kind::Symlink(target) if request.keep_link => Some(target),
             _ => None,
         };
+        if link.is_none() && from.stat()?.is_dir() {
+            to.not_into_ours()?;
+        }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
             // What a link leads to is copied, so that is what it takes.
@@ -144,7 +163,12 @@ impl Files {
     ) -> Result<Copied, FilesError> {
         let existing = existing(request.no_overwrite);
         let Some(link) = link else {
-            let copied = self.0.store.copy(&from.place, &to.place, existing);
+            let copied = match (&from.root, &to.root) {
+                (OpenSpace::Folder(source), OpenSpace::Folder(target)) => {
+                    source.copy_all(&from.place.path, target, &to.place.path, existing)
+                }
+                _ => self.0.store.copy(&from.place, &to.place, existing),
+            };
             return copied.map_err(told_of(from, to));
         };
         let staging = to.root.staging();

@@ -134,8 +134,8 @@ impl Files {
     pub fn remove(&self, caller: &Caller, request: &RemoveRequest, live: &HashSet<String>) -> Vec<Removed> {
         let remove = |path: &WirePath| {
             let result = self
-                .reach_to_remove(caller, &path.0, live)
-                .and_then(|reached| self.remove_one(&reached, request.recursive, request.dry_run));
+                .reach_to_take(caller, &path.0, live)
+                .and_then(|reached| self.remove_one(&reached, request));
             let (usage, error) = match result {
                 Ok(usage) => (usage, None),
                 Err(error) => (UsageView::default(), Some(refusal_to_remove(&error))),
@@ -149,39 +149,54 @@ impl Files {
         request.paths.iter().map(remove).collect()
     }
 
-    /// Of what the server keeps in a home, a user may remove what ended runs left.
-    fn reach_to_remove(
+    /// Lets the caller through to something that is to go from its place. Of what the server keeps in a home that may be
+    /// what ended runs left.
+    pub(super) fn reach_to_take(
         &self,
         caller: &Caller,
         path: &PfsPath,
         live: &HashSet<String>,
     ) -> Result<Reached, FilesError> {
-        match self.reach(caller, path, Access::Write) {
-            Err(FilesError::Ours(_)) => {}
-            reached => return reached,
+        let reached = self.admit(caller, path, Access::Write)?;
+        let real = self.real_place(&reached)?;
+        if !reached.is_ours(&real) {
+            return Ok(reached);
         }
-        // Writing there was admitted; only that it is the server's own stood against it.
-        let reached = self.reach(caller, path, Access::Read)?;
-        match run_of(&reached.place.path) {
+        match run_of(&real) {
             None => Err(FilesError::Ours(path.clone())),
             Some(run) if live.contains(run) => Err(FilesError::InUse(path.clone())),
-            Some(_) => Ok(reached),
+            Some(run) => Ok(Reached {
+                root: reached.root.sparing_all_but(run_folder(run)),
+                ..reached
+            }),
         }
     }
 
-    fn remove_one(&self, reached: &Reached, recursive: bool, dry_run: bool) -> Result<UsageView, FilesError> {
+    fn remove_one(&self, reached: &Reached, request: &RemoveRequest) -> Result<UsageView, FilesError> {
         let _acting = self.act(&reached.place.space)?;
         reached.not_the_space()?;
         let (root, inside) = (&reached.root, &reached.place.path);
-        if reached.stat_link()?.is_dir() && !recursive {
-            return Err(reached.failed()(RootError::IsAFolder(inside.clone())));
+        let refused = |error: fn(RelPath) -> RootError| Err(reached.failed()(error(inside.clone())));
+        match (reached.stat_link()?.is_dir(), request.empty_folders) {
+            (false, true) => return refused(RootError::NotAFolder),
+            (true, false) if !request.recursive => return refused(RootError::IsAFolder),
+            _ => {}
         }
         let usage = root.usage(inside).map_err(reached.failed())?;
-        if !dry_run {
-            root.remove_all(inside).map_err(reached.failed())?;
-            self.freed(&reached.place.space, usage.into());
-            self.0.hints.forget_below(&reached.place);
+        if request.dry_run {
+            return Ok(usage_view(usage));
         }
+        let removed = match request.empty_folders {
+            true => root.remove_folder(inside),
+            false => root.remove_all(inside),
+        };
+        if removed.is_err() || usage.unread > 0 {
+            // What exactly went is found by measuring.
+            self.forget_measure(&reached.place.space);
+        }
+        removed.map_err(reached.failed())?;
+        self.freed(&reached.place.space, usage.into());
+        self.0.hints.forget_below(&reached.place);
         Ok(usage_view(usage))
     }
 
@@ -202,6 +217,11 @@ fn run_of(path: &RelPath) -> Option<&str> {
     let mut parts = path.parts();
     let is_run = parts.next()? == OURS.as_bytes() && parts.next()? == RUNS.as_bytes();
     std::str::from_utf8(parts.next()?).ok().filter(|_| is_run)
+}
+
+fn run_folder(run: &str) -> RelPath {
+    let folder = format!("{OURS}/{RUNS}/{run}").into_bytes();
+    RelPath::from_bytes(&folder).expect("it was part of a path")
 }
 
 fn refusal_to_remove(error: &FilesError) -> ErrorBody {
@@ -232,6 +252,7 @@ fn usage_view(usage: Usage) -> UsageView {
         bytes: usage.bytes,
         files: usage.files,
         folders: usage.folders,
+        unread: usage.unread,
     }
 }
 

@@ -1,7 +1,5 @@
 //! The links by which packages and outputs are found: set in one step, never over anything of the user's own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use paddlecloud_core::job::Job;
 use paddlecloud_pfs::root::Kind;
 use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
@@ -63,29 +61,12 @@ fn move_aside(home: &Root, place: &RelPath) -> Result<(), PackageError> {
     unreachable!("some number is free")
 }
 
-/// Sets a link in one step: a reader finds the old target or the new one.
+/// Sets a link in one step: a reader finds the old target or the new one, and nothing else is ever seen.
 pub(super) fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), PackageError> {
     let target = target
         .parse::<LinkTarget>()
         .map_err(|_| PackageError::BadName(target.to_owned()))?;
-    let (parent, name) = place.split_last().expect("links are made below the home");
-    // Many runs of one package set the same link: each has a draft of its own.
-    static DRAFTS: AtomicU64 = AtomicU64::new(0);
-    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-    let stem: Vec<u8> = name.iter().copied().take(60).collect();
-    let draft = [
-        &b".pfs-link-"[..],
-        &stem,
-        format!("-{}-{number}", std::process::id()).as_bytes(),
-    ]
-    .concat();
-    let draft = parent.child(&draft).map_err(bad_name)?;
-    match home.remove(&draft) {
-        Err(error) if !error.is_not_found() => return Err(error.into()),
-        _ => {}
-    }
-    home.make_link(&draft, &target)?;
-    Ok(home.rename(&draft, place, Existing::Replace)?)
+    Ok(home.publish_link(&target, place, Existing::Replace)?)
 }
 
 /// From `.paddlecloud/latest/<key>` to something of a run.

@@ -1,6 +1,7 @@
 //! Users' folders, the packages they uploaded, and the folder each run works in.
 //!
 //! ```text
+//! <storage>/.lock                           held by the one server that uses all this
 //! <storage>/public/                         read by all
 //! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
 //!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
@@ -15,6 +16,7 @@
 mod error;
 mod homes;
 mod links;
+mod lock;
 mod receive;
 mod runs;
 mod turns;
@@ -33,6 +35,7 @@ use crate::durable;
 
 pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
+pub use lock::{InUse, StorageLock};
 pub use receive::Receiver;
 pub use runs::{RunFolders, WorkDir};
 pub use turns::Turn;
@@ -128,7 +131,10 @@ impl Storage {
     /// Checks that a package used in place is a folder the caller may read.
     pub fn check_folder(&self, user: &UserName, path: &str) -> Result<Place, PackageError> {
         let place = self.place(user, path)?;
-        if matches!(&place, Place::Home(below) if below.parts().next() == Some(OURS.as_bytes())) {
+        if let Place::Home(below) = &place
+            && self.leads_to_ours(user, below)?
+            && self.run_behind(user, path)?.is_none()
+        {
             return Err(PackageError::Ours(path.to_owned()));
         }
         let meta = match &place {
@@ -141,6 +147,13 @@ impl Storage {
             Err(error) if error.is_not_found() => Err(PackageError::NotFound(path.to_owned())),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a folder of the user's home lies, links followed, in what the server keeps there.
+    fn leads_to_ours(&self, user: &UserName, below: &RelPath) -> Result<bool, PackageError> {
+        let real = self.home(user)?.real_folder(below);
+        // What cannot be followed is told by whoever goes there.
+        Ok(real.unwrap_or_else(|_| below.clone()).is_within(&ours(&[])))
     }
 }
 
@@ -198,6 +211,20 @@ mod tests {
                 matches!(storage.place(&me, path), Err(PackageError::NotFound(_))),
                 "{path}"
             );
+        }
+    }
+
+    #[test]
+    fn no_link_makes_a_package_of_what_the_server_keeps() {
+        let (_folder, storage, me) = storage();
+        storage.home(&me).unwrap();
+        let home = storage.home_path(&me);
+        std::fs::create_dir_all(home.join(".paddlecloud/runs/j/job/sub")).unwrap();
+        std::os::unix::fs::symlink(".", home.join("all")).unwrap();
+        std::os::unix::fs::symlink(".paddlecloud/runs/j/job", home.join("job")).unwrap();
+        for path in [".paddlecloud/runs/j", "all/.paddlecloud/runs/j/job", "job/sub"] {
+            let refused = storage.check_folder(&me, &format!("/pfs/local/home/me/{path}"));
+            assert!(matches!(refused, Err(PackageError::Ours(_))), "{path}: {refused:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::pack::{PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::package::{Manifest, PackageId};
-use paddlecloud_pfs::root::FileAttributes;
+use paddlecloud_pfs::root::{Durability, FileAttributes};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
 use super::{Owner, PackageError, Storage, ours};
@@ -151,59 +151,49 @@ impl Receiver {
 
 fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), PackageError> {
     let known = known_files(home)?;
+    // Synced as a whole when it is published, not file by file.
+    let tree = staged.tree().clone().with_durability(Durability::Relaxed);
+    let mut missing = Vec::new();
     for entry in staged.missing(manifest)? {
-        add_from_known(home, staged.tree(), entry, &known)?;
+        if !add_from_known(home, &tree, entry, &known)? {
+            missing.push(entry);
+        }
     }
-    let missing = staged.missing(manifest)?;
     match missing.first() {
         None => Ok(()),
         Some(entry) => Err(PackageError::Incomplete(missing.len(), entry.path.to_string())),
     }
 }
 
-/// A file that cannot be taken from elsewhere stays missing, which the caller finds.
+/// Adds what did not come with the stream; answers whether it could. A file is checked as it is copied.
 fn add_from_known(
     home: &Root,
     tree: &Root,
     entry: &Entry,
     known: &HashMap<Digest, RelPath>,
-) -> Result<(), PackageError> {
+) -> Result<bool, PackageError> {
     if let Some((parent, _)) = entry.path.split_last() {
         tree.make_dirs(&parent)?;
     }
-    match &entry.node {
-        Node::Dir => tree.make_dirs(&entry.path)?,
-        Node::Symlink { target } => tree.make_link(&entry.path, target)?,
+    let (digest, executable) = match &entry.node {
+        Node::Dir => return Ok(tree.make_dirs(&entry.path).map(|()| true)?),
+        Node::Symlink { target } => return Ok(tree.make_link(&entry.path, target).map(|()| true)?),
         Node::File {
-            digest: Some(digest),
-            executable,
-            ..
-        } => {
-            if let Some(source) = known.get(digest) {
-                copy_as(home, source, tree, entry, *executable)?;
-            }
-        }
-        Node::File { digest: None, .. } => {}
-    }
-    Ok(())
-}
-
-/// Copies a file's content with the mode and time that the entry says, which may differ from the source's.
-fn copy_as(
-    home: &Root,
-    source: &RelPath,
-    tree: &Root,
-    entry: &Entry,
-    executable: bool,
-) -> Result<(), PackageError> {
-    let (mut content, _) = home.open_file_no_links(source)?;
-    let mut staged = tree.stage_file(FileAttributes {
+            digest, executable, ..
+        } => (*digest, *executable),
+    };
+    let Some((digest, source)) = digest.and_then(|digest| Some((digest, known.get(&digest)?))) else {
+        return Ok(false);
+    };
+    let Ok((content, _)) = home.open_file_no_links(source) else {
+        return Ok(false);
+    };
+    // Mode and time may differ from the source's.
+    let attributes = FileAttributes {
         executable,
         mtime: Some(entry.mtime),
-    })?;
-    std::io::copy(&mut content, &mut staged).map_err(PackageError::Disk)?;
-    staged.publish(&entry.path, Existing::Replace)?;
-    Ok(())
+    };
+    Ok(tree.fill_from(&entry.path, &content, attributes, digest)?)
 }
 
 /// Gives the package its place. One that is there whole stays: a run may be copying from it.

@@ -56,6 +56,27 @@ async fn two_servers_cannot_share_a_data_folder() {
 }
 
 #[tokio::test]
+async fn two_servers_cannot_share_a_storage_folder() {
+    let shared = tempfile::tempdir().unwrap();
+    let lines = format!("storage: {}\n", shared.path().join("storage").display());
+    let start = async |folder: &std::path::Path| {
+        std::fs::write(folder.join("word"), "secret\n").unwrap();
+        let config = config(folder, &lines);
+        Server::start(config, paddlecloud_supervisor::probe(), CancellationToken::new()).await
+    };
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = start(one.path()).await.unwrap();
+    let problem = start(other.path()).await.err().unwrap().to_string();
+    let by = format!("another server (process {} on ", std::process::id());
+    assert!(problem.starts_with(&by), "{problem}");
+    first.stop_token().cancel();
+    first.run().await;
+    let again = start(other.path()).await.unwrap();
+    again.stop_token().cancel();
+    again.run().await;
+}
+
+#[tokio::test]
 async fn a_stop_is_answered_and_ends_waiting_requests() {
     let stage = Stage::new().await;
     stage.submit("a").await;

@@ -96,6 +96,7 @@ impl<'a> FileClient<'a> {
                 paths: some.iter().map(WirePath::from).collect(),
                 recursive: options.recursive,
                 dry_run: options.dry_run,
+                empty_folders: false,
             };
             removed.extend(self.post::<Vec<Removed>>("remove", &body, Replay::Never).await?);
         }
@@ -155,9 +156,11 @@ impl<'a> FileClient<'a> {
         self.message(&call).await
     }
 
-    /// What the caller may store and stores.
+    /// What the caller may store and stores: the server measures all of it.
     pub async fn quota(&self) -> Result<StorageView, ClientError> {
-        self.get(Target::new(FILES).word("quota")).await
+        let mut call = Call::get(Target::new(FILES).word("quota"));
+        call.patience = TREE;
+        self.message(&call).await
     }
 
     /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
