@@ -11,7 +11,7 @@ use crate::printer::{Format, Table};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
-use crate::transfer::report::Tally;
+use crate::transfer::report::{Lost, Tally, uncounted};
 
 /// Show how much space files take
 ///
@@ -54,6 +54,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         let measured = files.du(&view.path.0).await;
         if let Some(usage) = tally.pass(&view.path.0, measured)? {
             let path = view.path.to_string();
+            if let Some(words) = uncounted(usage.unread) {
+                tally.lose(Lost::new(&path, words));
+            }
             rows.push(Row { path, usage });
         }
     }

@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
-use crate::transfer::report::{Lost, Tally, counted};
+use crate::transfer::report::{Lost, Tally, counted, uncounted};
 
 /// Remove files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -58,6 +58,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                 gone.bytes += removed.usage.bytes;
                 gone.files += removed.usage.files;
                 gone.folders += removed.usage.folders;
+                if let Some(words) = uncounted(removed.usage.unread) {
+                    context.world.err.note(&format!("`{}`: {words}", removed.path));
+                }
                 if args.dry_run {
                     context.world.out.line(format!("remove {}", removed.path))?;
                 }

@@ -221,9 +221,22 @@ pub fn counted(count: u64) -> String {
     }
 }
 
+/// `1 folder in it may not be read, and what that holds is not counted`; nothing where all could be read.
+pub fn uncounted(unread: u64) -> Option<String> {
+    let (folders, that) = match unread {
+        0 => return None,
+        1 => ("1 folder".to_owned(), "that holds"),
+        count => (format!("{count} folders"), "those hold"),
+    };
+    Some(format!(
+        "{folders} in it may not be read, and what {that} is not counted"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paddlecloud_api::error::ErrorBody;
 
     #[test]
     fn the_words_name_only_what_happened() {
@@ -236,7 +249,6 @@ mod tests {
         let tally = Tally {
             unchanged: 97,
             removed: 2,
-    use paddlecloud_api::error::ErrorBody;
             ..Tally::default()
         };
         assert_eq!(
@@ -266,26 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn folders_that_may_not_be_read_are_told_where_there_are_any() {
+        assert_eq!(uncounted(0), None);
+        assert_eq!(
+            uncounted(1).as_deref(),
+            Some("1 folder in it may not be read, and what that holds is not counted")
+        );
+        assert_eq!(
+            uncounted(2).as_deref(),
+            Some("2 folders in it may not be read, and what those hold is not counted")
+        );
+    }
+
+    #[test]
     fn a_path_is_not_named_twice() {
         let lost = Lost::new("/pfs/x", "`/pfs/x` does not exist");
         assert_eq!(lost.words("`"), "`/pfs/x`: it does not exist");
         assert_eq!(Lost::new("a", "it is a folder").words(""), "a: it is a folder");
     }
 
-    #[test]
-    fn files_that_were_never_tried_are_counted_not_listed() {
-        let mut tally = Tally::default();
-        let broken_off = |path: &str| Failure {
-            path: path.to_owned(),
-            error: TransferError::BrokenOff,
-        };
-        tally.add(Summary {
-            failures: vec![broken_off("a"), broken_off("b")],
-            ..Summary::default()
-        });
-        assert_eq!((tally.failures(), tally.lost.len()), (2, 0));
-    }
-}
     #[test]
     fn what_would_fail_again_leaves_nothing_to_go_on_with() {
         let refused = |name| ClientError::Refused(ErrorBody::new(name, "no"));
@@ -320,3 +331,17 @@ mod tests {
         assert!(!tally.is_settled());
     }
 
+    #[test]
+    fn files_that_were_never_tried_are_counted_not_listed() {
+        let mut tally = Tally::default();
+        let broken_off = |path: &str| Failure {
+            path: path.to_owned(),
+            error: TransferError::BrokenOff,
+        };
+        tally.add(Summary {
+            failures: vec![broken_off("a"), broken_off("b")],
+            ..Summary::default()
+        });
+        assert_eq!((tally.failures(), tally.lost.len()), (2, 0));
+    }
+}
