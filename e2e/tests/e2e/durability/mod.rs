@@ -5,6 +5,7 @@
 
 mod downloads;
 pub mod trace;
+mod uploads;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! The same commands on stores that are no folder of this machine: CephFS, HDFS, S3, each a real service.
+//! The same commands on a folder and on stores that are none of this machine: CephFS, HDFS, S3, each a real service.
 //!
-//! `cargo xtask test --with ceph,hdfs,s3` starts them and says where they are; without that nothing is run here.
+//! `cargo xtask test --with ceph,hdfs,s3` starts those and says where they are; without that only the folder is tried.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use e2e::{TestEnvironment, wait_until};
 
 use super::arg;
+use super::network::Way;
 use super::site::Site;
 
 const HOME: &str = "/pfs/cloud/home/ada";
@@ -53,6 +54,14 @@ fn unique(env: &TestEnvironment) -> String {
     name.expect("a test has a folder of its own")
         .to_string_lossy()
         .into_owned()
+}
+
+#[test]
+fn a_folder_keeps_a_tree_and_goes_on_after_a_crash() {
+    let env = TestEnvironment::new();
+    a_tree_goes_up_and_comes_back(&env, "");
+    let env = TestEnvironment::new();
+    a_large_file_goes_on_after_a_crash(&env, "");
 }
 
 #[test]
@@ -251,6 +260,7 @@ fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
     let content = noise(48 << 20, 3);
     fs::write(&file, &content).expect("ours");
     let target = format!("{HOME}/file");
+    assert_eq!(site.network().passed_in_all(), 0, "it counts from now on");
     // Slow enough that the server dies in the middle.
     let slow = site.begin("ada", &["cp", "--bwlimit", "8Mi", arg(&file), &target]);
     let staging = staging(&site, storage);
@@ -264,7 +274,13 @@ fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
     site.start_again();
     let missing = site.run("ada", &["stat", &target]);
     assert_eq!(missing.code, Some(1), "half a file is not there\n{missing}");
+    let before = site.network().passed(Way::Up);
     drop(site.run("ada", &["cp", arg(&file), &target]).ok());
+    let sent = site.network().passed(Way::Up) - before;
+    assert!(
+        sent < (45 << 20),
+        "{sent} bytes were sent again: at least a chunk of 4 MiB was there"
+    );
     let back = env.folder("fetched").join("file");
     drop(site.run("ada", &["cp", &target, arg(&back)]).ok());
     assert!(
@@ -282,6 +298,7 @@ fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
         .and_then(|(_, rest)| rest.split_once('}'));
     let spaces = match folder {
         Some((folder, _)) => PathBuf::from(folder),
+        None if storage.is_empty() => site.storage().to_owned(),
         None => site.data().join("spool"),
     };
     spaces.join("home/ada/.pfs-staging")

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::dice::Dice;
+use super::exchanges::{Conversation, Exchanges};
 
 /// Reads that are at least so long carry content: a flip in there hits a file, not a header.
 const BULK: usize = 16 << 10;
@@ -34,6 +35,7 @@ struct Wire {
     down: AtomicU64,
     cuts: AtomicU64,
     flips: AtomicU64,
+    exchanges: Exchanges,
     is_over: AtomicBool,
 }
 
@@ -82,7 +84,7 @@ impl Network {
 
     /// Does something at the moment when so many more bytes have passed, both ways together.
     pub fn after(&self, bytes: u64, action: impl FnOnce() + Send + 'static) {
-        let mark = self.passed(Way::Up) + self.passed(Way::Down) + bytes;
+        let mark = self.passed_in_all() + bytes;
         lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
     }
 
@@ -92,6 +94,16 @@ impl Network {
 
     pub fn passed(&self, way: Way) -> u64 {
         self.wire.counter(way).load(Ordering::SeqCst)
+    }
+
+    /// Bytes that passed both ways.
+    pub fn passed_in_all(&self) -> u64 {
+        self.passed(Way::Up) + self.passed(Way::Down)
+    }
+
+    /// What is known of requests and replies.
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.wire.exchanges
     }
 
     pub fn cuts(&self) -> u64 {
@@ -160,10 +172,14 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
             continue;
         };
         let left = Arc::new(AtomicU64::new(wire.budget()));
+        let conversation = Arc::new(Conversation::default());
         for (way, from, to) in [(Way::Up, &client, &server), (Way::Down, &server, &client)] {
             let (from, to) = (copy(from), copy(to));
-            let (wire, left) = (wire.clone(), left.clone());
-            thread::spawn(move || carry(way, from, to, &wire, &left));
+            let (wire, left, conversation) = (wire.clone(), left.clone(), conversation.clone());
+            thread::spawn(move || {
+                carry(way, from, to, &wire, &left, &conversation);
+                wire.exchanges.on_end(&conversation);
+            });
         }
     }
 }
@@ -173,7 +189,14 @@ fn copy(stream: &TcpStream) -> TcpStream {
 }
 
 /// Passes bytes on until either side hangs up or the connection is cut, in both directions at once.
-fn carry(way: Way, mut from: TcpStream, mut to: TcpStream, wire: &Wire, left: &AtomicU64) {
+fn carry(
+    way: Way,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    wire: &Wire,
+    left: &AtomicU64,
+    conversation: &Conversation,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         let may = left
@@ -182,6 +205,11 @@ fn carry(way: Way, mut from: TcpStream, mut to: TcpStream, wire: &Wire, left: &A
             })
             .unwrap_or_default();
         let passing = read.min(usize::try_from(may).unwrap_or(read));
+        // Before the other side can answer.
+        match way {
+            Way::Up => wire.exchanges.on_up(conversation),
+            Way::Down => wire.exchanges.on_down(conversation, &buffer[..passing]),
+        }
         wire.disturb(way, &mut buffer[..passing]);
         let is_cut = passing < read;
         if is_cut {

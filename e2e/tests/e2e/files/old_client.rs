@@ -102,3 +102,32 @@ fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
     assert!(fs::read(&file).unwrap() == new);
     assert!(super::staged(site.storage()).is_empty());
 }
+
+#[test]
+fn what_an_old_client_began_is_among_the_uploads_until_it_is_given_up() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let content = noise(62, 3 * RANGE);
+    assert_eq!(announce(&site, content.len())["err"], "");
+    assert_eq!(post(&env, &site, 0, &content[..RANGE])["err"], "");
+
+    let shown = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+    let begun = shown.as_array().expect("a list of uploads");
+    assert_eq!(begun.len(), 1, "{shown}");
+    assert_eq!(begun[0]["path"], FILE, "{shown}");
+    assert_eq!(
+        (begun[0]["size"].as_u64(), begun[0]["arrived"].as_u64()),
+        (Some(3 << 20), Some(1 << 20)),
+        "{shown}"
+    );
+
+    site.run("ada", &["pfs", "uploads", "--drop", FILE])
+        .ok()
+        .says("1 upload given up");
+    let left = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+    assert_eq!(left.as_array().map(Vec::len), Some(0), "{left}");
+    let refused = post(&env, &site, RANGE, &content[RANGE..2 * RANGE]);
+    assert_eq!(refused["err"], "no such file or directory");
+    assert!(super::staged(site.storage()).is_empty());
+    assert!(!site.home("ada").join("model").exists());
+}

@@ -1,0 +1,96 @@
+//! What goes over the wire: how many requests, how many at a time, and what does not go at all.
+
+use std::fs;
+
+use e2e::TestEnvironment;
+
+use super::site::Site;
+use super::trees::{assert_identical, plant_mixed};
+use super::{arg, noise};
+
+const HOME: &str = "/pfs/cloud/home/ada";
+
+#[test]
+fn what_is_copied_or_moved_on_the_cluster_does_not_come_through_the_client() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let tree = env.folder("tree");
+    plant_mixed(&tree, 300);
+    site.run("ada", &["cp", "-r", arg(&tree), &format!("{HOME}/tree")])
+        .ok();
+    let [first, copy, large, moved, synced] =
+        ["tree", "copy", "large", "moved", "synced"].map(|name| format!("{HOME}/{name}"));
+    let one = format!("{first}/large.bin");
+    let cases: [(&[&str], u64); 4] = [
+        (&["cp", "-r", &first, &copy], 20_000),
+        (&["cp", &one, &large], 20_000),
+        (&["mv", &copy, &moved], 20_000),
+        // Both trees are looked at; no content travels.
+        (&["sync", &first, &synced], 300_000),
+    ];
+    for (words, most) in cases {
+        let before = site.network().passed_in_all();
+        site.run("ada", words).ok();
+        let passed = site.network().passed_in_all() - before;
+        assert!(passed > 0, "{words:?} went past the network");
+        assert!(passed < most, "{words:?}: {passed} bytes");
+    }
+    let home = site.home("ada");
+    assert_identical(&tree, &home.join("moved"));
+    assert_identical(&tree, &home.join("synced"));
+    assert!(fs::read(home.join("large")).unwrap() == fs::read(tree.join("large.bin")).unwrap());
+}
+
+#[test]
+fn many_small_files_travel_in_few_requests() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let (tree, back) = (env.folder("tree"), env.folder("back"));
+    for number in 0..3000 {
+        let folder = tree.join(format!("{}", number % 30));
+        fs::create_dir_all(&folder).expect("ours");
+        fs::write(folder.join(number.to_string()), noise(number, 1000)).expect("ours");
+    }
+    let remote = format!("{HOME}/tree");
+    for words in [
+        ["cp", "-r", arg(&tree), HOME],
+        // What is the same is only asked about.
+        ["cp", "-r", arg(&tree), HOME],
+        ["cp", "-r", &remote, arg(&back)],
+    ] {
+        let before = site.network().exchanges().requests();
+        site.run("ada", &words).ok();
+        let requests = site.network().exchanges().requests() - before;
+        assert!((2..=20).contains(&requests), "{words:?}: {requests} requests");
+    }
+    assert_identical(&tree, &site.home("ada").join("tree"));
+    assert_identical(&tree, &back.join("tree"));
+}
+
+#[test]
+fn no_more_requests_run_at_a_time_than_were_allowed() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let tree = env.folder("tree");
+    for number in 0..3 {
+        // One ends while the others are on their way.
+        let size = (number as usize * 20 + 6) << 20;
+        fs::write(tree.join(format!("large-{number}")), noise(number, size)).expect("ours");
+    }
+    for number in 0..800 {
+        fs::write(tree.join(number.to_string()), noise(number, 60_000)).expect("ours");
+    }
+    for allowed in [1, 3] {
+        let remote = format!("{HOME}/with-{allowed}");
+        let back = env.folder("back").join(allowed.to_string());
+        let allowed_text = allowed.to_string();
+        for (from, to) in [(arg(&tree), remote.as_str()), (remote.as_str(), arg(&back))] {
+            site.network().exchanges().take_most();
+            let words = ["cp", "-r", "--transfers", &allowed_text, from, to];
+            site.run("ada", &words).ok();
+            let most = site.network().exchanges().take_most();
+            assert_eq!(most, allowed, "{words:?}");
+        }
+        assert_identical(&tree, &back);
+    }
+}
