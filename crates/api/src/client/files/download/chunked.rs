@@ -103,7 +103,9 @@ impl Engine<'_> {
             action: "name the file",
             source: std::io::Error::other(error),
         })?;
+        let permit = self.permit().await;
         let meta = self.files.stat(&remote).await?;
+        drop(permit);
         let version = meta.version.as_ref().filter(|_| meta.is_file());
         let version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
         let fetching = Arc::new(Fetching {
@@ -280,6 +282,7 @@ impl Engine<'_> {
             (Some(found), _) => Ok(found),
             (None, Some(said)) => Ok(said),
             (None, None) => {
+                let _permit = self.permit().await;
                 let meta = self.files.stat_digest(&fetching.remote).await?;
                 let version = meta.version.map(|version| format!("\"{version}\""));
                 if version.as_deref().map(str::as_bytes) != Some(fetching.version.as_bytes()) {

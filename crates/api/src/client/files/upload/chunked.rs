@@ -142,6 +142,7 @@ impl Engine<'_> {
     }
 
     pub(super) async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
+        let _permit = self.permit().await;
         // The same key gives the same upload, so asking twice is harmless.
         self.files.post("uploads", request, Replay::Safe).await
     }
@@ -155,7 +156,9 @@ impl Engine<'_> {
         id: &StagedId,
         known: BTreeMap<u64, ChunkName>,
     ) -> Result<Digest, TransferError> {
+        let permit = self.permit().await;
         let missing = self.missing(id).await?;
+        drop(permit);
         let wanted: BTreeSet<u64> = missing
             .iter()
             .flat_map(|(from, to)| from / CHUNK..to.div_ceil(CHUNK))
@@ -293,6 +296,7 @@ impl Engine<'_> {
         let mut call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
         // Syncing a large file to a slow disk takes a while.
         call.patience = Duration::from_secs(1800);
+        let _permit = self.permit().await;
         match self.files.message::<FileMeta>(&call).await {
             Ok(_) => Ok(Outcome::Transferred),
             Err(ClientError::Refused(body))

@@ -64,12 +64,14 @@ impl Engine<'_> {
     async fn copy_matches(&self, sending: &Sending, id: &StagedId, old: u64) -> Result<(), TransferError> {
         let mut call = Call::get(FileClient::at("signature", &sending.remote));
         call.patience = Duration::from_secs(old / SLOWEST_READ);
+        let permit = self.permit().await;
         let bytes = match self.files.bytes(&call).await {
             Ok(bytes) => bytes,
             // The old file went or changed its kind meanwhile: then everything is sent.
             Err(ClientError::Refused(body)) if body.error != ErrorName::Unauthorized => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        drop(permit);
         let Ok(signature) = Signature::decode(&bytes) else {
             return Err(self
                 .files
@@ -108,6 +110,7 @@ impl Engine<'_> {
         let mut call =
             Call::post(upload_target(id).word("reuse"), &ReuseRequest { ops }).replay(Replay::Safe);
         call.patience = Duration::from_secs(COPY_AT_ONCE / SLOWEST_READ);
+        let _permit = self.permit().await;
         let _: UploadReply = self.files.message(&call).await?;
         Ok(())
     }
@@ -144,6 +147,7 @@ impl Engine<'_> {
             };
             let mut call = Call::post(upload_target(id).word("take"), &body).replay(Replay::Safe);
             call.patience = Duration::from_secs(CHUNKS_AT_ONCE as u64 * CHUNK / SLOWEST_READ);
+            let _permit = self.permit().await;
             let _: UploadReply = self.files.message(&call).await?;
         }
         Ok(())
