@@ -152,8 +152,14 @@ def test_files_are_copied_moved_and_removed(pfs, tree):
     pfs.mv(f"{tree}/a.csv", f"{tree}/moved.csv")
     pfs.mv(f"{tree}/b.csv", f"{tree}/copy")
     assert pfs.exists(f"{tree}/copy/b.csv") and not pfs.exists(f"{tree}/a.csv")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="not empty") as found:
         pfs.rmdir(f"{tree}/copy")
+    assert found.value.errno == errno.ENOTEMPTY
+    with pytest.raises(OSError, match="not a folder"):
+        pfs.rmdir(f"{tree}/copy/b.csv")
+    with pytest.raises(FileNotFoundError):
+        pfs.rmdir(f"{tree}/nothing")
+    assert pfs.exists(f"{tree}/copy/b.csv")
     with pytest.raises(OSError):
         pfs.rm(f"{tree}/copy")
     pfs.rm(f"{tree}/copy", recursive=True)
@@ -162,6 +168,14 @@ def test_files_are_copied_moved_and_removed(pfs, tree):
     pfs.mkdir(f"{tree}/none")
     pfs.rmdir(f"{tree}/none")
     assert not pfs.exists(f"{tree}/none")
+
+
+def test_a_file_that_comes_in_the_last_moment_keeps_its_folder(pfs, tree, monkeypatch):
+    monkeypatch.setattr(pfs, "ls", lambda *_, **__: [])
+    with pytest.raises(OSError) as found:
+        pfs.rmdir(f"{tree}/deep")
+    assert found.value.errno == errno.ENOTEMPTY
+    assert pfs.cat_file(f"{tree}/deep/c.csv") == b"deep/c.csv"
 
 
 def test_files_go_up_and_come_back(pfs, folder, tmp_path):

@@ -121,6 +121,10 @@ def use_files(way, tmp_path):
     assert call(there.read_published(share.link)) == b"small"
     assert share.id in {known.id for known in call(there.published())}
     call(there.unpublish(share.id))
+    call(there.mkdir(f"{top}/empty"))
+    call(there.rmdir(f"{top}/empty"))
+    with pytest.raises(errors.ConflictError):
+        call(there.rmdir(top))
     call(there.remove(top, recursive=True))
 
 

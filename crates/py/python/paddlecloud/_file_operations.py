@@ -56,6 +56,11 @@ class FileOperations:
         wanted = [paths] if isinstance(paths, str) else list(paths)
         return _call("remove", _removed, paths=wanted, recursive=bool(recursive), dry_run=bool(dry_run))
 
+    def rmdir(self, path: str) -> Operation[None]:
+        """Removes a folder that is empty, and nothing else."""
+        body = {"paths": [path], "empty_folders": True}
+        return request("POST", "/api/v1/pfs/remove", message(_one_removed), json=body)
+
     def rename(self, source: str, target: str, *, overwrite: bool = True) -> Operation[None]:
         """Gives a file or folder another place, in one step."""
         return _call("rename", nothing, source=source, target=target, overwrite=bool(overwrite))
@@ -149,6 +154,10 @@ def _removed(items: list[dict[str, Any]]) -> list[views.Removed]:
             hints = refusal.get("hints", ())
             raise errors._made("refused", refusal["code"], refusal["error"], refusal["msg"], hints)
     return [views.Removed.of(item) for item in items]
+
+
+def _one_removed(items: list[dict[str, Any]]) -> None:
+    _removed(items)
 
 
 def _transferred(summary: dict[str, Any]) -> views.Transferred:

@@ -120,9 +120,11 @@ class PfsFileSystem(AbstractFileSystem):
     def rmdir(self, path: str) -> None:
         """Removes a folder that is empty."""
         path = self._strip_protocol(path)
-        if self.ls(path, detail=False):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-        self.rm(path, recursive=True)
+        with _as_os_errors(path):
+            try:
+                self.client.files.rmdir(path)
+            except errors.ConflictError as error:
+                raise OSError(errno.ENOTEMPTY, error.message, path) from error
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Removes files and, with `recursive`, folders with all they hold."""

@@ -280,11 +280,19 @@ class FileInfo(View):
 
 @dataclasses.dataclass(frozen=True)
 class Usage(View):
-    """What a place holds; `files` counts links too."""
+    """What a place holds; `files` counts links too.
+
+    What lies in the `unread` folders, which may not be read, is not counted.
+    """
 
     bytes: int
     files: int
     folders: int
+    unread: int = 0
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        return value or 0
 
 
 @dataclasses.dataclass(frozen=True)
