@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// How long a connection may be quiet before its client is asked whether it is still there.
 const STILL_THERE: Duration = Duration::from_secs(60);
 /// Bytes a connection holds at most, either way. Many connections at once make many of these.
-const BUFFER: usize = 128 << 10;
+const BUFFER: usize = 256 << 10;
 /// How long replies on their way may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
@@ -284,10 +284,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = NormalizePathLayer::trim_trailing_slash().layer(router);
+    let serving = lane.clone();
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(|body| Body::new(Limited::new(body, SILENCE)));
         request.extensions_mut().insert(peer.clone());
-        service.clone().oneshot(request)
+        let (serving, answer) = (serving.serve(), service.clone().oneshot(request));
+        async move {
+            let answer = answer.await;
+            drop(serving);
+            answer
+        }
     });
     let mut settings = http1::Builder::new();
     settings

@@ -44,6 +44,10 @@ pub struct Lane {
     is_called: AtomicBool,
     /// Somebody wants to stay there.
     is_taken: AtomicBool,
+    /// Somebody wanted to: the next request will soon come, and want the same.
+    lingers: AtomicBool,
+    /// A request is being answered.
+    is_serving: AtomicBool,
     is_woken: AtomicBool,
     waits_to_read: AtomicBool,
     waits_to_write: AtomicBool,
@@ -56,6 +60,8 @@ impl Lane {
             is_here: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            is_serving: AtomicBool::new(false),
             is_woken: AtomicBool::new(false),
             waits_to_read: AtomicBool::new(false),
             waits_to_write: AtomicBool::new(false),
@@ -64,6 +70,18 @@ impl Lane {
 
     fn is_here(&self) -> bool {
         self.is_here.load(Ordering::Relaxed)
+    }
+
+    /// Tells that a request is being answered, as long as the answer lives.
+    pub fn serve(self: &Arc<Self>) -> Serving {
+        self.is_serving.store(true, Ordering::Relaxed);
+        Serving(self.clone())
+    }
+
+    /// Whether the connection is worth its thread: bytes are moved, or were moved and the next request is waited for.
+    fn stays(&self) -> bool {
+        let is_between = self.lingers.load(Ordering::Relaxed) && !self.is_serving.load(Ordering::Relaxed);
+        is_between || self.is_taken.load(Ordering::Relaxed)
     }
 
     /// Waits until the socket is ready for what the connection wants of it.
@@ -92,12 +110,13 @@ impl Lane {
             {
                 return None;
             }
-            let stays = self.is_taken.load(Ordering::Relaxed) && Instant::now() < until;
+            let stays = self.stays() && Instant::now() < until;
             if !stays || !(self.is_woken.load(Ordering::SeqCst) || self.wait()) {
                 break;
             }
         }
         self.is_here.store(false, Ordering::Relaxed);
+        self.lingers.store(false, Ordering::Relaxed);
         Some(connection)
     }
 }
@@ -179,7 +198,18 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(lane) = &self.0 {
             lane.is_taken.store(false, Ordering::Relaxed);
+            lane.lingers.store(lane.is_here(), Ordering::Relaxed);
         }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct Serving(Arc<Lane>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.is_serving.store(false, Ordering::Relaxed);
     }
 }
 

@@ -59,8 +59,15 @@ async fn with_a_seat_the_work_is_done_here() {
         assert_eq!(thread::current().id(), here);
         drop(seat);
         tokio::task::yield_now().await;
-        assert!(!LANE.with(|lane| lane.is_here()), "nobody wants to stay");
+        assert_eq!(worker().await, here, "the next request may want it too");
+        let request = LANE.with(Lane::serve);
+        tokio::task::yield_now().await;
+        assert!(
+            !LANE.with(|lane| lane.is_here()),
+            "this one waits for something else"
+        );
         assert_ne!(worker().await, thread::current().id());
+        drop(request);
     })
     .await;
     wait_until_all_are_free().await;

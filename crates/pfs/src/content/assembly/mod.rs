@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use self::disk::{Disk, State, write_state};
 use self::received::{Received, touched};
 pub use self::writer::ChunkWriter;
-use super::chunk::{CHUNK, ChunkName, ChunkTable, Layout, name_chunk, name_chunks};
-use super::delta::Op;
+use super::chunk::{CHUNK, ChunkName, Layout, name_chunk, name_chunks};
 use super::journal::{Record, read_records};
 use crate::digest::Digest;
 use crate::entry::Mtime;
@@ -29,6 +28,9 @@ use crate::root::{self, Existing, FileAttributes, Meta, Root, RootError, copy_so
 use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, FileExt, Mode};
+
+/// Bytes that take longer to write than somebody who sleeps takes to wake up.
+const WORTH_SLEEPING: usize = 192 << 10;
 
 /// What is to be assembled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +104,9 @@ struct Inner {
     /// Held for reading by whoever writes bytes, for writing while the file is checked and published: no
     /// late piece reaches a file that is out.
     phase: RwLock<Phase>,
+    /// Held while many bytes are written. The kernel lets one writer at a time into a file and makes the others spin:
+    /// that took a quarter of a receiver's time. Here they sleep.
+    writing: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,29 +276,6 @@ impl Assembly {
         Ok(copied == len)
     }
 
-    /// Does what needs no bytes from the other side; answers the ranges that do.
-    pub fn apply(&self, ops: &[Op], old: &File) -> Result<Vec<Range<u64>>, AssemblyError> {
-        for op in ops {
-            if let Op::Copy { to, from, len } = *op {
-                self.copy_from(to, old, from, len)?;
-            }
-        }
-        Ok(self.missing())
-    }
-
-    /// Finds chunks that are not (or not yet) what the sender's table says; they count as missing again.
-    pub fn check_against(&self, table: &ChunkTable) -> Result<Vec<u64>, AssemblyError> {
-        let _closed = self.0.phase.write().unwrap_or_else(PoisonError::into_inner);
-        let mut wrong = Vec::new();
-        for (index, name) in self.0.all_names()? {
-            if table.names.get(usize::try_from(index).unwrap_or(usize::MAX)) != Some(&name) {
-                self.0.note(Record::Gone { index })?;
-                wrong.push(index);
-            }
-        }
-        Ok(wrong)
-    }
-
     /// Checks that everything arrived and is what `digest` says, and gives the file its name.
     ///
     /// With the wrong digest nothing appears, and everything is asked for again.
@@ -386,6 +368,7 @@ impl Inner {
             disk,
             received: Mutex::new(Received::replay(layout, records)),
             phase: RwLock::new(Phase::Open),
+            writing: Mutex::default(),
         };
         if state.boot != sys::boot_id() {
             inner.distrust(state)?;
@@ -421,6 +404,8 @@ impl Inner {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), RootError> {
+        let _alone = (bytes.len() >= WORTH_SLEEPING)
+            .then(|| self.writing.lock().unwrap_or_else(PoisonError::into_inner));
         let written = self.disk.data.write_all_at(bytes, offset);
         written.map_err(|error| RootError::io("write", &self.plan.path, error))
     }
