@@ -60,14 +60,6 @@ impl ChunkWriter {
         self.note(name)
     }
 
-    /// Accepts the chunk as it came, for senders that tell only the digest of the whole file: that will be checked
-    /// without reading anything twice.
-    pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
-        let name = self.finished_name()?;
-        self.note(name)?;
-        Ok(name)
-    }
-
     fn finished_name(&self) -> Result<ChunkName, AssemblyError> {
         if self.left > 0 {
             Err(self.wrong_length())
