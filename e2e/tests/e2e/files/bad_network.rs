@@ -77,6 +77,32 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
 }
 
 #[test]
+fn a_copy_on_the_cluster_outlives_a_server_that_is_away_for_a_moment() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let copy = "/pfs/cloud/home/ada/copy";
+    site.run("ada", &["mkdir", REMOTE, copy]).ok();
+    let there = site.home("ada").join("tree");
+    // Into a folder that is there each file goes for itself.
+    for number in 0..300 {
+        fs::write(there.join(number.to_string()), noise(number, 100)).expect("a file can be written");
+    }
+    let killer = site.server().killer();
+    // The listing takes some of it, every file's request and reply more.
+    site.network().after(100_000, killer);
+    let contents = format!("{REMOTE}/.");
+    let mut client = site.begin("ada", &["cp", "-r", &contents, copy]);
+    wait_until("the server must die or the client be done", || {
+        (site.has_ended() || client.has_ended()).then_some(())
+    });
+    assert!(site.has_ended(), "the copy was over before the server died");
+    site.start_again();
+    let (status, lines) = client.end();
+    assert!(status.success(), "{}", lines.join("\n"));
+    assert_identical(&there, &site.home("ada").join("copy"));
+}
+
+#[test]
 fn a_bit_that_flips_on_the_wire_reaches_no_file() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");

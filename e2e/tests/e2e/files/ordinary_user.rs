@@ -90,6 +90,14 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
     mode("read-only/c", 0o555);
     mode("read-only", 0o555);
 
+    let measured = site.run("ada", &["du", "-o", "json", remote]).json();
+    let count = |name: &str| measured[0][name].as_u64();
+    assert_eq!((count("files"), count("unread")), (Some(3), Some(1)), "{measured}");
+
+    let uncounted = "1 folder in it may not be read, and what that holds is not counted";
+    let told = site.run("ada", &["du", remote]).says(uncounted);
+    assert_eq!(told.code, Some(1), "{told}");
+
     let listed = site.run("ada", &["ls", "-r", remote]);
     assert_eq!(listed.code, Some(1), "{listed}");
     assert!(listed.stdout.ends_with("read-only/c/d\nz\n"), "{listed}");
@@ -105,7 +113,7 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
         .says("so nothing is deleted");
     assert!(back.join("t/extra").exists());
 
-    site.run("ada", &["rm", "-r", remote]).ok();
+    site.run("ada", &["rm", "-r", remote]).ok().says(uncounted);
     let left = fs::read_dir(site.home("ada")).unwrap().flatten();
     let left: Vec<_> = left
         .map(|entry| entry.file_name())
