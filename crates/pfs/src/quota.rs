@@ -85,6 +85,19 @@ pub enum QuotaError {
     },
 }
 
+impl QuotaError {
+    /// The same as if what was set aside for the write before had been asked for just now, with the rest.
+    fn counting_as_asked(mut self, own: Amount) -> Self {
+        let (asked, used, own) = match &mut self {
+            Self::Bytes { asked, used, .. } => (asked, used, own.bytes),
+            Self::Files { asked, used, .. } => (asked, used, own.files),
+        };
+        *asked = asked.saturating_add(own);
+        *used = used.saturating_sub(own);
+        self
+    }
+}
+
 #[derive(Debug, Default)]
 struct Account {
     quota: Quota,
@@ -316,7 +329,9 @@ impl Reservation {
     /// Sees, just before the write takes its place, that all it adds is set aside: what was to give way may have gone
     /// since, or become smaller, and its room may be somebody else's.
     pub fn fit(&mut self, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
-        self.grow(written.minus(replaced).minus(self.amount))
+        let own = self.amount;
+        let grown = self.grow(written.minus(replaced).minus(own));
+        grown.map_err(|refused| refused.counting_as_asked(own))
     }
 
     /// The write is done: what was really written is used now, what it replaced is not any more.
@@ -487,7 +502,10 @@ mod tests {
         let mut new = ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
         ledger.removed(&space(), amount(90, 1));
         let other = ledger.reserve(&space(), amount(20, 1)).unwrap();
-        assert!(new.fit(amount(90, 1), amount(0, 0)).is_err());
+        assert_eq!(
+            new.fit(amount(90, 1), amount(0, 0)).unwrap_err().to_string(),
+            "90 more bytes do not fit: 20 of 100 bytes are used in home/ann"
+        );
         drop(other);
         new.fit(amount(90, 1), amount(0, 0)).unwrap();
         new.settle(amount(90, 1), amount(0, 0));

@@ -328,7 +328,7 @@ pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> 
     root.sync_fd(root.open_dir(folder)?, folder)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::scratch;

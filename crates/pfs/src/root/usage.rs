@@ -241,7 +241,7 @@ fn is_level(folder: &OwnedFd, level: &Level) -> bool {
     sys::fstat(folder).is_ok_and(|stat| sys::identity(&stat) == level.device_and_inode)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::fs;
 

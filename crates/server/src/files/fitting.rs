@@ -1,6 +1,6 @@
 //! Takes a pack in where not all of it fits: files that take the place of others count with what they add to them.
 //!
-//! Each file is looked at as it comes. What does not fit ends the pack, with the reason there was from the beginning.
+//! Each file is looked at as it comes. The first that does not fit ends the pack.
 
 use paddlecloud_pfs::pack::{PackSink, Unpacked, Unpacker};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
@@ -17,9 +17,7 @@ pub(super) struct Fitting {
 /// A pack that would not fit if nothing gave way.
 pub(super) struct Tight {
     folder: Reached,
-    /// Why not all of it fits.
-    refused: QuotaError,
-    is_refused: bool,
+    refused: Option<QuotaError>,
     room: Reservation,
     /// Files and links that came.
     taken: Vec<RelPath>,
@@ -29,11 +27,10 @@ pub(super) struct Tight {
 
 impl Tight {
     /// `room` is what was set aside without knowing of any file: nothing.
-    pub(super) fn new(folder: Reached, refused: QuotaError, room: Reservation) -> Tight {
+    pub(super) fn new(folder: Reached, room: Reservation) -> Tight {
         Tight {
             folder,
-            refused,
-            is_refused: false,
+            refused: None,
             room,
             taken: Vec::new(),
             written: Amount::default(),
@@ -55,8 +52,8 @@ impl Tight {
         self.replaced = self.replaced.plus(old);
         self.room.grow_instead(new.common(old));
         let fitted = self.room.fit(self.written, self.replaced);
-        fitted.map_err(|_| {
-            self.is_refused = true;
+        fitted.map_err(|refused| {
+            self.refused = Some(refused);
             RootError::FsQuota(entry.path.clone())
         })
     }
@@ -67,13 +64,11 @@ impl Tight {
     }
 
     /// The room for all that came, if what it replaces is still as large; else why there is none.
-    pub(super) fn fit(mut self, written: Amount) -> Result<Reservation, FilesError> {
+    pub(super) fn fit(mut self, written: Amount) -> Result<Reservation, QuotaError> {
         let replaced = self.taken.iter().map(|path| self.replaced_at(path));
         let replaced = replaced.fold(Amount::default(), Amount::plus);
-        match self.room.fit(written, replaced) {
-            Ok(()) => Ok(self.room),
-            Err(_) => Err(self.refused.into()),
-        }
+        self.room.fit(written, replaced)?;
+        Ok(self.room)
     }
 }
 
@@ -85,8 +80,8 @@ impl Fitting {
 
     /// Why the pack was refused, if it was for want of room.
     pub(super) fn refusal(&self) -> Option<FilesError> {
-        let tight = self.tight.as_ref().filter(|tight| tight.is_refused);
-        tight.map(|tight| tight.refused.clone().into())
+        let refused = self.tight.as_ref()?.refused.clone();
+        refused.map(FilesError::from)
     }
 
     /// Once the whole pack was accepted: its files, and what is left to see about their room.

@@ -53,9 +53,9 @@ impl Files {
         };
         let (room, tight) = match self.reserve(&folder.place.space, asked) {
             Ok(room) => (room, None),
-            Err(FilesError::Quota(refused)) => {
+            Err(FilesError::Quota(_)) => {
                 let none = self.reserve(&folder.place.space, Amount::default())?;
-                (None, none.map(|none| Tight::new(folder.clone(), refused, none)))
+                (None, none.map(|none| Tight::new(folder.clone(), none)))
             }
             Err(error) => return Err(error),
         };

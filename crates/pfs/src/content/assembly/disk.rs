@@ -234,7 +234,7 @@ fn slot(key: (u64, u64)) -> Slot {
     table.entry(key).or_default().clone()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
