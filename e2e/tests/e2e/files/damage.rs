@@ -145,6 +145,10 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
         .says("damaged")
         .says("/pfs/cloud/home/ada/damaged");
     assert!(!back.join("damaged").exists(), "it is not handed out as sound");
+    site.run("ada", &["cat", "/pfs/cloud/home/ada/sound"]).ok();
+    let printed = site.run("ada", &["cat", "/pfs/cloud/home/ada/damaged"]);
+    assert_eq!(printed.code, Some(1), "its end comes with an error");
+    printed.says("the disk is damaged");
     let check = site.run("ada", &["check", arg(&data), "/pfs/cloud/home/ada"]);
     assert_eq!(check.code, Some(1), "{check}");
 

@@ -1,0 +1,158 @@
+//! `cat`, and `-` on either side: what is printed was stored so, whatever happens on the way, and what comes from a pipe
+//! leaves nothing behind here.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::dice::seed;
+use super::network::Way;
+use super::site::Site;
+use super::{arg, home, noise};
+
+const REMOTE: &str = "/pfs/cloud/home/ada/printed";
+
+/// Lines of letters, as many bytes as were asked for.
+fn text(seed: u64, length: usize) -> String {
+    let letter = |(at, byte): (usize, u8)| match (at + 1) % 80 == 0 || at + 1 == length {
+        true => '\n',
+        false => char::from(b'a' + byte % 26),
+    };
+    noise(seed, length).into_iter().enumerate().map(letter).collect()
+}
+
+/// A server that stores a text, reached through a network.
+fn with_text<'a>(env: &'a TestEnvironment, text: &str) -> Site<'a> {
+    let mut site = Site::of_ada(env, "");
+    let file = env.folder("data").join("printed");
+    fs::write(&file, text).expect("a file can be written");
+    site.run("ada", &["cp", arg(&file), REMOTE]).ok();
+    site.network();
+    site
+}
+
+#[test]
+fn what_is_printed_is_what_was_stored_whatever_the_wire_does() {
+    let env = TestEnvironment::new();
+    let whole = text(81, (9 << 20) + 123);
+    let mut site = with_text(&env, &whole);
+    let (offset, length) = (4_190_000, 5_000_000);
+    let words = ["cat", "--offset", "4190000", "--length", "5000000", REMOTE];
+    for (words, expected) in [
+        (&["cat", REMOTE][..], whole.as_str()),
+        (&["cp", REMOTE, "-"], &whole),
+        (&words, &whole[offset..][..length]),
+    ] {
+        let (flips, cuts) = (site.network().flips(), site.network().cuts());
+        site.network().flip_bits(Way::Down, 3);
+        let printed = site.run("ada", words).ok().stdout;
+        assert!(printed == expected, "{words:?}: another text");
+        assert_eq!(site.network().flips() - flips, 3, "{words:?}");
+
+        // No connection carries a whole chunk.
+        site.network().cut_after(seed(), 20_000..3_000_000);
+        let printed = site.run("ada", words).ok().stdout;
+        assert!(printed == expected, "{words:?}: another text");
+        let cuts = site.network().cuts() - cuts;
+        assert!(cuts > 2, "{words:?}: the network cut {cuts} connections only");
+        site.network().heal();
+    }
+}
+
+#[test]
+fn a_wire_that_damages_everything_gets_nothing_printed() {
+    let env = TestEnvironment::new();
+    let mut site = with_text(&env, &text(82, 5 << 20));
+    site.network().flip_bits(Way::Down, u64::MAX);
+    site.run("ada", &["cat", REMOTE])
+        .refused(1)
+        .says("arrives damaged again and again");
+    site.run("ada", &["cp", REMOTE, "-"])
+        .refused(1)
+        .says("arrives damaged again and again");
+}
+
+#[test]
+fn printing_outlives_the_server() {
+    let env = TestEnvironment::new();
+    let whole = text(83, 24 << 20);
+    let mut site = with_text(&env, &whole);
+    let killer = site.server().killer();
+    site.network().after(5 << 20, killer);
+    let mut client = site.begin("ada", &["cat", REMOTE]);
+    wait_until("the server must die or the client be done", || {
+        (site.has_ended() || client.has_ended()).then_some(())
+    });
+    assert!(site.has_ended(), "it died while the file was printed");
+    site.start_again();
+    let (status, lines) = client.end();
+    assert!(status.success(), "{status}: {}", lines.last().unwrap());
+    assert!(lines.join("\n") + "\n" == whole, "every line once");
+}
+
+/// A job's log, for instance.
+#[test]
+fn a_file_that_grows_or_is_replaced_while_it_is_printed_is_printed_as_it_was() {
+    let env = TestEnvironment::new();
+    let whole = text(84, 24 << 20);
+    let mut site = with_text(&env, &whole);
+    let there = site.home("ada").join("printed");
+    let grown = there.clone();
+    site.network().after(3 << 20, move || {
+        let mut file = fs::File::options().append(true).open(grown).expect("it is there");
+        file.write_all(b"one more line\n").expect("it can be written");
+    });
+    let printed = site.run("ada", &["cat", REMOTE]).ok().stdout;
+    assert!(printed == whole, "as it was when it was opened");
+
+    let longer = fs::read_to_string(&there).expect("it is there");
+    assert!(longer.ends_with("one more line\n"), "it grew meanwhile");
+    let (new, replaced) = (site.home("ada").join("new"), there);
+    fs::write(&new, "something else").expect("a file can be written");
+    site.network().after(3 << 20, move || {
+        fs::rename(new, replaced).expect("both are there")
+    });
+    let printed = site.run("ada", &["cat", REMOTE]).ok().stdout;
+    assert!(printed == longer, "as it was when it was opened");
+    assert_eq!(site.run("ada", &["cat", REMOTE]).ok().stdout, "something else");
+}
+
+#[test]
+fn a_pipe_that_is_broken_off_leaves_nothing_here() {
+    let env = TestEnvironment::new();
+    let remote = format!("{}/piped", home(&env));
+    let temporary = env.folder("temporary");
+    let left = || fs::read_dir(&temporary).expect("it was made").count();
+    let mut command = env.command("paddlectl", &["cp", "-", &remote]);
+    command
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().expect("it can be started");
+    let mut stdin = child.stdin.take().expect("it is a pipe");
+    // More than a pipe holds: what is written was read by then.
+    stdin.write_all(&noise(85, 1 << 20)).expect("somebody reads");
+    assert_eq!(left(), 0, "what is kept has no name");
+    child.kill().expect("it waits for more");
+    child.wait().expect("it was killed");
+    assert_eq!(left(), 0);
+    env.paddlectl(&["stat", &remote]).refused(1);
+}
+
+#[test]
+fn an_empty_pipe_becomes_an_empty_file() {
+    let env = TestEnvironment::new();
+    let remote = format!("{}/piped", home(&env));
+    for content in ["", "a little\n"] {
+        let mut command = env.command("paddlectl", &["cp", "-", &remote]);
+        command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it can be started");
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        stdin.write_all(content.as_bytes()).expect("somebody reads");
+        drop(stdin);
+        assert!(child.wait().expect("it ends").success());
+        assert_eq!(env.paddlectl(&["cat", &remote]).ok().stdout, content);
+    }
+}
