@@ -92,7 +92,11 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
 
     let measured = site.run("ada", &["du", "-o", "json", remote]).json();
     let count = |name: &str| measured[0][name].as_u64();
-    assert_eq!((count("files"), count("unread")), (Some(3), Some(1)), "{measured}");
+    assert_eq!(
+        (count("files"), count("unread")),
+        (Some(3), Some(1)),
+        "{measured}"
+    );
 
     let uncounted = "1 folder in it may not be read, and what that holds is not counted";
     let told = site.run("ada", &["du", remote]).says(uncounted);
