@@ -17,7 +17,7 @@ const MOST_HINTS: usize = 1_000_000;
 pub(super) enum Looked {
     Known(Digest),
     /// It takes reading the file.
-    Unknown(Reading),
+    Unknown(Box<Reading>),
     /// It is no file.
     None,
 }
@@ -53,12 +53,12 @@ impl Files {
         if let Some(known) = self.0.hints.digest_of(&reached.place, &file.meta().stamp) {
             return Ok(Looked::Known(known));
         }
-        Ok(Looked::Unknown(Reading {
+        Ok(Looked::Unknown(Box::new(Reading {
             place: reached.place.clone(),
             file,
             hashing: Hashing::default(),
             began: Mtime::from(SystemTime::now()),
-        }))
+        })))
     }
 
     pub(super) fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {

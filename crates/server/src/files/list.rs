@@ -31,7 +31,7 @@ pub struct Lister {
     /// What comes up to here was told before.
     after: Option<RelPath>,
     /// The entry whose content is being read for its digest.
-    reading: Option<(ListEntry, Reading)>,
+    reading: Option<(ListEntry, Box<Reading>)>,
     pause: Duration,
     count: u64,
     ended: bool,
@@ -201,7 +201,7 @@ impl Lister {
     fn read_on(
         &mut self,
         mut entry: ListEntry,
-        mut reading: Reading,
+        mut reading: Box<Reading>,
         until: Instant,
     ) -> Result<Option<ListLine>, FilesError> {
         entry.meta.digest = reading.read_until(&self.files, until)?;
