@@ -199,7 +199,7 @@ mod tests {
                 space: Space::Home("me".parse().unwrap()),
                 path: "f".parse().unwrap(),
             };
-            let root = Root::open(&fixture.home()).unwrap();
+            let root = Root::open(fixture.home()).unwrap();
             fixture.files.0.hints.record(Hint {
                 stamp: root.stat(&place.path).unwrap().stamp,
                 place,
