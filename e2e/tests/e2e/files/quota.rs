@@ -157,6 +157,66 @@ fn what_does_not_fit_in_the_middle_leaves_nothing() {
 }
 
 #[test]
+fn a_full_home_takes_new_versions_that_are_no_larger() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 3Mi, files: 2}\n");
+    let data = env.folder("data");
+    let cp = |name: &str, seed: u64, size: usize| {
+        let file = data.join(name);
+        fs::write(&file, noise(seed, size)).unwrap();
+        let remote = format!("/pfs/cloud/home/ada/{name}");
+        site.run("ada", &["cp", arg(&file), &remote])
+    };
+    // One comes in chunks, the other in a pack.
+    for seed in [1, 2] {
+        cp("large", seed, (5 << 20) / 2).ok();
+        cp("small", seed, (1 << 20) / 2).ok();
+        assert_eq!(quota_row(&site, "storage").as_deref(), Some("storage\t3Mi\t3Mi"));
+        assert_eq!(quota_row(&site, "files").as_deref(), Some("files\t2\t2"));
+    }
+    for (name, size) in [("large", (5 << 20) / 2), ("small", (1 << 20) / 2)] {
+        cp(name, 3, size + 1)
+            .refused(1)
+            .says("3145728 of 3145728 bytes are used");
+        let there = fs::read(site.home("ada").join(name)).unwrap();
+        assert!(there == noise(2, size), "{name} stays as it was");
+    }
+    assert!(staged(site.storage()).is_empty(), "nothing half-written stays");
+    cp("other", 4, 0).refused(1).says("2 of 2 files are used");
+}
+
+#[test]
+fn what_a_job_hides_among_unfinished_uploads_counts() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
+    let write = "mkdir -p /pfs/cloud/home/ada/.pfs-staging/stash\n\
+                 head -c 6000000 /dev/zero > /pfs/cloud/home/ada/.pfs-staging/stash/x\n";
+    let package = env.package("job").file("train.sh", write);
+    let words = ["submit", "-jobname", "hider", "-pservers", "0", "-cpu", "20m"];
+    let more = ["-memory", "32Mi", "-entry", "sh train.sh", package.arg()];
+    site.run("ada", &[&words[..], &more].concat()).ok();
+    site.run("ada", &["wait", "hider"]).ok();
+    assert!(site.home("ada").join(".pfs-staging/stash/x").exists());
+    let stored = site.run("ada", &["du", "-o", "json"]).ok().json();
+    let shown = stored[0]["bytes"].as_u64().expect("a number");
+    assert!(shown < 6_000_000, "it is not among the files: {shown}");
+    let data = env.folder("data");
+    plant(&data, &[("a", "1")]);
+    let file = data.join("a");
+    let counted = quota_row(&site, "storage").expect("a row");
+    assert!(counted.starts_with("storage\t4Mi\t60"), "{counted}");
+    site.run("ada", &["cp", arg(&file), "/pfs/cloud/home/ada/a"])
+        .refused(1)
+        .says("of 4194304 bytes are used");
+    fs::remove_dir_all(site.home("ada").join(".pfs-staging/stash")).unwrap();
+    // What was measured a moment ago is believed for some seconds.
+    wait_until("what is gone must not count any more", || {
+        let ran = site.run("ada", &["cp", arg(&file), "/pfs/cloud/home/ada/a"]);
+        (ran.code == Some(0)).then_some(())
+    });
+}
+
+#[test]
 fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
