@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::client::{Client, ClientError, Credentials, JobFilter, Limits, upload_channel};
 use paddlecloud_api::error::ErrorName;
@@ -51,6 +51,33 @@ async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
         .map(|seen| seen.header("idempotency-key").map(str::to_owned))
         .collect();
     assert_eq!(keys, vec![Some("key-1".to_owned()); 3]);
+}
+
+#[tokio::test]
+async fn the_time_a_server_worked_at_a_request_that_was_lost_is_no_waiting() {
+    let give_up = Duration::from_millis(50);
+    let (endpoint, log) = serve(move |number, _| {
+        if number > 1 {
+            return Reply::Keep(json(200, PAGE));
+        }
+        wait_until_passed(give_up);
+        Reply::Cut(Vec::new())
+    })
+    .await;
+    let client = Client::new(endpoint.parse().unwrap()).with_limits(Limits {
+        give_up,
+        pause: Duration::from_millis(1),
+        ..Limits::default()
+    });
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 3);
+}
+
+fn wait_until_passed(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() <= time {
+        std::thread::yield_now();
+    }
 }
 
 #[tokio::test]
