@@ -10,12 +10,16 @@ const RANGE: usize = 64 << 10;
 const FILE: &str = "%2Fpfs%2Fdc%2Fhome%2Fme%2Fdata";
 
 async fn call(stage: &Stage, method: &str, target: &str, body: Value) -> Value {
+    call_as(stage, "me", method, target, body).await
+}
+
+async fn call_as(stage: &Stage, user: &str, method: &str, target: &str, body: Value) -> Value {
     let body = if body.is_null() {
         String::new()
     } else {
         body.to_string()
     };
-    let (status, reply) = raw(stage, "me", method, target, body.as_bytes()).await;
+    let (status, reply) = raw(stage, user, method, target, body.as_bytes()).await;
     assert_eq!(status, 200, "{reply}");
     serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap()
 }
@@ -26,37 +30,81 @@ async fn upload(stage: &Stage, content: &[u8]) -> usize {
     assert_eq!(call(stage, "POST", "/api/v1/pfs/files", touch).await["err"], "");
     let mut sent = 0;
     for (index, range) in content.chunks(RANGE).enumerate() {
-        let offset = index * RANGE;
-        let query = format!("path={FILE}&offset={offset}&chunksize={RANGE}");
-        let meta = call(
-            stage,
-            "GET",
-            &format!("/api/v1/pfs/chunks?method=GetChunkMeta&{query}"),
-            Value::Null,
-        )
-        .await;
-        assert_eq!(meta["err"], "", "{meta}");
+        let told = ask(stage, "me", FILE, index).await;
         let own: String = Md5::digest(range)
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        if meta["results"]["checksum"] == own {
+        if told == own {
             continue;
         }
-        let mut body = format!(
-            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
-             filename=\"chunksize={}&offset={offset}&path={FILE}\"\r\nContent-Type: application/octet-stream\r\n\r\n",
-            range.len()
-        )
-        .into_bytes();
-        body.extend_from_slice(range);
-        body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-        let kind = format!("content-type: multipart/form-data; boundary={BOUNDARY}\r\n");
-        let (status, reply) = raw_with(stage, "me", "POST", "/api/v1/pfs/storage/chunks", &kind, &body).await;
-        assert!(status == 200 && reply.contains("\"err\":\"\""), "{reply}");
+        post(stage, FILE, index * RANGE, range).await;
         sent += 1;
     }
     sent
+}
+
+/// Sends one range.
+async fn post(stage: &Stage, file: &str, offset: usize, range: &[u8]) {
+    let mut body = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
+         filename=\"chunksize={}&offset={offset}&path={file}\"\r\nContent-Type: application/octet-stream\r\n\r\n",
+        range.len()
+    )
+    .into_bytes();
+    body.extend_from_slice(range);
+    body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
+    let kind = format!("content-type: multipart/form-data; boundary={BOUNDARY}\r\n");
+    let (status, reply) = raw_with(stage, "me", "POST", "/api/v1/pfs/storage/chunks", &kind, &body).await;
+    assert!(status == 200 && reply.contains("\"err\":\"\""), "{reply}");
+}
+
+/// The sum of one range.
+async fn ask(stage: &Stage, user: &str, file: &str, index: usize) -> Value {
+    let query = format!("path={file}&offset={}&chunksize={RANGE}", index * RANGE);
+    let target = format!("/api/v1/pfs/chunks?method=GetChunkMeta&{query}");
+    let meta = call_as(stage, user, "GET", &target, Value::Null).await;
+    assert_eq!(meta["err"], "", "{meta}");
+    meta["results"]["checksum"].clone()
+}
+
+/// Asks about every range, as a client does that fetches the file.
+async fn ask_all(stage: &Stage, user: &str, file: &str, ranges: usize) -> Vec<Value> {
+    let mut told = Vec::new();
+    for index in 0..ranges {
+        told.push(ask(stage, user, file, index).await);
+    }
+    told
+}
+
+#[tokio::test]
+async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appearing() {
+    let stage = Stage::new().await;
+    let file = stage.public().join("data");
+    let old = noise(1, 3 * RANGE);
+    std::fs::write(&file, &old).unwrap();
+    let mut new = noise(2, 2 * RANGE);
+    new.extend_from_slice(&old[2 * RANGE..]);
+    let name = "%2Fpfs%2Fdc%2Fpublic%2Fdata";
+    let touch = json!({"method": "touch", "path": "/pfs/dc/public/data", "filesize": new.len()});
+    assert_eq!(call(&stage, "POST", "/api/v1/pfs/files", touch).await["err"], "");
+    let told = ask_all(&stage, "you", name, 3).await;
+    for index in 0..2 {
+        let told_too = ask(&stage, "me", name, index).await;
+        assert_eq!(told_too, told[index], "both hear of the file that is there");
+        let range = &new[index * RANGE..(index + 1) * RANGE];
+        post(&stage, name, index * RANGE, range).await;
+        assert_eq!(ask_all(&stage, "you", name, 3).await, told);
+        assert!(std::fs::read(&file).unwrap() == old, "nobody sees a part");
+    }
+    assert_eq!(
+        ask(&stage, "me", name, 2).await,
+        told[2],
+        "the last one is the same"
+    );
+    ask_all(&stage, "you", name, 3).await;
+    wait_until_file_holds(&file, &new).await;
+    stage.finish().await;
 }
 
 #[tokio::test]

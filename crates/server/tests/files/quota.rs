@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paddlecloud_api::client::files::{RemoveOptions, TransferError, TransferOptions, Upload};
-use paddlecloud_api::client::{Client, ClientError, Credentials, Limits};
+use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::Existing;
 
@@ -213,30 +213,26 @@ async fn known_content_takes_the_room_it_needs_whatever_size_is_named() {
     stage.finish().await;
 }
 
-#[tokio::test]
+/// By a clock that goes on as soon as everybody waits.
+#[tokio::test(start_paused = true)]
 async fn who_asks_what_is_used_waits_until_all_of_it_is_measured() {
-    let stage = Stage::with(USERS).await;
-    let (told, token) = std::sync::mpsc::channel();
-    let me = crate::stage::client(&stage.address, "me")
-        .on_new_token(Box::new(move |token| drop(told.send(token.to_owned()))));
-    me.login().await.unwrap();
-    let hurried = Client::new(format!("http://{}", stage.address).parse().unwrap())
-        .with_credentials(Credentials {
-            login: None,
-            token: Some(token.recv().unwrap()),
-        })
-        .with_limits(Limits {
-            reply: Duration::ZERO,
-            give_up: Duration::ZERO,
-            ..Limits::default()
-        });
-    let files = hurried.files();
+    // Takes the request and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let client = Client::new(endpoint.parse().unwrap()).with_limits(Limits {
+        give_up: Duration::ZERO,
+        ..Limits::default()
+    });
+    let files = client.files();
     let home = "/pfs/dc/home/me".parse().unwrap();
-    files
-        .stat(&home)
-        .await
-        .expect_err("this client waits for nothing");
-    files.quota().await.unwrap();
-    files.du(&home).await.unwrap();
-    stage.finish().await;
+    let began = tokio::time::Instant::now();
+    files.stat(&home).await.unwrap_err();
+    let usual = began.elapsed();
+    files.quota().await.unwrap_err();
+    let quota = began.elapsed() - usual;
+    files.du(&home).await.unwrap_err();
+    let du = began.elapsed() - usual - quota;
+    assert!(usual < Duration::from_secs(120), "{usual:?}");
+    let for_a_tree = Duration::from_secs(1800);
+    assert!(quota > for_a_tree && du > for_a_tree, "{quota:?} {du:?}");
 }
