@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
-    CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackReply,
-    PackRequest, RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView,
-    TakeRequest, UnfinishedUpload, UploadReply, UploadRequest, UsageView, WirePath,
+    CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackReply, PackRequest,
+    RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, TakeRequest,
+    UnfinishedUpload, UploadReply, UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;

@@ -12,8 +12,8 @@ use axum::extract::State;
 use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::{
-    CopyReply, FileMeta, FileView, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed,
-    StatsRequest, StorageView, UsageView,
+    CopyReply, FileMeta, FileView, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed, StatsRequest,
+    StorageView, UsageView,
 };
 use paddlecloud_pfs::RelPath;
 use serde::Deserialize;
