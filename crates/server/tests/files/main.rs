@@ -4,8 +4,8 @@
 mod awkward;
 mod breaking;
 mod confinement;
-mod full;
 mod expiring;
+mod full;
 mod hostile;
 mod old;
 mod quota;
