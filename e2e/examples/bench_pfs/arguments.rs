@@ -14,7 +14,7 @@ Usage: cargo xtask bench pfs [--quick] [--rounds N] [--on tmpfs|disk] [--json FI
 
   race         one file of 2 GB and 10,000 of 10 KB, up and down, beside nginx, rsync, scp and cp
   delta        what is sent of a 2 GB file of which 1 MB changed or was inserted
-  submit       a package of 5,000 files that did not change
+  submit       a package of 5,000 files that did not change, and with one line changed
   memory       what 64 transfers at once cost the server
 ";
 
