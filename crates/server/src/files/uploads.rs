@@ -3,7 +3,7 @@
 //! What arrived lies with the file's own space (`paddlecloud_pfs::content::Assembly`); here is only which sender's file is which
 //! upload. The room that is set aside for them is the business of `unfinished`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,11 +31,16 @@ const IDLE: Duration = Duration::from_secs(1800);
 /// Whoever is sending asks again sooner than this.
 const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
+/// So many uploads that a full disk ended are remembered.
+const MOST_FULL: usize = 100;
+
 /// Which uploads there are.
 pub(super) struct Uploads {
     folder: PathBuf,
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
     pub(super) rooms: Rooms,
+    /// Uploads that a full disk ended, the latest last: requests that were on their way are told that.
+    full: Mutex<VecDeque<(StagedId, Place)>>,
 }
 
 /// An upload that is being worked on.
@@ -62,10 +67,12 @@ impl Live {
             Err(error) => FilesError::from(error),
         };
         if error.is_full() && !self.found_full.swap(true, Ordering::Relaxed) {
-            files.forget_upload(self.assembly.id());
+            // Over before it is forgotten: whoever comes meanwhile must not take it up again.
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
             }
+            files.0.uploads.note_full(self);
+            files.forget_upload(self.assembly.id());
         }
         Err(error)
     }
@@ -79,7 +86,28 @@ impl Uploads {
             folder,
             live: Mutex::default(),
             rooms: Rooms::default(),
+            full: Mutex::default(),
         })
+    }
+
+    fn note_full(&self, live: &Live) {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        if full.len() == MOST_FULL {
+            full.pop_front();
+        }
+        full.push_back((live.assembly.id().clone(), live.reached.place.clone()));
+    }
+
+    /// Why an upload of one of these spaces is not there.
+    fn not_there(&self, id: &StagedId, spaces: &[Space]) -> FilesError {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = full
+            .iter()
+            .find(|(known, place)| known == id && spaces.contains(&place.space));
+        match ended {
+            Some((_, place)) => AssemblyError::Storage(RootError::NoSpace(place.path.clone())).into(),
+            None => FilesError::NoUpload(id.to_string()),
+        }
     }
 
     /// Whether somebody sends to it, or did a moment ago.
@@ -284,15 +312,16 @@ impl Files {
 
     /// Finds an upload of the caller's, also one from before a restart.
     fn upload(&self, caller: &Caller, id: &StagedId) -> Result<Arc<Live>, FilesError> {
-        for space in self.writable(caller)? {
-            let _acting = self.act(&space)?;
-            let root = self.space(&space)?;
-            match self.take_up(&root, &space, id) {
+        let spaces = self.writable(caller)?;
+        for space in &spaces {
+            let _acting = self.act(space)?;
+            let root = self.space(space)?;
+            match self.take_up(&root, space, id) {
                 Err(FilesError::NoUpload(_)) => {}
                 other => return other,
             }
         }
-        Err(FilesError::NoUpload(id.to_string()))
+        Err(self.0.uploads.not_there(id, &spaces))
     }
 
     fn take_up(&self, root: &OpenSpace, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {
@@ -472,9 +501,10 @@ impl Files {
             return Ok(());
         }
         let live = self.upload(caller, id)?;
-        self.forget_upload(id);
         let _acting = self.act(live.space())?;
-        Ok(live.assembly.clone().discard()?)
+        let gone = live.assembly.clone().discard();
+        self.forget_upload(id);
+        Ok(gone?)
     }
 
     pub(super) fn forget_upload(&self, id: &StagedId) {
