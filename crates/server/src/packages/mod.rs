@@ -224,7 +224,10 @@ mod tests {
         std::os::unix::fs::symlink(".paddlecloud/runs/j/job", home.join("job")).unwrap();
         for path in [".paddlecloud/runs/j", "all/.paddlecloud/runs/j/job", "job/sub"] {
             let refused = storage.check_folder(&me, &format!("/pfs/local/home/me/{path}"));
-            assert!(matches!(refused, Err(PackageError::Ours(_))), "{path}: {refused:?}");
+            assert!(
+                matches!(refused, Err(PackageError::Ours(_))),
+                "{path}: {refused:?}"
+            );
         }
     }
 
