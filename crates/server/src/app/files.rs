@@ -18,7 +18,8 @@ use paddlecloud_pfs::{PfsPath, RelPath, Space};
 use super::{App, internal};
 use crate::auth::Caller;
 use crate::files::{
-    ByteRange, ChunkIn, Content, Files, FilesError, Fsck, Lister, PackIn, PackOut, Parts, PartsAsked, RangeIn,
+    ByteRange, ChunkIn, Content, DigestWanted, Files, FilesError, Fsck, Lister, PackIn, PackOut, Parts,
+    PartsAsked, RangeIn,
 };
 
 /// What a request asks for a listing.
@@ -46,7 +47,7 @@ impl App {
         caller: &Caller,
         path: &str,
         link: bool,
-        digest: bool,
+        digest: DigestWanted,
     ) -> Result<FileMeta, ErrorBody> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {

@@ -41,6 +41,7 @@ pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
 pub use old::{OldRangeIn, RangeSum, Settled};
 pub use packs::{PackIn, PackOut};
+pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::Caller;

@@ -19,6 +19,15 @@ const RUNS: &str = "runs";
 /// Matches one pattern may have; more need a folder of their own.
 const MOST_MATCHES: usize = 100_000;
 
+/// Whether somebody wants the digest of a file's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestWanted {
+    Never,
+    /// Where nothing has to be read for it.
+    IfKnown,
+    Always,
+}
+
 impl Files {
     /// What is at a path; with `link`, a link is told as a link.
     pub fn stat(
@@ -26,7 +35,7 @@ impl Files {
         caller: &Caller,
         path: &PfsPath,
         link: bool,
-        digest: bool,
+        digest: DigestWanted,
     ) -> Result<FileMeta, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
@@ -38,9 +47,11 @@ impl Files {
         let mut meta = FileMeta::of(&found);
         if found.is_file() {
             meta.version = Some(version_of(&found.stamp));
-            if digest {
-                meta.digest = self.digest(&reached)?;
-            }
+            meta.digest = match digest {
+                DigestWanted::Never => None,
+                DigestWanted::IfKnown => self.0.hints.digest_of(&reached.place, &found.stamp),
+                DigestWanted::Always => self.digest(&reached)?,
+            };
         }
         Ok(meta)
     }

@@ -61,6 +61,11 @@ impl<'a> FileClient<'a> {
         self.message(&call).await
     }
 
+    /// Like [`FileClient::stat`], with the digest of a file's content if the server knows it without reading.
+    pub(super) async fn stat_known(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
+        self.get(Self::at("stat", path).pair("known", true)).await
+    }
+
     /// What is in a folder, as a stream: in order, folders before what they hold. A server that goes away is waited for.
     pub async fn list(&self, path: &PfsPath, options: ListOptions) -> Result<Listing<'a>, ClientError> {
         Listing::open(*self, path.clone(), options).await

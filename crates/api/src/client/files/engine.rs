@@ -116,13 +116,27 @@ impl<'a> Engine<'a> {
         flow: &mut Flow<'_>,
         work: impl AsyncFnOnce(&Client, &Arrivals) -> T + Send + 'static,
     ) -> Result<T, TransferError> {
-        let arrivals = Arrivals {
-            bytes: Arc::default(),
-            throttle: self.throttle.clone(),
-        };
-        let counter = arrivals.bytes.clone();
-        let work = self.lanes.run(self.files.client, async move |client| {
+        let throttle = self.throttle.clone();
+        self.aside(flow, async move |client, bytes| {
+            let arrivals = Arrivals {
+                bytes: bytes.clone(),
+                throttle,
+            };
             work(client, &arrivals).await
+        })
+        .await
+    }
+
+    /// Does something on a thread of its own, with a client for that thread, and tells what it counts meanwhile.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        flow: &mut Flow<'_>,
+        work: impl AsyncFnOnce(&Client, &Arc<AtomicU64>) -> T + Send + 'static,
+    ) -> Result<T, TransferError> {
+        let counter: Arc<AtomicU64> = Arc::default();
+        let counting = counter.clone();
+        let work = self.lanes.run(self.files.client, async move |client| {
+            work(client, &counting).await
         });
         self.counted(&counter, flow, work).await
     }

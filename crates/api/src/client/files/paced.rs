@@ -78,6 +78,12 @@ impl PacedBody {
         }
     }
 
+    /// Counts with others what leaves.
+    pub(super) fn counted_by(mut self, sent: &Arc<AtomicU64>) -> PacedBody {
+        self.sent = sent.clone();
+        self
+    }
+
     /// Bytes of files in it.
     pub(super) fn content(&self) -> u64 {
         self.content

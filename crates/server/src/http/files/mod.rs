@@ -26,7 +26,7 @@ use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use crate::app::{App, FileListQuery};
 use crate::auth::Caller;
-use crate::files::Lister;
+use crate::files::{DigestWanted, Lister};
 
 /// Every route of the file service.
 pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
@@ -69,6 +69,9 @@ pub(super) struct StatQuery {
     /// With the digest of a file's content.
     #[serde(default, deserialize_with = "flag")]
     digest: bool,
+    /// With that digest only where it is known without reading.
+    #[serde(default, deserialize_with = "flag")]
+    known: bool,
 }
 
 /// What is at a path.
@@ -81,9 +84,12 @@ pub(super) async fn file_stat(
     caller: Caller,
     Asked(query): Asked<StatQuery>,
 ) -> Reply<Envelope<FileMeta>> {
-    let meta = app
-        .file_stat(&caller, &query.path, query.link, query.digest)
-        .await?;
+    let digest = match (query.digest, query.known) {
+        (true, _) => DigestWanted::Always,
+        (false, true) => DigestWanted::IfKnown,
+        (false, false) => DigestWanted::Never,
+    };
+    let meta = app.file_stat(&caller, &query.path, query.link, digest).await?;
     Ok(envelope(meta))
 }
 

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::content::stream;
 use crate::app::App;
 use crate::auth::Caller;
+use crate::files::DigestWanted;
 use crate::http::Shared;
 use crate::http::request::Raw;
 
@@ -95,7 +96,7 @@ async fn look(State(app): Shared, caller: Caller, Query(query): Query<Vec<(Strin
         }
         Some("stat") => {
             let path = one("path").ok_or_else(|| bad("not enough arguments"))?;
-            let meta = app.file_stat(&caller, path, false, false).await?;
+            let meta = app.file_stat(&caller, path, false, DigestWanted::Never).await?;
             results(shown(path, &meta))
         }
         _ => Err(bad("Method Not Allowed")),

@@ -17,6 +17,7 @@ use crate::client::files::engine::{Arrivals, Engine, blocking};
 use crate::client::files::item::Item;
 use crate::client::files::patience::Patience;
 use crate::client::files::{FileClient, Outcome, TransferError};
+use crate::client::query::Target;
 use crate::client::{Client, ClientError};
 use crate::error::ErrorName;
 use crate::files::{DIGEST_HEADER, FileMeta};
@@ -36,6 +37,9 @@ struct Fetching {
     names: Mutex<BTreeMap<u64, ChunkName>>,
     /// The server's own word on the whole file, where it gave it.
     digest: Mutex<Option<Digest>>,
+    /// Whether chunks come with their names, each of which the server makes from what it reads. What comes without is
+    /// checked against the digest the server has known from before.
+    is_named: bool,
 }
 
 impl Fetching {
@@ -47,11 +51,17 @@ impl Fetching {
         receiver: &mut PartReceiver,
     ) -> Result<(), TransferError> {
         let (first, count) = receiver.missing();
-        let target = FileClient::at("parts", &self.remote)
-            .pair("first", first)
-            .pair("count", count);
-        let mut call = Call::get(target);
-        call.headers.push((IF_MATCH, self.version.clone()));
+        let call = match self.is_named {
+            true => self.call(
+                FileClient::at("parts", &self.remote)
+                    .pair("first", first)
+                    .pair("count", count),
+            ),
+            false => {
+                let end = self.assembly.plan().size.min((first + count) * CHUNK);
+                self.bytes(first * CHUNK..end)
+            }
+        };
         let mut reply = client.open(&call).await?;
         if let Some(digest) = reply.headers().get(HeaderName::from_static(DIGEST_HEADER)) {
             let digest = digest.to_str().ok().and_then(|text| text.parse().ok());
@@ -67,6 +77,23 @@ impl Fetching {
     }
 }
 
+impl Fetching {
+    /// A request for this version.
+    fn call(&self, target: Target) -> Call {
+        let mut call = Call::get(target);
+        call.headers.push((IF_MATCH, self.version.clone()));
+        call
+    }
+
+    /// A request for plain bytes.
+    fn bytes(&self, range: Range<u64>) -> Call {
+        let mut call = self.call(FileClient::at("content", &self.remote));
+        let range = HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1));
+        call.headers.push((RANGE, range.expect("digits and a dash")));
+        call
+    }
+}
+
 impl Engine<'_> {
     /// Fetches one file and tells what became of it.
     pub(in crate::client::files) async fn fetch_chunked(&self, item: Item) {
@@ -75,8 +102,8 @@ impl Engine<'_> {
         }
         self.tally.started(&source(&item));
         let mut result = Err(TransferError::ChangedThere);
-        for _ in 0..ATTEMPTS {
-            result = self.fetch_once(&item).await;
+        for attempt in 0..ATTEMPTS {
+            result = self.fetch_once(&item, attempt > 0).await;
             let again = matches!(
                 result,
                 Err(TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. }))
@@ -98,13 +125,14 @@ impl Engine<'_> {
         }
     }
 
-    async fn fetch_once(&self, item: &Item) -> Result<(), TransferError> {
+    /// One try; with `is_careful` every chunk comes with its name, so that a damaged one is found at once.
+    async fn fetch_once(&self, item: &Item, is_careful: bool) -> Result<(), TransferError> {
         let remote = item.remote_path().map_err(|error| TransferError::Io {
             action: "name the file",
             source: std::io::Error::other(error),
         })?;
         let permit = self.permit().await;
-        let meta = self.files.stat(&remote).await?;
+        let meta = self.files.stat_known(&remote).await?;
         drop(permit);
         let version = meta.version.as_ref().filter(|_| meta.is_file());
         let version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
@@ -113,7 +141,8 @@ impl Engine<'_> {
             assembly: self.assembly(item, &meta).await?,
             remote,
             names: Mutex::default(),
-            digest: Mutex::default(),
+            is_named: is_careful || meta.digest.is_none(),
+            digest: Mutex::new(meta.digest),
         });
         let fetched = self.fetch_into(&fetching).await;
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
@@ -209,7 +238,8 @@ impl Engine<'_> {
         let mut flow = self.tally.flow(wanted);
         let (arrived, fetched) = self
             .receiving(&mut flow, async move |client, arrivals| {
-                let mut receiver = PartReceiver::new(fetching.assembly.clone(), first, end - first);
+                let assembly = fetching.assembly.clone();
+                let mut receiver = PartReceiver::new(assembly, first, end - first, fetching.is_named);
                 let fetched = fetching.receive(client, arrivals, &mut receiver).await;
                 let names = std::mem::take(&mut receiver.names);
                 let arrived = names.len() as u64;
@@ -242,11 +272,7 @@ impl Engine<'_> {
             if offset >= gap_end {
                 continue;
             }
-            let mut call = Call::get(FileClient::at("content", &fetching.remote));
-            call.headers.push((IF_MATCH, fetching.version.clone()));
-            let range = HeaderValue::try_from(format!("bytes={offset}-{}", gap_end - 1));
-            call.headers.push((RANGE, range.expect("digits and a dash")));
-            let mut reply = self.files.client.open(&call).await?;
+            let mut reply = self.files.client.open(&fetching.bytes(offset..gap_end)).await?;
             let mut flow = self.tally.flow(gap_end - offset);
             loop {
                 let batch = self.receive(&mut reply, &mut flow).await;
@@ -278,6 +304,8 @@ impl Engine<'_> {
         };
         let said = *fetching.digest.lock().expect("nobody panics with it");
         match (layout.combine(&names), said) {
+            // Names of our own making prove nothing: what is wrong is found when the file is to appear.
+            (_, Some(said)) if !fetching.is_named => Ok(said),
             (Some(found), Some(said)) if found != said => Err(TransferError::Damaged),
             (Some(found), _) => Ok(found),
             (None, Some(said)) => Ok(said),

@@ -1,4 +1,5 @@
-//! Takes a stream of parts apart: for every chunk its bytes, then its name, checked before it counts.
+//! Takes a stream of chunks apart. Where each is followed by its name, it is checked before it counts; where only the digest
+//! of the whole file is known, all of them are checked in the end.
 
 use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::{Assembly, AssemblyError, ChunkName, ChunkWriter};
@@ -8,16 +9,19 @@ pub(super) struct PartReceiver {
     assembly: Assembly,
     next: u64,
     end: u64,
+    /// Whether chunks are followed by their names.
+    is_named: bool,
     current: Option<(ChunkWriter, u64)>,
     name: Vec<u8>,
-    /// Chunks that arrived and were right.
+    /// Chunks that arrived, and were right if they came with their names.
     pub(super) names: Vec<(u64, ChunkName)>,
 }
 
 impl PartReceiver {
-    pub(super) fn new(assembly: Assembly, first: u64, count: u64) -> PartReceiver {
+    pub(super) fn new(assembly: Assembly, first: u64, count: u64, is_named: bool) -> PartReceiver {
         PartReceiver {
             assembly,
+            is_named,
             next: first,
             end: first + count,
             current: None,
@@ -47,7 +51,13 @@ impl PartReceiver {
                 let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                 writer.write(&bytes[..take])?;
                 bytes = &bytes[take..];
-                self.current = Some((writer, left - take as u64));
+                let left = left - take as u64;
+                if left > 0 || self.is_named {
+                    self.current = Some((writer, left));
+                } else {
+                    let name = writer.finish_as_received()?;
+                    self.arrived(name);
+                }
                 continue;
             }
             let take = (Digest::LEN - self.name.len()).min(bytes.len());
@@ -73,9 +83,13 @@ impl PartReceiver {
         let name = ChunkName::from_bytes(bytes);
         writer.finish(name)?;
         self.name.clear();
+        self.arrived(name);
+        Ok(())
+    }
+
+    fn arrived(&mut self, name: ChunkName) {
         self.names.push((self.next, name));
         self.next += 1;
-        Ok(())
     }
 }
 
@@ -106,7 +120,7 @@ mod tests {
             mtime: None,
         };
         let assembly = Assembly::create(&root, plan.clone()).unwrap();
-        let mut receiver = PartReceiver::new(assembly.clone(), 0, 2);
+        let mut receiver = PartReceiver::new(assembly.clone(), 0, 2, true);
         for piece in stream.chunks(65_537) {
             receiver.feed(piece).unwrap();
         }
@@ -116,9 +130,18 @@ mod tests {
             .unwrap();
         assert_eq!(std::fs::read(folder.path().join("copy")).unwrap(), content);
 
+        let assembly = Assembly::create(&root, plan.clone()).unwrap();
+        let mut receiver = PartReceiver::new(assembly.clone(), 0, 2, false);
+        for piece in content.chunks(65_537) {
+            receiver.feed(piece).unwrap();
+        }
+        assert_eq!(receiver.names, [(0, table.names[0]), (1, table.names[1])]);
+        assert!(receiver.is_complete());
+        assembly.discard().unwrap();
+
         stream[5] ^= 1;
         let assembly = Assembly::create(&root, plan).unwrap();
-        let mut receiver = PartReceiver::new(assembly.clone(), 0, 2);
+        let mut receiver = PartReceiver::new(assembly.clone(), 0, 2, true);
         let damaged = receiver.feed(&stream).unwrap_err();
         assert!(
             matches!(damaged, AssemblyError::DamagedChunk { index: 0, .. }),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use http_body_util::BodyExt;
 use hyper::Method;
 use paddlecloud_pfs::content::{Buffers, CHUNK, ChunkName, Layout, name_chunk};
 use paddlecloud_pfs::root::Meta;
@@ -208,27 +209,46 @@ impl Engine<'_> {
         index: u64,
     ) -> Result<ChunkName, TransferError> {
         let _permit = self.permit().await;
-        let (file, layout) = (sending.file.clone(), sending.layout);
-        let (bytes, name) = blocking(move || read_chunk(&file, layout, index)).await?;
-        let target = upload_target(id)
-            .word("chunks")
-            .word(&index.to_string())
-            .pair("name", name);
-        let call = Call::new(Method::PUT, target.into_string());
         let mut patience = Patience::new(self.files.client);
-        loop {
-            let sent = if patience.tries() <= TRIES_AS_A_WHOLE {
-                let body = PacedBody::whole(bytes.clone(), self.throttle.clone());
-                self.send(&call, body).await.map(drop)
+        let (mut chunk, mut sent) = self.send_whole(sending, id, index, None).await?;
+        while let Err(error) = sent {
+            patience.after(error).await?;
+            if patience.tries() <= TRIES_AS_A_WHOLE {
+                (chunk, sent) = self.send_whole(sending, id, index, Some(chunk)).await?;
             } else {
-                let (offset, _) = layout.range(index).expect("a chunk of this file");
-                self.send_ranges(id, offset, &bytes, &mut patience).await
-            };
-            match sent {
-                Ok(()) => return Ok(name),
-                Err(error) => patience.after(error).await?,
+                let (offset, _) = sending.layout.range(index).expect("a chunk of this file");
+                sent = self.send_ranges(id, offset, &chunk.bytes, &mut patience).await;
             }
         }
+        Ok(chunk.name)
+    }
+
+    /// Sends a chunk once. It is read, hashed and sent by one thread, which nobody has to wake for it.
+    async fn send_whole(
+        &self,
+        sending: &Sending,
+        id: &StagedId,
+        index: u64,
+        chunk: Option<Chunk>,
+    ) -> Result<(Chunk, Result<(), ClientError>), TransferError> {
+        let (file, layout, throttle) = (sending.file.clone(), sending.layout, self.throttle.clone());
+        let target = upload_target(id).word("chunks").word(&index.to_string());
+        let mut flow = self.tally.flow(sending.len_of(index));
+        let done = self.aside(&mut flow, async move |client, moved| {
+            let chunk = match chunk {
+                Some(chunk) => chunk,
+                None => read_chunk(&file, layout, index)?,
+            };
+            let call = Call::new(Method::PUT, target.pair("name", chunk.name).into_string());
+            let body = PacedBody::whole(chunk.bytes.clone(), throttle).counted_by(moved);
+            let sent = client.send_body(&call, body.boxed_unsync(), moved).await;
+            Ok::<_, TransferError>((chunk, sent.map(drop)))
+        });
+        let (chunk, sent) = done.await??;
+        if sent.is_err() {
+            flow.broke_but(0);
+        }
+        Ok((chunk, sent))
     }
 
     /// Sends what is missing of a stretch, in ranges so small that every connection gets some through.
@@ -338,8 +358,14 @@ async fn open(item: &Item) -> Result<Sending, TransferError> {
 /// Chunks on their way up lie here; as many are kept as requests usually run at a time.
 static CHUNKS: Buffers = Buffers::new(CHUNK as usize, 4);
 
+/// A chunk in memory.
+struct Chunk {
+    bytes: Bytes,
+    name: ChunkName,
+}
+
 /// Reads a chunk and names it. Every stretch is hashed while the processor still has it at hand.
-fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<(Bytes, ChunkName), TransferError> {
+fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<Chunk, TransferError> {
     let (offset, len) = layout.range(index).ok_or(TransferError::Changed)?;
     let mut hasher = layout.hasher(index);
     let mut chunk = CHUNKS.take();
@@ -357,7 +383,10 @@ fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<(Bytes, ChunkNa
             Err(error) => return Err(unreadable(error)),
         }
     }
-    Ok((Bytes::from_owner(chunk), hasher.finish()))
+    Ok(Chunk {
+        bytes: Bytes::from_owner(chunk),
+        name: hasher.finish(),
+    })
 }
 
 pub(super) fn unreadable(source: std::io::Error) -> TransferError {
