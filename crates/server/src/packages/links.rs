@@ -84,3 +84,37 @@ pub(super) fn latest_key(path: &RelPath) -> String {
 pub(super) fn bad_name(error: paddlecloud_pfs::RelPathError) -> PackageError {
     PackageError::Storage(error.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_replaced_without_anything_else_being_seen_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        let home = Root::open(folder.path())
+            .unwrap()
+            .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        let place: RelPath = "d/link".parse().unwrap();
+        point(&home, &place, "0").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..500 {
+                    point(&home, &place, &number.to_string()).unwrap();
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                for entry in std::fs::read_dir(folder.path().join("d")).unwrap() {
+                    assert_eq!(entry.unwrap().file_name(), "link");
+                }
+            }
+        });
+        let last = std::fs::read_link(folder.path().join("d/link")).unwrap();
+        assert_eq!(last, std::path::Path::new("499"));
+    }
+}

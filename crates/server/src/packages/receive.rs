@@ -423,6 +423,26 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_file_that_changes_after_it_was_counted_on_is_not_taken() {
+        let fixture = Fixture::new();
+        fixture.write("t.sh", "good");
+        let (id, _) = fixture.send();
+        fixture.write("more", "x");
+        let manifest = fixture.manifest();
+        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap();
+        let stored = tree_path(id).child(b"t.sh").unwrap();
+        std::fs::write(
+            fixture.storage.home_path(&fixture.me).join(stored.as_path()),
+            "POISONED",
+        )
+        .unwrap();
+        let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
+        receiver.feed(&fixture.pack(&manifest, &missing)).unwrap();
+        assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
+        assert!(!fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+    }
+
+    #[test]
     fn another_user_cannot_claim_a_package_by_its_digest() {
         let fixture = Fixture::new();
         fixture.write("secret", "s");

@@ -223,6 +223,32 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
     check(&musts, trace);
 }
 
+#[test]
+fn files_that_a_changed_package_shares_with_the_last_one_are_not_synced_one_by_one() {
+    let env = TestEnvironment::new();
+    let Some(traced) = Traced::start(&env) else {
+        return;
+    };
+    let files = 100;
+    let mut package = (0..files).fold(env.package("many"), |package, number| {
+        package.file(&format!("data/{number}"), format!("{number}\n"))
+    });
+    for (job, line) in [("one", "echo one\n"), ("two", "echo two\n")] {
+        package = package.file("train.sh", line);
+        env.submit(job, &package, &["-entry", "sh train.sh"]);
+        env.paddlectl(&["wait", job]).ok();
+    }
+    let trace = traced.end(&env);
+    let of_staged = |call: &&Call| call.is_sync() && call.text.contains("/.pfs-staging");
+    let (whole, single): (Vec<_>, Vec<_>) = trace
+        .calls
+        .iter()
+        .filter(of_staged)
+        .partition(|call| call.name == "syncfs");
+    assert!(whole.len() >= 2, "both packages are synced\n{}", trace.text());
+    assert!(single.len() < files / 2, "{} syncs\n{}", single.len(), trace.text());
+}
+
 /// All of it was done; and had one of it not been done, this would have noticed.
 #[track_caller]
 pub fn check(musts: &[Must], mut trace: Trace) {
