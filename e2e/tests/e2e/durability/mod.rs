@@ -246,7 +246,12 @@ fn files_that_a_changed_package_shares_with_the_last_one_are_not_synced_one_by_o
         .filter(of_staged)
         .partition(|call| call.name == "syncfs");
     assert!(whole.len() >= 2, "both packages are synced\n{}", trace.text());
-    assert!(single.len() < files / 2, "{} syncs\n{}", single.len(), trace.text());
+    assert!(
+        single.len() < files / 2,
+        "{} syncs\n{}",
+        single.len(),
+        trace.text()
+    );
 }
 
 /// All of it was done; and had one of it not been done, this would have noticed.
