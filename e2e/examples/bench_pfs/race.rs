@@ -42,9 +42,11 @@ pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Rep
 fn one_turn(stage: &Stage, contender: &dyn Contender, load: &Load, meter: &Meter) -> [Turn; 2] {
     let kept = contender.kept(load);
     remove(&kept);
+    stage.warm(load.bytes);
     let up = measured(&mut contender.up(load), meter, &contender.name());
     assert_same(&load.path, &kept);
     let into = stage.empty("fetched");
+    stage.warm(load.bytes);
     let down = measured(&mut contender.down(load, &into), meter, &contender.name());
     contender.join(load, &into);
     assert_same(&load.path, &into.join(load.name()));

@@ -134,6 +134,20 @@ impl Stage {
         }
     }
 
+    /// Has as much memory at hand as somebody is about to fill. A virtual machine hands memory that is free for some
+    /// seconds back to its host, and whoever comes first then pays several times the price of writing to it.
+    pub fn warm(&self, bytes: u64) {
+        if self.place == Place::Memory {
+            let path = self.folder.path().join("warm");
+            let nothing = vec![0; 1 << 20];
+            let mut file = File::create(&path).expect("a file in our own folder");
+            for _ in 0..bytes.div_ceil(nothing.len() as u64) {
+                file.write_all(&nothing).expect("room in memory");
+            }
+            remove(&path);
+        }
+    }
+
     /// One large file of noise.
     pub fn big(&self) -> Load {
         let path = self.folder.path().join("source/big");

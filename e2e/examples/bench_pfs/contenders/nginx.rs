@@ -1,4 +1,7 @@
 //! nginx and curl: a plain `PUT` up, ranges in parallel down, many small files over sixteen connections.
+//!
+//! curl leaves every range in a file of its own. It runs twice: until the parts are joined to what was asked for, and only
+//! until they are there.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +11,7 @@ use std::rc::Rc;
 
 use super::server::{Server, free_port, program};
 use super::{Contender, Durable, shell, synced, twice};
-use crate::stage::{Load, Stage, remove};
+use crate::stage::{Load, Stage};
 
 /// Ranges that are fetched at once.
 const RANGES: u64 = 4;
@@ -17,7 +20,15 @@ struct Nginx {
     folder: PathBuf,
     lists: PathBuf,
     durable: Durable,
+    parts: Parts,
     server: Rc<Server>,
+}
+
+/// When a file that comes in parts counts as fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    Joined,
+    Apart,
 }
 
 pub fn start(stage: &Stage) -> Option<Vec<Box<dyn Contender>>> {
@@ -29,14 +40,19 @@ pub fn start(stage: &Stage) -> Option<Vec<Box<dyn Contender>>> {
     let mut command = Command::new(program("nginx")?);
     command.arg("-p").arg(&own).arg("-c").arg(&config);
     let server = Rc::new(Server::start(port, &mut command));
-    twice(stage, |durable| {
-        Some(Nginx {
-            folder: folder.clone(),
-            lists: own.clone(),
-            durable,
-            server: server.clone(),
-        })
-    })
+    let mut all = Vec::new();
+    for parts in [Parts::Joined, Parts::Apart] {
+        all.extend(twice(stage, |durable| {
+            Some(Nginx {
+                folder: folder.clone(),
+                lists: own.clone(),
+                durable,
+                parts,
+                server: server.clone(),
+            })
+        })?);
+    }
+    Some(all)
 }
 
 /// As its documentation recommends for files. What arrives is staged on the same disk and renamed.
@@ -95,7 +111,11 @@ impl Nginx {
                 self.url(load)
             )
         };
-        (0..RANGES).map(fetch).chain(["wait".to_owned()]).collect()
+        let fetched: String = (0..RANGES).map(fetch).chain(["wait\n".to_owned()]).collect();
+        match self.parts {
+            Parts::Joined => fetched + &joining(load, into),
+            Parts::Apart => fetched,
+        }
     }
 
     fn finished(&self, line: String, folder: &Path) -> Command {
@@ -106,9 +126,24 @@ impl Nginx {
     }
 }
 
+/// The cheapest way a shell has: the first part grows by the others.
+fn joining(load: &Load, into: &Path) -> String {
+    let part = |index: u64| format!("'{}'", into.join(format!("part{index}")).display());
+    let others: Vec<String> = (1..RANGES).map(part).collect();
+    format!(
+        "cat {others} >> {first}\nrm {others}\nmv {first} '{whole}'",
+        others = others.join(" "),
+        first = part(0),
+        whole = into.join(load.name()).display(),
+    )
+}
+
 impl Contender for Nginx {
     fn name(&self) -> String {
-        self.durable.named("nginx + curl")
+        match self.parts {
+            Parts::Joined => self.durable.named("nginx + curl"),
+            Parts::Apart => self.durable.named("nginx + curl, in 4 parts"),
+        }
     }
 
     fn up(&self, load: &Load) -> Command {
@@ -137,12 +172,9 @@ impl Contender for Nginx {
     }
 
     fn join(&self, load: &Load, fetched: &Path) {
-        if load.is_tree() {
-            return;
+        if !load.is_tree() && self.parts == Parts::Apart {
+            let joined = shell(joining(load, fetched)).status();
+            assert!(joined.is_ok_and(|status| status.success()), "parts can be joined");
         }
-        let whole = fetched.join(load.name());
-        let line = format!("cat '{0}'/part* > '{1}'", fetched.display(), whole.display());
-        assert!(shell(line).status().is_ok_and(|status| status.success()));
-        (0..RANGES).for_each(|index| remove(&fetched.join(format!("part{index}"))));
     }
 }

@@ -47,6 +47,26 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
         .says("quota: 307.2 kB of 1.0 MB, 2 of 10 files");
 }
 
+#[test]
+fn a_file_whose_upload_is_given_up_meanwhile_is_begun_anew() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let file = env.folder("data").join("big");
+    fs::write(&file, noise(7, 20 << 20)).unwrap();
+    let path = "/pfs/cloud/home/ada/big";
+    let words = ["cp", "--bwlimit", "8Mi", "--transfers", "1", arg(&file), path];
+    let client = site.begin("ada", &words);
+    wait_until("a part must arrive", || {
+        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
+    });
+    site.run("ada", &["pfs", "uploads", "--drop", path]).ok();
+    let (status, lines) = client.end();
+    assert!(status.success(), "{lines:?}");
+    let kept = site.storage().join("home/ada/big");
+    assert_eq!(fs::read(kept).unwrap(), fs::read(file).unwrap());
+}
+
 /// The row of `get quota` that is called so.
 fn quota_row(site: &Site<'_>, name: &str) -> Option<String> {
     let quota = site.run("ada", &["get", "quota"]).ok().stdout;

@@ -26,6 +26,10 @@ pub enum TransferError {
     Assembly(#[from] AssemblyError),
     #[error("it changed while it was being sent")]
     Changed,
+    #[error(
+        "its upload was given up on the server while it was being sent; somebody else may be writing the same file"
+    )]
+    UploadGone,
     #[error("it changed on the server while it was being fetched")]
     ChangedThere,
     #[error("its bytes on the server's disk are not what the server stored: the disk is damaged")]

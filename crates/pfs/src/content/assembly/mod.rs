@@ -314,6 +314,12 @@ impl Assembly {
                 missing,
             });
         }
+        let len = inner.disk.data.metadata().map(|data| data.len());
+        let len = len.map_err(|error| RootError::io("look at", &inner.plan.path, error))?;
+        if len != inner.plan.size {
+            // Whoever owns the folder has put something behind it.
+            return Err(RootError::Changing(inner.plan.path.clone()).into());
+        }
         let found = inner.digest()?;
         if found != digest {
             inner.forget()?;

@@ -56,6 +56,22 @@ fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
 }
 
 #[test]
+fn what_somebody_puts_behind_a_file_does_not_appear_with_it() {
+    let (folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(5)).unwrap();
+    assembly.put_range(0, b"01234").unwrap();
+    let data = folder.path().join(format!(".pfs-staging/{}/data", assembly.id()));
+    let mut data = fs::OpenOptions::new().append(true).open(data).unwrap();
+    data.write_all(b"more").unwrap();
+    let error = assembly.commit(Digest::of(b"01234"), Existing::Keep).unwrap_err();
+    assert!(
+        matches!(error, AssemblyError::Storage(RootError::Changing(_))),
+        "{error}"
+    );
+    assert!(!folder.path().join("f").exists());
+}
+
+#[test]
 fn an_empty_file_needs_no_chunk() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(0)).unwrap();

@@ -74,7 +74,7 @@ impl Engine<'_> {
         for _ in 0..ATTEMPTS {
             result = self.send_once(&item).await;
             match &result {
-                Err(TransferError::Changed) => {}
+                Err(TransferError::Changed | TransferError::UploadGone) => {}
                 Err(TransferError::Server(ClientError::Refused(body)))
                     if body.error == ErrorName::Damaged => {}
                 _ => break,
@@ -102,6 +102,13 @@ impl Engine<'_> {
             return Ok(Outcome::Transferred);
         };
         let sent = self.send_content(item, &sending, &id, &reply).await;
+        let sent = sent.map_err(|error| match error {
+            // Somebody gave it up, or another writer of the same file was ready while this one was still reading.
+            TransferError::Server(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
+                TransferError::UploadGone
+            }
+            error => error,
+        });
         if matches!(sent, Err(TransferError::Changed)) {
             // Nobody can go on with it, and it holds room. What cannot be given up now expires.
             let _ = self.files.give_up(&id).await;
