@@ -20,6 +20,9 @@ use report::Report;
 use stage::Stage;
 
 fn main() {
+    if contenders::played_a_part() {
+        return;
+    }
     let Some(arguments) = Arguments::read() else {
         print!("{}", arguments::HELP);
         return;

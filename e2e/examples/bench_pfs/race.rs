@@ -22,6 +22,11 @@ pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Rep
     for make in makers {
         let load = make(stage);
         stage.settle();
+        let contenders: Vec<&dyn Contender> = contenders
+            .iter()
+            .map(Box::as_ref)
+            .filter(|contender| contender.takes(&load))
+            .collect();
         let names: Vec<String> = contenders.iter().map(|contender| contender.name()).collect();
         let mut races = [Direction::Up, Direction::Down]
             .map(|direction| Race::new(stage.place, direction, &load, names.clone()));
@@ -29,7 +34,7 @@ pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Rep
             // Whoever comes first in a round comes last in the next one.
             for turn in 0..contenders.len() {
                 let index = (round + turn) % contenders.len();
-                let [up, down] = one_turn(stage, contenders[index].as_ref(), &load, meter);
+                let [up, down] = one_turn(stage, contenders[index], &load, meter);
                 races[0].add(index, up);
                 races[1].add(index, down);
             }

@@ -1,5 +1,6 @@
 //! Who takes part. Each serves a folder of its own on loopback and is driven by its own client.
 
+mod bare;
 mod cp;
 mod nginx;
 mod ours;
@@ -10,6 +11,7 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use bare::played_a_part;
 pub use ours::Ours;
 pub use rsync::Rsync;
 
@@ -18,6 +20,10 @@ use crate::stage::{Load, Place, Stage};
 /// One way to move files there and back.
 pub trait Contender {
     fn name(&self) -> String;
+    /// Whether it can move this load.
+    fn takes(&self, _load: &Load) -> bool {
+        true
+    }
     /// Moves a load to the server.
     fn up(&self, load: &Load) -> Command;
     /// Fetches it into an empty folder.
@@ -39,6 +45,7 @@ pub fn all(stage: &Stage) -> Vec<Box<dyn Contender>> {
     add("rsync", rsync::start(stage));
     add("scp", scp::start(stage));
     all.extend(cp::all(stage));
+    all.push(bare::new(stage));
     all
 }
 
