@@ -44,7 +44,8 @@ impl<'a> Tally<'a> {
         self.progress.moved(bytes);
     }
 
-    fn again(&self, bytes: u64) {
+    /// So many bytes that moved were in vain.
+    pub(super) fn again(&self, bytes: u64) {
         {
             let mut summary = self.lock();
             summary.moved -= bytes;

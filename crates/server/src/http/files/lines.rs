@@ -6,15 +6,13 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 
-use crate::lane;
-
 /// Lines of JSON from something that blocks while it makes them; nothing more at its end. A slow reader slows it down.
 ///
-/// The connection takes no thread for itself (see [`lane`]): there it would not send the little that is there while the
-/// rest takes its time, and whoever waits would give up.
+/// Made on other threads than the connection's own, also where that may block (see [`crate::lane`]): there it would not
+/// send the little that is there while the rest takes its time, and whoever waits would give up.
 pub(super) fn reply<T: Send + 'static>(source: T, next: fn(&mut T) -> Option<Vec<u8>>) -> Response {
     let lines = stream::try_unfold(source, move |mut source| async move {
-        let made = lane::blocking(move || {
+        let made = tokio::task::spawn_blocking(move || {
             let lines = next(&mut source);
             (source, lines)
         });

@@ -144,7 +144,14 @@ impl Engine<'_> {
             is_named: is_careful || meta.digest.is_none(),
             digest: Mutex::new(meta.digest),
         });
+        let wanted = missing_in(&fetching.assembly, 0..meta.size);
         let fetched = self.fetch_into(&fetching).await;
+        if matches!(
+            fetched,
+            Err(TransferError::Assembly(AssemblyError::WrongDigest { .. }))
+        ) {
+            self.tally.again(wanted);
+        }
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
             let assembly = fetching.assembly.clone();
             // What went wrong before is what counts; what stays here expires.
