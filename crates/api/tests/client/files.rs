@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use paddlecloud_api::client::files::{Download, TransferError, TransferOptions};
 use paddlecloud_api::client::{Client, ClientError, Limits};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::SIZE_HEADER;
+use paddlecloud_pfs::content::{CHUNK, Layout};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, PfsPath};
 use tokio::net::TcpListener;
 
@@ -141,4 +144,82 @@ async fn work_of_many_calls_waits_for_a_server_that_vanished_between_two_of_them
     let listener = TcpListener::bind(address).await.unwrap();
     let (second, ()) = tokio::join!(waiting, answer_one(listener));
     assert!(second.unwrap().is_folder());
+}
+
+/// What a server answers where a file of `looked_at` bytes was replaced by one of these right after it was looked at.
+fn replaced_meanwhile(seen: &Seen, looked_at: u64, bytes: &[u8]) -> Reply {
+    if seen.line.contains("/pfs/stat?") {
+        let meta = format!(r#"{{"kind":"file","size":{looked_at},"mtime":1,"version":"v"}}"#);
+        return Reply::Keep(json(200, &format!(r#"{{"code":200,"msg":{meta}}}"#)));
+    }
+    let number = |key| seen.query(key).unwrap().parse::<u64>().unwrap();
+    let layout = Layout::of(bytes.len() as u64);
+    let end = number("first") + number("count");
+    if end > layout.count() {
+        return Reply::Keep(json(
+            400,
+            r#"{"code":400,"msg":"no such chunks","error":"bad-request"}"#,
+        ));
+    }
+    let mut parts = Vec::new();
+    for index in number("first")..end {
+        let (offset, len) = layout.range(index).unwrap();
+        let chunk = &bytes[offset as usize..(offset + len) as usize];
+        let mut hasher = layout.hasher(index);
+        hasher.update(chunk);
+        parts.extend_from_slice(chunk);
+        parts.extend_from_slice(hasher.finish().as_bytes());
+    }
+    let (size, length) = (bytes.len(), parts.len());
+    let head = format!(
+        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\netag: \"new\"\r\n{SIZE_HEADER}: {size}\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    Reply::Keep([head.into_bytes(), parts].concat())
+}
+
+async fn cat_all(client: &Client, range: Option<std::ops::Range<u64>>) -> Vec<u8> {
+    let mut content = client.files().cat(&remote("f"), range).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(piece) = content.next().await.unwrap() {
+        bytes.extend_from_slice(&piece);
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_before_its_first_byte_came_is_read_whole() {
+    let large: Vec<u8> = (0..CHUNK + 1000).map(|number| (number % 251) as u8).collect();
+    for looked_at in [0, 10] {
+        let there = large.clone();
+        let (endpoint, log) = serve(move |_, seen| replaced_meanwhile(seen, looked_at, &there)).await;
+        let client = client(&endpoint);
+        assert!(cat_all(&client, None).await == large, "it grew from {looked_at}");
+        let asked = log.lock().unwrap().pop().unwrap();
+        assert_eq!(asked.header("if-match"), Some("\"new\""), "{}", asked.head);
+        assert_eq!(
+            cat_all(&client, Some(CHUNK + 1..CHUNK + 4)).await,
+            large[CHUNK as usize + 1..][..3]
+        );
+    }
+    let (endpoint, _) = serve(|number, seen| {
+        let looked_at = if number == 0 { 3 * CHUNK } else { 5 };
+        replaced_meanwhile(seen, looked_at, b"small")
+    })
+    .await;
+    assert_eq!(cat_all(&client(&endpoint), None).await, b"small");
+}
+
+#[tokio::test]
+async fn chunks_that_a_file_should_have_and_has_not_are_no_reason_to_ask_for_ever() {
+    let (endpoint, log) = serve(|_, seen| replaced_meanwhile(seen, 3 * CHUNK, b"small")).await;
+    let client = client(&endpoint);
+    let refused = client
+        .files()
+        .cat(&remote("f"), None)
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::BadRequest), "{refused}");
+    assert_eq!(lines(&log).len(), 3);
 }

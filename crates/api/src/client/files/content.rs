@@ -76,14 +76,8 @@ impl<'a> FileClient<'a> {
     /// All bytes are of one version of the file, and arrived as the server sent them. Where the server knows the digest of
     /// the file, all of it is checked by that before its last chunk is handed out.
     pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
-        let meta = self.stat(path).await?;
         let range = range.unwrap_or(0..u64::MAX);
-        let end = range.end.min(meta.size);
-        // What is no file is asked for nothing: the server says why not even that can be had.
-        let chunks = match meta.is_file() && range.start < end {
-            true => range.start / CHUNK..end.div_ceil(CHUNK),
-            false => 0..0,
-        };
+        let chunks = self.chunks_now(path, &range).await?;
         let mut content = Content {
             files: *self,
             path: path.clone(),
@@ -97,9 +91,28 @@ impl<'a> FileClient<'a> {
             patience: Patience::new(self.client),
         };
         while let Err(error) = content.ask().await {
-            content.pause(error).await?;
+            if error.refusal() != Some(ErrorName::BadRequest) {
+                content.pause(error).await?;
+                continue;
+            }
+            // A file that was cut or replaced since has no such chunks, but others.
+            let chunks = self.chunks_now(path, &content.range).await?;
+            if chunks == content.chunks {
+                return Err(error);
+            }
+            content.chunks = chunks;
         }
         Ok(content)
+    }
+
+    /// The chunks that a range lies in, of the file as it is now.
+    async fn chunks_now(&self, path: &PfsPath, range: &Range<u64>) -> Result<Range<u64>, ClientError> {
+        let meta = self.stat(path).await?;
+        // What is no file is asked for nothing: the server says why not even that can be had.
+        Ok(match meta.is_file() {
+            true => chunks_of(range, meta.size),
+            false => 0..0,
+        })
     }
 }
 
@@ -171,9 +184,12 @@ impl Content<'_> {
         let reply = client.open(&call).await?;
         if self.state.is_none() {
             let state = State::told_by(reply.headers());
-            self.state = Some(state.ok_or_else(|| client.broken("sent parts and does not say of what"))?);
+            let state = state.ok_or_else(|| client.broken("sent parts and does not say of what"))?;
+            // Only now it is known which file is read: it may be another than the one that was looked at before.
+            self.chunks = chunks_of(&self.range, state.layout.size());
+            self.state = Some(state);
         }
-        self.reply = Some(Asked { reply, end });
+        self.reply = (self.chunks.start == first).then_some(Asked { reply, end });
         Ok(())
     }
 
@@ -246,6 +262,15 @@ impl Content<'_> {
     fn changed(&self) -> ClientError {
         let problem = format!("`{}` changed while it was being read", self.path);
         ClientError::Refused(ErrorBody::new(ErrorName::Conflict, problem))
+    }
+}
+
+/// The chunks that a range of a file of `size` bytes lies in.
+fn chunks_of(range: &Range<u64>, size: u64) -> Range<u64> {
+    let end = range.end.min(size);
+    match range.start < end {
+        true => range.start / CHUNK..end.div_ceil(CHUNK),
+        false => 0..0,
     }
 }
 
