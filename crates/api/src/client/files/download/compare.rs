@@ -11,10 +11,8 @@ use crate::client::ClientError;
 use crate::client::files::Outcome;
 use crate::client::files::engine::{Engine, blocking, same_again};
 use crate::client::files::item::{Item, Verdict};
+use crate::client::files::upload::asked_together;
 use crate::files::{FileMeta, StatsRequest};
-
-/// Files one request asks about.
-const ASKED_AT_ONCE: usize = 2000;
 
 impl Engine<'_> {
     /// Leaves only what must be fetched; the rest is told as done.
@@ -49,8 +47,11 @@ impl Engine<'_> {
     /// Files of the same size whose digest here is known: asks for theirs, for those of a tree together.
     async fn compare_digests(&self, undecided: &[(Item, Digest)]) -> Vec<Item> {
         let mut wanted = Vec::new();
-        let trees = undecided.chunk_by(|(left, _), (right, _)| Arc::ptr_eq(&left.tree, &right.tree));
-        for some in trees.flat_map(|tree| tree.chunks(ASKED_AT_ONCE)) {
+        let mut rest = undecided;
+        while !rest.is_empty() {
+            let together = asked_together(rest.iter().map(|(item, _)| item), true);
+            let (some, after) = rest.split_at(together);
+            rest = after;
             if self.tally.is_over() {
                 self.give_up(some.iter().map(|(item, _)| item), source);
                 continue;

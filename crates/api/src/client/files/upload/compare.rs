@@ -16,19 +16,34 @@ use crate::files::{FILES, FileMeta, StatsRequest};
 
 /// Paths one request asks about.
 const ASKED_AT_ONCE: usize = 2000;
+/// Bytes the server may have to read for one request: somebody waits for its reply.
+const READ_AT_ONCE: u64 = 16 << 30;
+
+/// How many of the first items one request asks about: all are of one tree, and not too much `is_read` for their digests.
+pub(in crate::client::files) fn asked_together<'a>(
+    items: impl IntoIterator<Item = &'a Item>,
+    is_read: bool,
+) -> usize {
+    let mut first: Option<&Item> = None;
+    let mut bytes = 0_u64;
+    let fit = items.into_iter().take(ASKED_AT_ONCE).take_while(|item| {
+        bytes = bytes.saturating_add(item.size());
+        let Some(first) = first else {
+            first = Some(*item);
+            return true;
+        };
+        Arc::ptr_eq(&item.tree, &first.tree) && (!is_read || bytes <= READ_AT_ONCE)
+    });
+    fit.count()
+}
 
 impl Engine<'_> {
     /// Leaves only what must be sent; the rest is told as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut wanted = Vec::new();
         let mut rest = items.as_slice();
-        while let Some(first) = rest.first() {
-            let same_tree = rest
-                .iter()
-                .take(ASKED_AT_ONCE)
-                .take_while(|item| Arc::ptr_eq(&item.tree, &first.tree))
-                .count();
-            let (group, after) = rest.split_at(same_tree);
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(asked_together(rest, self.options.checksum));
             rest = after;
             match self.ask(group).await {
                 Ok(there) => {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use paddlecloud_pfs::{Node, PfsPath, RelPath, Root};
 
+pub(super) use self::compare::asked_together;
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
 use super::item::{Item, Tree};
