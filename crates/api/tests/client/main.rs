@@ -8,3 +8,4 @@ mod following;
 mod reviving;
 mod scripted;
 mod sockets;
+mod uploads;

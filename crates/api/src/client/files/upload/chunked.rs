@@ -26,8 +26,8 @@ use crate::client::query::Target;
 use crate::error::ErrorName;
 use crate::files::{CommitRequest, FILES, FileMeta, UploadReply, UploadRequest, version_of};
 
-/// How often a file is begun anew because it changed, or because what arrived was not what was sent.
-const ATTEMPTS: usize = 3;
+/// How often a file is begun anew because it or its upload changed, or because what arrived was not what was sent.
+pub(super) const ATTEMPTS: usize = 3;
 /// After so many broken tries a chunk is sent in small ranges, each of which stays.
 const TRIES_AS_A_WHOLE: u32 = 2;
 /// Bytes of such a range.
@@ -73,11 +73,8 @@ impl Engine<'_> {
         let mut result = Err(TransferError::Changed);
         for _ in 0..ATTEMPTS {
             result = self.send_once(&item).await;
-            match &result {
-                Err(TransferError::Changed | TransferError::UploadGone) => {}
-                Err(TransferError::Server(ClientError::Refused(body)))
-                    if body.error == ErrorName::Damaged => {}
-                _ => break,
+            if !is_begun_anew(&result) {
+                break;
             }
         }
         match result {
@@ -88,8 +85,16 @@ impl Engine<'_> {
 
     async fn send_once(&self, item: &Item) -> Result<Outcome, TransferError> {
         let sending = open(item).await?;
-        let request = self.upload_request(&sending);
-        let reply = match self.begin(&request).await {
+        self.send_state(&sending, Some(item)).await
+    }
+
+    /// Sends one state of a file; without an item it is one that nobody can change.
+    pub(super) async fn send_state(
+        &self,
+        sending: &Sending,
+        item: Option<&Item>,
+    ) -> Result<Outcome, TransferError> {
+        let reply = match self.begin(&self.upload_request(sending)).await {
             Err(ClientError::Refused(body))
                 if body.error == ErrorName::Conflict && self.options.no_overwrite =>
             {
@@ -101,7 +106,7 @@ impl Engine<'_> {
             self.tally.spared(sending.meta.size);
             return Ok(Outcome::Transferred);
         };
-        let sent = self.send_content(item, &sending, &id, &reply).await;
+        let sent = self.send_content(item, sending, &id, &reply).await;
         let sent = sent.map_err(|error| match error {
             // Somebody gave it up, or another writer of the same file was ready while this one was still reading.
             TransferError::Server(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
@@ -113,13 +118,13 @@ impl Engine<'_> {
             // Nobody can go on with it, and it holds room. What cannot be given up now expires.
             let _ = self.files.give_up(&id).await;
         }
-        self.commit(&sending, &id, sent?).await
+        self.commit(sending, &id, sent?).await
     }
 
     /// Sends all that is not there, of one state of the file, and returns the digest of the whole.
     async fn send_content(
         &self,
-        item: &Item,
+        item: Option<&Item>,
         sending: &Sending,
         id: &StagedId,
         reply: &UploadReply,
@@ -130,11 +135,13 @@ impl Engine<'_> {
             names.insert(index, name);
         }
         let digest = self.send_missing(sending, id, names).await?;
-        self.check_unchanged(item, sending).await?;
+        if let Some(item) = item {
+            self.check_unchanged(item, sending).await?;
+        }
         Ok(digest)
     }
 
-    pub(super) fn upload_request(&self, sending: &Sending) -> UploadRequest {
+    fn upload_request(&self, sending: &Sending) -> UploadRequest {
         let mut key = blake3::Hasher::new();
         key.update(sending.remote.to_string().as_bytes());
         key.update(version_of(&sending.meta.stamp).as_bytes());
@@ -149,7 +156,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
+    async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
         let _permit = self.permit().await;
         // The same key gives the same upload, so asking twice is harmless.
         self.files.post("uploads", request, Replay::Safe).await
@@ -310,7 +317,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) async fn commit(
+    async fn commit(
         &self,
         sending: &Sending,
         id: &StagedId,
@@ -331,15 +338,24 @@ impl Engine<'_> {
             {
                 Ok(Outcome::Kept)
             }
-            // The reply to an earlier try was lost: the upload is gone because the file is there.
+            // The reply to an earlier try was lost, and the upload is gone because the file is there; or it is just gone.
             Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
                 match self.files.stat_digest(&sending.remote).await {
                     Ok(there) if there.digest == Some(digest) => Ok(Outcome::Transferred),
-                    _ => Err(ClientError::Refused(body).into()),
+                    _ => Err(TransferError::UploadGone),
                 }
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Whether another try may bring what this one did not.
+pub(super) fn is_begun_anew(sent: &Result<Outcome, TransferError>) -> bool {
+    match sent {
+        Err(TransferError::Changed | TransferError::UploadGone) => true,
+        Err(TransferError::Server(error)) => error.refusal() == Some(ErrorName::Damaged),
+        _ => false,
     }
 }
 

@@ -7,15 +7,10 @@ use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::content::Layout;
 use paddlecloud_pfs::root::Meta;
 
-use super::chunked::{Sending, unreadable};
-use crate::client::ClientError;
+use super::chunked::{ATTEMPTS, Sending, is_begun_anew, unreadable};
 use crate::client::files::engine::Engine;
 use crate::client::files::tally::Tally;
 use crate::client::files::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
-use crate::error::ErrorName;
-
-/// How often it is begun anew because what arrived was not what was sent.
-const ATTEMPTS: usize = 3;
 
 impl FileClient<'_> {
     /// Sends an open file, whatever its name, if it has one; people know it as `shown`.
@@ -56,31 +51,11 @@ impl Engine<'_> {
         };
         let mut sent = Err(TransferError::BrokenOff);
         for _ in 0..ATTEMPTS {
-            sent = self.send_sending(&sending).await;
-            match &sent {
-                Err(TransferError::Server(ClientError::Refused(body)))
-                    if body.error == ErrorName::Damaged => {}
-                _ => break,
+            sent = self.send_state(&sending, None).await;
+            if !is_begun_anew(&sent) {
+                break;
             }
         }
         Ok((sent?, size))
-    }
-
-    async fn send_sending(&self, sending: &Sending) -> Result<Outcome, TransferError> {
-        let reply = match self.begin(&self.upload_request(sending)).await {
-            Err(ClientError::Refused(body))
-                if body.error == ErrorName::Conflict && self.options.no_overwrite =>
-            {
-                return Ok(Outcome::Kept);
-            }
-            other => other?,
-        };
-        let Some(id) = reply.id.clone() else {
-            self.tally.spared(sending.meta.size);
-            return Ok(Outcome::Transferred);
-        };
-        let known = self.spare_what_is_there(sending, &id, &reply).await?;
-        let digest = self.send_missing(sending, &id, known).await?;
-        self.commit(sending, &id, digest).await
     }
 }
