@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 
-use super::chunk::ChunkName;
+use super::chunk::{ChunkName, Layout};
 use crate::sys::FileExt;
 
 /// One thing that arrived.
@@ -73,14 +73,19 @@ fn check_of(record: &[u8; RECORD]) -> [u8; 8] {
     hash.as_bytes()[..8].try_into().expect("eight of 32 bytes")
 }
 
-/// The longest journal that is read. A file of a terabyte that came in chunks needs a quarter of it; longer ones are not
-/// ours, or are begun anew.
-pub(crate) const LONGEST: u64 = 64 << 20;
+/// The longest journal that is read of a file in so many parts: longer ones are not ours, or are begun anew.
+///
+/// One that came in chunks needs a quarter of it. Whatever a job says a file will be, a gigabyte is enough: that is one of
+/// 64 terabytes, all of whose chunks came once.
+pub(crate) fn longest(layout: Layout) -> u64 {
+    let needed = layout.count().saturating_mul(4 * RECORD as u64);
+    needed.clamp(64 << 20, 1 << 30)
+}
 
-/// Reads all records; damaged ones are left out.
-pub(crate) fn read_records(file: &File) -> io::Result<Vec<Record>> {
+/// Reads all records of a file; damaged ones are left out.
+pub(crate) fn read_records(file: &File, layout: Layout) -> io::Result<Vec<Record>> {
     let len = file.metadata()?.len();
-    if len > LONGEST {
+    if len > longest(layout) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "it is longer than any that is ours",
@@ -121,7 +126,7 @@ mod tests {
             file.write_all(&record.encode()).unwrap();
         }
         file.write_all(&records()[0].encode()[..40]).unwrap();
-        assert_eq!(read_records(&file).unwrap(), records());
+        assert_eq!(read_records(&file, Layout::of(5)).unwrap(), records());
     }
 
     #[test]
@@ -131,7 +136,7 @@ mod tests {
             file.write_all(&Record::Gone { index }.encode()).unwrap();
         }
         file.set_len(file.metadata().unwrap().len() + (1 << 20)).unwrap();
-        let found = read_records(&file).unwrap();
+        let found = read_records(&file, Layout::of(5)).unwrap();
         assert_eq!(found.len(), 5000);
         assert_eq!(found[4999], Record::Gone { index: 4999 });
     }
@@ -141,8 +146,23 @@ mod tests {
     fn a_journal_that_nobody_can_have_written_is_not_read() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
-        let error = read_records(&file).unwrap_err();
+        let error = read_records(&file, Layout::of(5)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let error = read_records(&file, Layout::of(1 << 50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_journal_is_as_long_as_its_file_needs() {
+        for terabytes in [1, 4, 5, 60] {
+            let layout = Layout::of(terabytes << 40);
+            assert!(layout.count() * RECORD as u64 <= longest(layout), "{terabytes}");
+        }
+        let layout = Layout::of(16 << 40);
+        assert!(
+            3 * layout.count() * RECORD as u64 <= longest(layout),
+            "with room for more"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::received::Received;
 use super::{AssemblyError, AssemblyPlan, Inner, Outline};
 use crate::content::chunk::Layout;
-use crate::content::journal::{LONGEST, RECORD, read_records};
+use crate::content::journal::{RECORD, longest, read_records};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
@@ -75,7 +75,7 @@ impl Disk {
         let state = read_state(&folder, id)?;
         check_size(root, id, &state.plan, &data)?;
         let mended = mend(&journal).map_err(|error| RootError::io("mend", &path, error))?;
-        if mended > LONGEST {
+        if mended > longest(Layout::of(state.plan.size)) {
             return Err(refused(id, "its journal is longer than any that is ours"));
         }
         Ok((
@@ -120,7 +120,7 @@ fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
     let data = reopen(&folder, &path, "data", OFlags::RDONLY).ok()?;
     check_size(root, id, &plan, &data).ok()?;
     let journal = reopen(&folder, &path, "journal", OFlags::RDONLY).ok()?;
-    let is_ours = journal.metadata().ok()?.len() <= LONGEST;
+    let is_ours = journal.metadata().ok()?.len() <= longest(Layout::of(plan.size));
     is_ours.then_some((plan, journal))
 }
 
@@ -128,7 +128,7 @@ fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
 pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
     let (plan, journal) = look_at(root, id)?;
     let layout = Layout::of(plan.size);
-    let received = Received::replay(layout, read_records(&journal).ok()?);
+    let received = Received::replay(layout, read_records(&journal, layout).ok()?);
     let missing: u64 = received
         .missing(layout)
         .iter()

@@ -364,7 +364,7 @@ impl Inner {
     fn open(root: &Root, id: &StagedId) -> Result<Self, AssemblyError> {
         let (disk, state) = Disk::open(root, id)?;
         let layout = Layout::of(state.plan.size);
-        let records = read_records(&disk.journal)
+        let records = read_records(&disk.journal, layout)
             .map_err(|error| RootError::io("read the progress of", &state.plan.path, error))?;
         let inner = Self {
             root: root.clone(),
