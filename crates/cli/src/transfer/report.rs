@@ -73,6 +73,12 @@ impl Tally {
         self.lost.push(lost);
     }
 
+    /// The same of something that may be there another time: a disk that is not mounted, a file that cannot be read now.
+    pub fn lose_for_now(&mut self, lost: Lost) {
+        self.passing += 1;
+        self.lose(lost);
+    }
+
     /// One more thing that failed on the server's side.
     pub fn refuse(&mut self, path: impl Into<String>, error: &ClientError) {
         self.keep_hints(error);
@@ -122,9 +128,10 @@ impl Tally {
         }
     }
 
-    /// Whether all that could be done is done: what failed would fail again.
+    /// Whether all that could be done is done: what failed would fail again. A try that brought nothing settles nothing.
     pub fn is_settled(&self) -> bool {
-        self.passing + self.broken_off == 0
+        let landed = self.transferred + self.unchanged + self.kept;
+        self.passing + self.broken_off == 0 && (landed > 0 || self.failures() == 0)
     }
 
     /// How many things did not get to their place so far.
@@ -193,7 +200,17 @@ impl Tally {
 fn is_for_good(error: &TransferError) -> bool {
     match error {
         TransferError::Server(error) => !may_pass(error),
-        TransferError::Local(error) => !matches!(error, RootError::NoSpace(_) | RootError::FsQuota(_)),
+        TransferError::Local(error) => matches!(
+            error,
+            RootError::Denied(_)
+                | RootError::NotAFile(_)
+                | RootError::TooLong(_)
+                | RootError::NotNameable(_)
+                | RootError::Escapes(_)
+                | RootError::Exists(_)
+                | RootError::IsAFolder(_)
+                | RootError::NotAFolder(_)
+        ),
         TransferError::Pack(PackError::LinkOutside(_)) | TransferError::NotAFile => true,
         _ => false,
     }
@@ -237,6 +254,7 @@ pub fn uncounted(unread: u64) -> Option<String> {
 mod tests {
     use super::*;
     use paddlecloud_api::error::ErrorBody;
+    use paddlecloud_pfs::RelPath;
 
     #[test]
     fn the_words_name_only_what_happened() {
@@ -304,8 +322,13 @@ mod tests {
             endpoint: "there".to_owned(),
             problem: "is gone".to_owned(),
         };
+        let some = || Tally {
+            unchanged: 1,
+            ..Tally::default()
+        };
+        let path = || RelPath::from_bytes(b"f").unwrap();
         let after = |error: TransferError| {
-            let mut tally = Tally::default();
+            let mut tally = some();
             tally.lose(Lost::new("link", "it leads out of the folder"));
             tally.fail(Failure {
                 path: "f".to_owned(),
@@ -315,20 +338,36 @@ mod tests {
         };
         assert_eq!(after(refused(ErrorName::Forbidden).into()), (2, true));
         assert_eq!(after(TransferError::NotAFile), (2, true));
+        assert_eq!(after(RootError::Denied(path()).into()), (2, true));
         for passing in [
             refused(ErrorName::QuotaExceeded).into(),
             refused(ErrorName::StorageFull).into(),
             broken().into(),
+            RootError::NoSpace(path()).into(),
+            RootError::NotFound(path()).into(),
             TransferError::Changed,
             TransferError::BrokenOff,
         ] {
             assert_eq!(after(passing), (2, false));
         }
-        let mut tally = Tally::default();
+        let mut tally = some();
         tally.refuse("f", &refused(ErrorName::NotFound));
         assert!(tally.is_settled());
         tally.refuse("f", &broken());
         assert!(!tally.is_settled());
+        let mut tally = some();
+        tally.lose_for_now(Lost::new("disk", "there is no such file or folder"));
+        assert_eq!((tally.failures(), tally.is_settled()), (1, false));
+    }
+
+    #[test]
+    fn a_try_that_brought_nothing_can_still_be_gone_on_with() {
+        let mut tally = Tally::default();
+        assert!(tally.is_settled(), "there was nothing to bring");
+        tally.lose(Lost::new("f", "it is a folder"));
+        assert!(!tally.is_settled());
+        tally.transferred = 1;
+        assert!(tally.is_settled());
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Transfer<'_> {
         for path in sources {
             match local::sources(path) {
                 Ok(some) => found.extend(some),
-                Err(lost) => self.tally.lose(lost),
+                Err(lost) => self.tally.lose_for_now(lost),
             }
         }
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
@@ -97,7 +97,7 @@ impl Transfer<'_> {
         let mut walked = match local::walk(local) {
             Ok(walked) => walked,
             Err(error) => {
-                self.tally.lose(Lost::new(shown(local), chain(&error)));
+                self.tally.lose_for_now(Lost::new(shown(local), chain(&error)));
                 return None;
             }
         };
@@ -111,7 +111,10 @@ impl Transfer<'_> {
             false => Completeness::Partial,
         };
         self.unlisted += walked.lost.len();
-        walked.lost.into_iter().for_each(|lost| self.tally.lose(lost));
+        walked
+            .lost
+            .into_iter()
+            .for_each(|lost| self.tally.lose_for_now(lost));
         Some((walked.entries, completeness))
     }
 
