@@ -328,14 +328,6 @@ impl Reservation {
         Ok(())
     }
 
-    /// Allows to write more that does not count, as it takes the place of something that does.
-    pub fn grow_instead(&mut self, more: Amount) {
-        let mut accounts = self.ledger.lock();
-        let account = accounts.entry(self.space.clone()).or_default();
-        account.begin(Amount::default(), more);
-        self.instead = self.instead.plus(more);
-    }
-
     /// Sees, just before the write takes its place, that all it adds is set aside: what was to give way may have gone
     /// since, or become smaller, and its room may be somebody else's.
     pub fn fit(&mut self, written: Amount, replaced: Amount) -> Result<(), QuotaError> {

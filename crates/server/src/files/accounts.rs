@@ -56,6 +56,16 @@ impl Accounts {
         self.limited.contains(space)
     }
 
+    /// Sets room aside by what was measured last.
+    pub(super) fn reserve_at(
+        &self,
+        place: &Place,
+        asked: Amount,
+        old: Amount,
+    ) -> Result<Reservation, QuotaError> {
+        self.ledger.reserve_at(place, asked, old)
+    }
+
     /// Counts what is there already, whether it fits or not.
     pub(super) fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
         self.ledger.claim_at(place, amount, old)

@@ -4,9 +4,9 @@
 
 use paddlecloud_pfs::pack::{PackSink, Unpacked, Unpacker};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
-use paddlecloud_pfs::{Digest, Entry, Node, RelPath, RootError};
+use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, RootError};
 
-use super::{FilesError, Reached};
+use super::{Files, FilesError, Reached};
 
 /// Writes a pack's files, and sees that they fit where that is not certain.
 pub(super) struct Fitting {
@@ -16,25 +16,28 @@ pub(super) struct Fitting {
 
 /// A pack that would not fit if nothing gave way.
 pub(super) struct Tight {
+    files: Files,
     folder: Reached,
+    existing: Existing,
     refused: Option<QuotaError>,
+    /// Each file and link that came. Each has room of its own: a large file that gives way makes none for another.
+    taken: Vec<Taken>,
+}
+
+struct Taken {
+    path: RelPath,
+    amount: Amount,
     room: Reservation,
-    /// Files and links that came.
-    taken: Vec<RelPath>,
-    written: Amount,
-    replaced: Amount,
 }
 
 impl Tight {
-    /// `room` is what was set aside without knowing of any file: nothing.
-    pub(super) fn new(folder: Reached, room: Reservation) -> Tight {
+    pub(super) fn new(files: Files, folder: Reached, existing: Existing) -> Tight {
         Tight {
+            files,
             folder,
+            existing,
             refused: None,
-            room,
             taken: Vec::new(),
-            written: Amount::default(),
-            replaced: Amount::default(),
         }
     }
 
@@ -42,33 +45,44 @@ impl Tight {
         if entry.node == Node::Dir {
             return Ok(());
         }
-        let new = Amount {
+        let amount = Amount {
             bytes: entry.size(),
             files: 1,
         };
-        let old = self.replaced_at(&entry.path);
-        self.taken.push(entry.path.clone());
-        self.written = self.written.plus(new);
-        self.replaced = self.replaced.plus(old);
-        self.room.grow_instead(new.common(old));
-        let fitted = self.room.fit(self.written, self.replaced);
-        fitted.map_err(|refused| {
+        let accounts = &self.files.0.accounts;
+        let room = match self.folder.below(&entry.path) {
+            Ok(reached) => accounts.reserve_at(&reached.place, amount, self.replaced_at(&entry.path)),
+            Err(_) => accounts.reserve_at(&self.folder.place, amount, Amount::default()),
+        };
+        let room = room.map_err(|refused| {
             self.refused = Some(refused);
             RootError::FsQuota(entry.path.clone())
-        })
+        })?;
+        self.taken.push(Taken {
+            path: entry.path.clone(),
+            amount,
+            room,
+        });
+        Ok(())
     }
 
+    /// What gives way to a file of the pack; nothing, where what is there stays.
     fn replaced_at(&self, path: &RelPath) -> Amount {
+        if self.existing == Existing::Keep {
+            return Amount::default();
+        }
         let reached = self.folder.below(path);
         reached.and_then(|reached| reached.replaced()).unwrap_or_default()
     }
 
-    /// The room for all that came, if what it replaces is still as large; else why there is none.
-    pub(super) fn fit(mut self, written: Amount) -> Result<Reservation, QuotaError> {
-        let replaced = self.taken.iter().map(|path| self.replaced_at(path));
-        let replaced = replaced.fold(Amount::default(), Amount::plus);
-        self.room.fit(written, replaced)?;
-        Ok(self.room)
+    /// The room for all that came, if what each replaces is still as large; else why there is none.
+    pub(super) fn fit(mut self) -> Result<Vec<Reservation>, QuotaError> {
+        let mut rooms = Vec::with_capacity(self.taken.len());
+        for mut taken in std::mem::take(&mut self.taken) {
+            taken.room.fit(taken.amount, self.replaced_at(&taken.path))?;
+            rooms.push(taken.room);
+        }
+        Ok(rooms)
     }
 }
 

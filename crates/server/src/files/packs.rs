@@ -54,8 +54,8 @@ impl Files {
         let (room, tight) = match self.reserve(&folder.place.space, asked) {
             Ok(room) => (room, None),
             Err(FilesError::Quota(_)) => {
-                let none = self.reserve(&folder.place.space, Amount::default())?;
-                (None, none.map(|none| Tight::new(folder.clone(), none)))
+                let tight = Tight::new(self.clone(), folder.clone(), existing(no_overwrite));
+                (None, Some(tight))
             }
             Err(error) => return Err(error),
         };
@@ -129,9 +129,11 @@ impl PackIn {
             .root
             .merge(staged, &folder.place.path, existing)
             .map_err(folder.failed())?;
-        if let Some(room) = checked.room {
+        let mut rooms = checked.rooms.into_iter();
+        if let Some(room) = rooms.next() {
             room.settle(checked.usage, merged.replaced.into());
         }
+        drop(rooms);
         if !merged.kept.is_empty() || !merged.failed.is_empty() {
             files.forget_measure(&folder.place.space);
         }
@@ -162,7 +164,8 @@ struct Checked {
     totals: PackTotals,
     files: Vec<Unpacked>,
     usage: Amount,
-    room: Option<Reservation>,
+    /// All room that was set aside; what was written is settled with one of them.
+    rooms: Vec<Reservation>,
 }
 
 fn check(
@@ -181,15 +184,15 @@ fn check(
             .into(),
         false => Amount::default(),
     };
-    let room = match tight {
-        Some(tight) => Some(tight.fit(usage)?),
-        None => room,
+    let rooms = match tight {
+        Some(tight) => tight.fit()?,
+        None => room.into_iter().collect(),
     };
     Ok(Checked {
         totals,
         files,
         usage,
-        room,
+        rooms,
     })
 }
 

@@ -9,9 +9,10 @@ use paddlecloud_api::client::files::{Summary, TransferError, TransferOptions, Up
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FsckVerdict, StorageView};
 use paddlecloud_pfs::content::{Assembly, AssemblyPlan};
+use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::{Existing, Root};
 
-use crate::stage::{Stage, assert_tidy, entries, mine, noise};
+use crate::stage::{Stage, assert_tidy, entries, mine, noise, raw};
 
 const USERS: &str = "users:\n\
     - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
@@ -143,6 +144,49 @@ async fn a_folder_of_small_files_is_replaced_where_not_one_more_would_fit() {
     );
     assert_eq!(used(&stage).await, (10 * tenth as u64, 10));
     assert_tidy(&stage.home("me"));
+    stage.finish().await;
+}
+
+/// Sends files as one pack; answers the status.
+async fn send_pack(stage: &Stage, contents: &[(&str, Vec<u8>)], more: &str) -> u16 {
+    let local = tempfile::tempdir().unwrap();
+    for (name, content) in contents {
+        fs::write(local.path().join(name), content).unwrap();
+    }
+    let root = Root::open(local.path()).unwrap();
+    let mut writer = PackWriter::new(Vec::new()).unwrap();
+    for entry in entries(local.path()) {
+        writer.add(&entry, &root).unwrap();
+    }
+    let bytes: usize = contents.iter().map(|(_, content)| content.len()).sum();
+    let target = format!(
+        "/api/v1/pfs/pack?path=/pfs/dc/home/me&bytes={bytes}&entries={}{more}",
+        contents.len()
+    );
+    raw(stage, "me", "PUT", &target, &writer.finish().unwrap().0)
+        .await
+        .0
+}
+
+#[tokio::test]
+async fn one_file_of_a_pack_makes_no_room_for_another() {
+    let stage = Stage::with(USERS).await;
+    let home = stage.home("me");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(home.join("a"), noise(1, 4 * MIB)).unwrap();
+    assert_eq!(used(&stage).await, (4 * MIB as u64, 1));
+    let pack = [("a", noise(2, 1)), ("b", noise(3, MIB))];
+    for more in ["&no_overwrite=true", ""] {
+        let status = send_pack(&stage, &pack, more).await;
+        assert!(status >= 400, "{more}: {status}");
+        assert!(!home.join("b").exists(), "{more}");
+    }
+    assert_eq!(used(&stage).await, (4 * MIB as u64, 1));
+    assert_tidy(&home);
+    // One by one both fit, and together they do once there is room.
+    assert_eq!(send_pack(&stage, &pack[..1], "").await, 200);
+    assert_eq!(send_pack(&stage, &pack, "").await, 200);
+    assert_eq!(used(&stage).await, (MIB as u64 + 1, 2));
     stage.finish().await;
 }
 
