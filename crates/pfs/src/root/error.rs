@@ -44,6 +44,8 @@ pub enum RootError {
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]
     Changing(RelPath),
+    #[error("somebody keeps `{0}` from others just now; try again")]
+    Busy(RelPath),
     #[error(transparent)]
     Path(#[from] RelPathError),
     #[error("cannot {action} `{path}`")]
@@ -110,6 +112,7 @@ impl RootError {
             | Self::TooLong(path)
             | Self::NotNameable(path)
             | Self::Changing(path)
+            | Self::Busy(path)
             | Self::Unsupported { path, .. }
             | Self::Unreachable { path, .. }
             | Self::Io { path, .. }

@@ -189,7 +189,7 @@ pub(crate) fn in_staging<T>(
             Err(RootError::NotFound(_)) => continue,
             other => other?,
         };
-        hold(&folder).map_err(failed)?;
+        hold(&folder).map_err(|errno| not_held(&path, errno))?;
         match make(&folder) {
             Ok(made) => return Ok((folder, made)),
             Err(Errno::NOENT) => {}
@@ -217,6 +217,14 @@ fn hold_within(fd: impl AsFd, limit: Duration) -> Result<(), Errno> {
             // A file system without locks has nobody who would clear away by them.
             _ => return Ok(()),
         }
+    }
+}
+
+/// Whoever clears up may look at a lot: that ends, and others try again.
+fn not_held(path: &RelPath, errno: Errno) -> RootError {
+    match errno {
+        Errno::WOULDBLOCK => RootError::Busy(path.clone()),
+        errno => RootError::errno("stage in", path, errno),
     }
 }
 
@@ -340,7 +348,9 @@ mod tests {
         let_go(&theirs);
         assert!(is_free(&theirs), "it is taken now");
         let ours = root.open_dir_no_links(&STAGING.parse().unwrap()).unwrap();
-        assert_eq!(hold_within(&ours, Duration::ZERO), Err(Errno::WOULDBLOCK));
+        let refused = hold_within(&ours, Duration::ZERO).unwrap_err();
+        let error = not_held(&STAGING.parse().unwrap(), refused);
+        assert!(matches!(error, RootError::Busy(_)), "{error}");
         let_go(&theirs);
         assert_eq!(hold_within(&ours, Duration::ZERO), Ok(()));
     }

@@ -139,7 +139,7 @@ fn storage_name(error: &RootError) -> ErrorName {
         | RootError::IntoItself { .. } => ErrorName::BadRequest,
         RootError::Denied(_) | RootError::Spared(_) => ErrorName::Forbidden,
         RootError::NoSpace(_) => ErrorName::StorageFull,
-        RootError::Unreachable { .. } => ErrorName::Unavailable,
+        RootError::Unreachable { .. } | RootError::Busy(_) => ErrorName::Unavailable,
         RootError::FsQuota(_) => ErrorName::QuotaExceeded,
         _ => ErrorName::Internal,
     }
@@ -166,5 +166,17 @@ fn assembly_name(error: &AssemblyError) -> ErrorName {
         AssemblyError::Finished(_) | AssemblyError::State { .. } => ErrorName::NotFound,
         AssemblyError::Incomplete { .. } => ErrorName::Conflict,
         AssemblyError::Storage(source) => storage_name(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_a_folder_kept_by_somebody_else_tries_again() {
+        let error = || RootError::Busy("f".parse().unwrap());
+        assert_eq!(storage_name(&error()), ErrorName::Unavailable);
+        assert_eq!(assembly_name(&error().into()), ErrorName::Unavailable);
     }
 }
