@@ -223,3 +223,20 @@ async fn chunks_that_a_file_should_have_and_has_not_are_no_reason_to_ask_for_eve
     assert_eq!(refused.refusal(), Some(ErrorName::BadRequest), "{refused}");
     assert_eq!(lines(&log).len(), 3);
 }
+
+#[tokio::test]
+async fn findings_of_a_check_are_told_also_when_the_server_cannot_be_told_that_they_were() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/told ") {
+            let error = r#"{"code":404,"msg":"there is no such check","error":"not-found"}"#;
+            return Reply::Keep(json(404, error));
+        }
+        let found = r#"{"found":{"path":"/pfs/dc/home/me/f","verdict":"damaged"}}"#;
+        let end = r#"{"end":{"checked":7,"id":"one"}}"#;
+        Reply::Keep(json(200, &format!("{found}\n\n{end}\n")))
+    })
+    .await;
+    let checked = client(&endpoint).files().fsck().await.unwrap();
+    assert_eq!((checked.checked, checked.findings.len()), (7, 1));
+    assert_eq!(lines(&log).len(), 2);
+}
