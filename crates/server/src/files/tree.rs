@@ -75,14 +75,8 @@ impl Files {
             let Some(found) = found else { return Ok(None) };
             let mut meta = FileMeta::of(&found);
             if request.digest && found.kind == Kind::File {
-                meta.digest = match self.digest(reached) {
-                    // It can be replaced all the same.
-                    Err(FilesError::Storage {
-                        source: RootError::Denied(_),
-                        ..
-                    }) => None,
-                    digest => digest?,
-                };
+                // One that cannot be read can be replaced all the same, and the others are told.
+                meta.digest = self.digest(reached).ok().flatten();
             }
             Ok(Some(meta))
         });
