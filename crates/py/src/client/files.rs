@@ -16,6 +16,9 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::operation::{Reply, reply};
 
+/// Bytes of a shorter range travel as they are: checked, whole chunks would travel, up to two more than are asked for.
+const PLAIN: u64 = 16 * CHUNK;
+
 #[derive(Clone, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum FileOperation {
@@ -166,14 +169,15 @@ fn transfer(overwrite: bool, checksum: bool) -> TransferOptions {
     }
 }
 
-/// Checked chunk by chunk; of less than a chunk only the bytes that are asked for travel, for whoever reads here and there.
+/// Checked chunk by chunk; of a range of few chunks only the bytes that are asked for travel, for whoever reads here and
+/// there.
 async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64>) -> Result<Reply, Failure> {
     let end = end.unwrap_or(u64::MAX);
     if end <= start {
         return Ok(Reply::Bytes(Vec::new()));
     }
     let mut bytes = Vec::new();
-    if end - start < CHUNK {
+    if end - start < PLAIN {
         let mut stretch = files.stretch(path, start..end).await?;
         while let Some(piece) = stretch.next().await? {
             bytes.extend_from_slice(&piece);
