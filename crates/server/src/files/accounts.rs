@@ -13,7 +13,7 @@ use paddlecloud_pfs::quota::{Amount, Ledger, Quota, QuotaError, Reservation};
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
-use super::{Files, FilesError, owner_of};
+use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::Caller;
 use crate::config::Config;
 
@@ -59,16 +59,18 @@ impl Accounts {
     /// Sets room aside by what was measured last.
     pub(super) fn reserve_at(
         &self,
-        place: &Place,
+        reached: &Reached,
         asked: Amount,
         old: Amount,
     ) -> Result<Reservation, QuotaError> {
-        self.ledger.reserve_at(place, asked, old)
+        let (place, old) = giving_way(reached, old);
+        self.ledger.reserve_at(&place, asked, old)
     }
 
     /// Counts what is there already, whether it fits or not.
-    pub(super) fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
-        self.ledger.claim_at(place, amount, old)
+    pub(super) fn claim_at(&self, reached: &Reached, amount: Amount, old: Amount) -> Reservation {
+        let (place, old) = giving_way(reached, old);
+        self.ledger.claim_at(&place, amount, old)
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
@@ -89,11 +91,12 @@ impl Files {
     /// The same for a write to a place where now lies as much as `old`: only what it adds need fit.
     pub(super) fn reserve_at(
         &self,
-        place: &Place,
+        reached: &Reached,
         asked: Amount,
         old: Amount,
     ) -> Result<Option<Reservation>, FilesError> {
-        self.reserve_by(&place.space, |ledger| ledger.reserve_at(place, asked, old))
+        let (place, old) = giving_way(reached, old);
+        self.reserve_by(&place.space, |ledger| ledger.reserve_at(&place, asked, old))
     }
 
     fn reserve_by(
@@ -237,6 +240,16 @@ impl Files {
             .into());
         }
         Ok(())
+    }
+}
+
+/// Where what gives way really lies: links lead to one file by many paths, and it makes room once. What cannot be followed
+/// makes none.
+fn giving_way(reached: &Reached, old: Amount) -> (Place, Amount) {
+    let space = reached.place.space.clone();
+    match reached.root.real_place(&reached.place.path) {
+        Ok(path) => (Place { space, path }, old),
+        Err(_) => (reached.place.clone(), Amount::default()),
     }
 }
 

@@ -51,8 +51,8 @@ impl Tight {
         };
         let accounts = &self.files.0.accounts;
         let room = match self.folder.below(&entry.path) {
-            Ok(reached) => accounts.reserve_at(&reached.place, amount, self.replaced_at(&entry.path)),
-            Err(_) => accounts.reserve_at(&self.folder.place, amount, Amount::default()),
+            Ok(reached) => accounts.reserve_at(&reached, amount, self.replaced_at(&entry.path)),
+            Err(_) => accounts.reserve_at(&self.folder, amount, Amount::default()),
         };
         let room = room.map_err(|refused| {
             self.refused = Some(refused);

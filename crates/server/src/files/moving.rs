@@ -130,7 +130,7 @@ impl Files {
         };
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
-        let room = self.reserve_at(&to.place, usage.into(), replaced)?;
+        let room = self.reserve_at(&to, usage.into(), replaced)?;
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {
             // Part of a folder may be there: what exactly is found by measuring.

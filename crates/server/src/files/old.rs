@@ -66,7 +66,7 @@ impl Files {
             files: 1,
         };
         let replaced = reached.replaced()?;
-        let room = self.reserve_at(&reached.place, asked, replaced)?;
+        let room = self.reserve_at(&reached, asked, replaced)?;
         if size > 0 {
             return self.0.old_writes.begin(reached.place, size, room);
         }

@@ -87,14 +87,22 @@ impl Files {
         }
         for (unfinished, outline) in outlines(space, root)? {
             let old = root.stat_link(&outline.plan.path).ok();
-            let place = Place {
-                space: space.clone(),
-                path: outline.plan.path.clone(),
+            let path = outline.plan.path.clone();
+            let Ok(shown) = below(&self.name_of(space), &path) else {
+                continue;
+            };
+            let reached = Reached {
+                root: root.clone(),
+                place: Place {
+                    space: space.clone(),
+                    path,
+                },
+                shown,
             };
             let room = self
                 .0
                 .accounts
-                .claim_at(&place, amount(&outline.plan), replaced_by(old.as_ref()));
+                .claim_at(&reached, amount(&outline.plan), replaced_by(old.as_ref()));
             rooms.keep(&unfinished.id, room);
         }
         *was_looked_at = true;

@@ -239,7 +239,7 @@ impl Files {
     }
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
-        let room = self.reserve_at(&reached.place, amount(&plan), reached.replaced()?)?;
+        let room = self.reserve_at(&reached, amount(&plan), reached.replaced()?)?;
         let (free, size) = reached.root.staging().free_space().map_err(reached.failed())?;
         // A file system without a size does not say what is free either: CephFS in its first seconds.
         if size > 0 && free < plan.size {
@@ -283,7 +283,7 @@ impl Files {
             files: 1,
         };
         let replaced = reached.replaced()?;
-        let room = self.reserve_at(&reached.place, asked, replaced)?;
+        let room = self.reserve_at(reached, asked, replaced)?;
         let wanted = Wanted {
             digest,
             size: request.size,

@@ -191,6 +191,37 @@ async fn one_file_of_a_pack_makes_no_room_for_another() {
 }
 
 #[tokio::test]
+async fn a_file_gives_way_once_by_whatever_paths_links_lead_to_it() {
+    let stage = Stage::with(USERS).await;
+    let home = stage.home("me");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(home.join("f"), noise(1, 4 * MIB)).unwrap();
+    for name in ["l1", "l2"] {
+        std::os::unix::fs::symlink(".", home.join(name)).unwrap();
+    }
+    let begin = async |path: &str| {
+        let path = format!("/pfs/dc/home/me/{path}");
+        let request = serde_json::json!({"path": path, "size": 4 * MIB, "key": path}).to_string();
+        let target = "/api/v1/pfs/uploads";
+        raw(&stage, "me", "POST", target, request.as_bytes()).await
+    };
+    let (status, reply) = begin("l1/f").await;
+    assert_eq!(status, 200, "{reply}");
+    for path in ["l2/f", "f", "l1/l2/f"] {
+        let (status, reply) = begin(path).await;
+        assert!(
+            status >= 400 && reply.contains("4194304 bytes"),
+            "{path}: {reply}"
+        );
+    }
+    let status = send_pack(&stage, &[("f", noise(2, 100))], "").await;
+    assert!(status >= 400, "nor to a pack: {status}");
+    let begun = stage.me.files().quota().await.unwrap();
+    assert_eq!((begun.unfinished_uploads, begun.bytes_used), (1, 4 * MIB as u64));
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn what_a_job_hides_among_unfinished_uploads_counts() {
     let stage = Stage::with(USERS).await;
     let local = tempfile::tempdir().unwrap();
