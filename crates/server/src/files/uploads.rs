@@ -466,7 +466,11 @@ impl Files {
                 .commit(&live.assembly, request.digest, existing(request.no_overwrite));
         let meta = match live.checked(self, committed) {
             Ok(meta) => meta,
-            Err(error @ FilesError::Assembly(AssemblyError::WrongDigest { .. })) => {
+            Err(
+                error @ FilesError::Assembly(
+                    AssemblyError::WrongDigest { .. } | AssemblyError::Storage(RootError::Changing(_)),
+                ),
+            ) => {
                 // Whoever sends it again begins anew; until then it holds no room.
                 drop(acting);
                 self.upload_discard(caller, id)?;

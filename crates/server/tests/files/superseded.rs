@@ -224,3 +224,26 @@ async fn a_download_clears_away_what_one_that_was_killed_left() {
     assert_tidy(local.path());
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
+    use std::io::Write as _;
+    let stage = Stage::with(USERS).await;
+    let id = begin(&stage, "f", "one").await;
+    send_abc(&stage, &id).await;
+    let data = stage.home("me").join(format!(".pfs-staging/{id}/data"));
+    let mut data = std::fs::OpenOptions::new().append(true).open(data).unwrap();
+    data.write_all(b"more").unwrap();
+    let request = CommitRequest {
+        digest: Digest::of(b"abc"),
+        no_overwrite: false,
+    };
+    let refused = stage.app.upload_commit(&me(), &id, request).await.unwrap_err();
+    assert!(refused.to_string().contains("changing"), "{refused}");
+    assert_eq!(unfinished(&stage).await, [""; 0]);
+    assert_tidy(&stage.home("me"));
+    // Whoever sends it again begins anew.
+    let again = begin(&stage, "f", "one").await;
+    assert_ne!(again, id);
+    stage.finish().await;
+}
