@@ -72,15 +72,15 @@ impl Files {
         let paths: Vec<RelPath> = reached.iter().map(|one| one.place.path.clone()).collect();
         let found = base.root.stat_many(&paths).map_err(base.failed())?;
         let told = reached.iter().zip(found).map(|(reached, found)| {
-            let Some(found) = found else { return Ok(None) };
+            let found = found?;
             let mut meta = FileMeta::of(&found);
             if request.digest && found.kind == Kind::File {
                 // One that cannot be read can be replaced all the same, and the others are told.
                 meta.digest = self.digest(reached).ok().flatten();
             }
-            Ok(Some(meta))
+            Some(meta)
         });
-        told.collect()
+        Ok(told.collect())
     }
 
     /// Everything that matches a pattern. The pattern is expanded inside the caller's root.
