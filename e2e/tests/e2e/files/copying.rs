@@ -330,12 +330,20 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
     });
     first.interrupt();
     assert!(!first.end().0.success());
+    let away = env.home().join("away");
+    fs::rename(&data, &away).unwrap();
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).refused(1);
+    fs::rename(&away, &data).unwrap();
     env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
 
     let first = env.start(&[&slowly[..], &[&remote, arg(&back)]].concat());
     wait_until("the folder is here", || back.exists().then_some(()));
     first.interrupt();
     assert!(!first.end().0.success());
+    let away = format!("{remote}-away");
+    env.paddlectl(&["mv", &remote, &away]).ok();
+    env.paddlectl(&["cp", &remote, arg(&back)]).refused(1);
+    env.paddlectl(&["mv", &away, &remote]).ok();
     env.paddlectl(&["cp", &remote, arg(&back)]).ok();
     assert_same(&data, &back);
 
