@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_api::files::{UnfinishedUpload, below};
-use paddlecloud_pfs::content::{Assembly, Outline};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, Outline};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
-use paddlecloud_pfs::{Place, Space};
+use paddlecloud_pfs::{Place, RootError, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
@@ -173,6 +173,13 @@ impl Files {
         }
         Ok(spaces)
     }
+}
+
+/// Whether an upload that could not be ended never can be: whoever sends the file again begins anew.
+pub(super) fn is_over(error: &AssemblyError) -> bool {
+    use AssemblyError::{Storage, WrongDigest};
+    use RootError::{Changing, Exists};
+    matches!(error, WrongDigest { .. } | Storage(Changing(_) | Exists(_)))
 }
 
 /// What a file gives back that takes the place of what is there.

@@ -20,7 +20,7 @@ use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 use super::tree::existing;
-use super::unfinished::Rooms;
+use super::unfinished::{Rooms, is_over};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
@@ -466,21 +466,13 @@ impl Files {
                 .commit(&live.assembly, request.digest, existing(request.no_overwrite));
         let meta = match live.checked(self, committed) {
             Ok(meta) => meta,
-            Err(
-                error @ FilesError::Assembly(
-                    AssemblyError::WrongDigest { .. } | AssemblyError::Storage(RootError::Changing(_)),
-                ),
-            ) => {
-                // Whoever sends it again begins anew; until then it holds no room.
+            Err(FilesError::Assembly(error)) if is_over(&error) => {
                 drop(acting);
                 self.upload_discard(caller, id)?;
-                return Err(error);
-            }
-            Err(FilesError::Assembly(AssemblyError::Storage(error @ RootError::Exists(_)))) => {
-                // It was to stay, so the new one is not wanted any more.
-                drop(acting);
-                self.upload_discard(caller, id)?;
-                return Err(live.reached.failed()(error));
+                return Err(match error {
+                    AssemblyError::Storage(error) => live.reached.failed()(error),
+                    error => error.into(),
+                });
             }
             Err(error) => return Err(error),
         };
