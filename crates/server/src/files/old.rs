@@ -184,7 +184,7 @@ impl Files {
         let name = self.name_of(space);
         let begun = self.0.old_writes.in_space(space).into_iter();
         begun
-            .filter_map(|(place, write)| Some(lock(&write).view(below(&name, &place.path).ok()?.into())))
+            .filter_map(|(place, begun)| Some(begun.view(below(&name, &place.path).ok()?.into())))
             .collect()
     }
 
@@ -192,12 +192,12 @@ impl Files {
     pub(super) fn old_discard(&self, caller: &Caller, id: &StagedId) -> Result<bool, FilesError> {
         for space in self.writable(caller)? {
             let begun = self.0.old_writes.in_space(&space);
-            let Some((place, write)) = begun.into_iter().find(|(_, write)| lock(write).is(id)) else {
+            let Some((place, begun)) = begun.into_iter().find(|(_, begun)| begun.is(id)) else {
                 continue;
             };
             let _acting = self.act(&space)?;
-            self.0.old_writes.remove(&place, &write);
-            lock(&write).end();
+            self.0.old_writes.remove(&place, &begun.write);
+            lock(&begun.write).end();
             return Ok(true);
         }
         Ok(false)

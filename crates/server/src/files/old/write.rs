@@ -4,7 +4,7 @@
 //! asks about a range and sends it right away if it differs: by that it is told from those who only read the file.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use paddlecloud_api::files::{UnfinishedUpload, WirePath};
@@ -28,10 +28,17 @@ pub(super) type Shared = Arc<Mutex<OldWrite>>;
 
 /// Files that are being written in the old way.
 #[derive(Default)]
-pub(in crate::files) struct OldWrites(Mutex<HashMap<Place, Shared>>);
+pub(in crate::files) struct OldWrites(Mutex<HashMap<Place, Begun>>);
+
+/// One of them, with what is told of it also while somebody publishes it, which may take long.
+#[derive(Clone)]
+pub(super) struct Begun {
+    id: StagedId,
+    size: u64,
+    pub(super) write: Shared,
+}
 
 pub(super) struct OldWrite {
-    id: StagedId,
     pub(super) size: u64,
     pub(super) staged: Option<StagedFile>,
     pub(super) room: Option<Reservation>,
@@ -65,7 +72,7 @@ pub(super) enum Telling {
 
 impl OldWrites {
     pub(super) fn get(&self, place: &Place) -> Option<Shared> {
-        lock(&self.0).get(place).cloned()
+        lock(&self.0).get(place).map(|begun| begun.write.clone())
     }
 
     /// Whoever announces a file again begins it anew.
@@ -76,7 +83,10 @@ impl OldWrites {
     /// Takes one out, unless the client has begun anew meanwhile.
     pub(super) fn remove(&self, place: &Place, write: &Shared) {
         let mut writes = lock(&self.0);
-        if writes.get(place).is_some_and(|there| Arc::ptr_eq(there, write)) {
+        if writes
+            .get(place)
+            .is_some_and(|there| Arc::ptr_eq(&there.write, write))
+        {
             writes.remove(place);
         }
     }
@@ -89,8 +99,12 @@ impl OldWrites {
                 "too many files are being written".to_owned(),
             ));
         }
-        let write = OldWrite::new(id_of(&place), size, room);
-        writes.insert(place, Arc::new(Mutex::new(write)));
+        let begun = Begun {
+            id: id_of(&place),
+            size,
+            write: Arc::new(Mutex::new(OldWrite::new(size, room))),
+        };
+        writes.insert(place, begun);
         Ok(())
     }
 
@@ -100,35 +114,65 @@ impl OldWrites {
     }
 
     pub(super) fn expire_unused_for(&self, age: Duration) -> usize {
-        let unused = self.all().into_iter().filter(|(_, write)| {
+        let unused = self.all().into_iter().filter(|(_, begun)| {
             // Whoever holds it uses it.
-            write
+            begun
+                .write
                 .try_lock()
                 .is_ok_and(|write| write.arriving == 0 && write.used.elapsed() >= age)
         });
-        unused.map(|(place, write)| self.remove(&place, &write)).count()
+        unused
+            .map(|(place, begun)| self.remove(&place, &begun.write))
+            .count()
     }
 
     /// Those in a space.
-    pub(super) fn in_space(&self, space: &Space) -> Vec<(Place, Shared)> {
+    pub(super) fn in_space(&self, space: &Space) -> Vec<(Place, Begun)> {
         let mut all = self.all();
         all.retain(|(place, _)| place.space == *space);
         all
     }
 
-    pub(super) fn all(&self) -> Vec<(Place, Shared)> {
+    pub(super) fn all(&self) -> Vec<(Place, Begun)> {
         let writes = lock(&self.0);
         writes
             .iter()
-            .map(|(place, write)| (place.clone(), write.clone()))
+            .map(|(place, begun)| (place.clone(), begun.clone()))
             .collect()
     }
 }
 
+impl Begun {
+    pub(super) fn is(&self, id: &StagedId) -> bool {
+        self.id == *id
+    }
+
+    /// As its owner sees it among the uploads that were begun.
+    pub(super) fn view(&self, path: WirePath) -> UnfinishedUpload {
+        let (arrived, unused) = match self.write.try_lock() {
+            Err(TryLockError::WouldBlock) => (self.size, Duration::ZERO),
+            Err(TryLockError::Poisoned(write)) => write.get_ref().progress(),
+            Ok(write) => write.progress(),
+        };
+        let now = jiff::Timestamp::now();
+        UnfinishedUpload {
+            id: self.id.clone(),
+            path,
+            size: self.size,
+            arrived,
+            touched: now.checked_sub(unused).unwrap_or(now),
+        }
+    }
+}
+
 impl OldWrite {
-    fn new(id: StagedId, size: u64, room: Option<Reservation>) -> OldWrite {
+    /// How much was sent, and for how long nobody has asked or sent.
+    fn progress(&self) -> (u64, Duration) {
+        (self.posted.total(), self.used.elapsed())
+    }
+
+    fn new(size: u64, room: Option<Reservation>) -> OldWrite {
         OldWrite {
-            id,
             size,
             staged: None,
             room,
@@ -219,22 +263,6 @@ impl OldWrite {
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over
-    }
-
-    pub(super) fn is(&self, id: &StagedId) -> bool {
-        self.id == *id
-    }
-
-    /// As its owner sees it among the uploads that were begun.
-    pub(super) fn view(&self, path: WirePath) -> UnfinishedUpload {
-        let now = jiff::Timestamp::now();
-        UnfinishedUpload {
-            id: self.id.clone(),
-            path,
-            size: self.size,
-            arrived: self.posted.total(),
-            touched: now.checked_sub(self.used.elapsed()).unwrap_or(now),
-        }
     }
 }
 
