@@ -466,3 +466,31 @@ fn who_publishes_one_file_keeps_nobody_from_the_others() {
     assert!(left[0].path.0.to_string().ends_with(&place.path.to_string()));
     assert_eq!(left[0].arrived, left[0].size);
 }
+
+#[test]
+fn a_reader_does_not_shorten_what_a_client_that_is_gone_announced() {
+    let old = pattern(1, 2 * RANGE);
+    for (is_late, left) in [(true, 2 * RANGE), (false, RANGE)] {
+        let all = Fixture::new(&old);
+        all.announce(RANGE);
+        let (_, begun) = all.files.0.old_writes.all().remove(0);
+        if is_late {
+            let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(60));
+            lock(&begun.write).used = long_ago.unwrap();
+        }
+        let told = all.ask(0);
+        assert_eq!((told.len, told.checksum.is_empty()), (RANGE, is_late));
+        all.settle();
+        assert_eq!(all.content(), old[..left as usize], "{is_late}");
+    }
+    // One that was slow sends it, and has what it wants.
+    let all = Fixture::new(&old);
+    all.announce(RANGE);
+    let (_, begun) = all.files.0.old_writes.all().remove(0);
+    lock(&begun.write).used = std::time::Instant::now()
+        .checked_sub(Duration::from_secs(60))
+        .unwrap();
+    all.ask(0);
+    all.send(0, &old[..RANGE as usize]);
+    assert_eq!(all.content(), old[..RANGE as usize]);
+}

@@ -23,6 +23,9 @@ pub(super) const MOST_OF_ONE: usize = 200;
 /// A file that was begun is given up so long after the last request for it.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
 
+/// A client that announced a file begins to ask about it right away. Whoever comes later may be another, who reads.
+const ASKS_WITHIN: Duration = Duration::from_secs(10);
+
 /// One of them, as those hold it who work at it.
 pub(super) type Shared = Arc<Mutex<OldWrite>>;
 
@@ -58,7 +61,7 @@ pub(super) struct OldWrite {
     watched: bool,
     /// Published or given up; some may still hold it.
     is_over: bool,
-    used: Instant,
+    pub(super) used: Instant,
 }
 
 /// What whoever asks about a range is told.
@@ -191,10 +194,12 @@ impl OldWrite {
     /// Decides what somebody who may write the file is told of a range.
     ///
     /// Whoever asks about another range than the next one only reads, or is the client behind whom a reader went
-    /// ahead; which of them cannot be told. With everything known the client is through, and a reader does no harm.
+    /// ahead; which of them cannot be told. Nor who it is that begins long after the file was announced: a reader must not
+    /// shorten what a client that is gone wanted shorter. With everything known the client is through, and a reader does no harm.
     pub(super) fn on_asked(&mut self, offset: u64, len: u64) -> Telling {
+        let is_late = self.next == 0 && self.used.elapsed() > ASKS_WITHIN;
         self.used = Instant::now();
-        if offset != self.next && !self.is_known() {
+        if is_late || (offset != self.next && !self.is_known()) {
             self.is_read = true;
         }
         match self.is_read {
