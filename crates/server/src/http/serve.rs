@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// How long a connection may be quiet before its client is asked whether it is still there.
 const STILL_THERE: Duration = Duration::from_secs(60);
 /// Bytes a connection holds at most, either way. Many connections at once make many of these.
-const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 128 << 10;
 /// How long replies on their way may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
