@@ -11,6 +11,9 @@ use crate::relpath::RelPath;
 use crate::root::{self, Root, RootError, STAGING};
 use crate::sys::{self, Access, AtFlags, Errno};
 
+/// What is unfinished is kept so long after somebody last came back to it, on both sides.
+pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
+
 /// The name of an unfinished upload, given to the client so that it can go on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

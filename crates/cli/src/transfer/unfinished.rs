@@ -4,15 +4,13 @@
 //! it, the rules hold as they are. It is not believed for long: a folder of that name may be another by then.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use paddlecloud_connect::Environment;
 use paddlecloud_pfs::Digest;
+use paddlecloud_pfs::staging::KEEP_UNFINISHED;
 
 use super::rules::Target;
-
-/// As long as unfinished files are kept to go on with.
-const KEPT: Duration = Duration::from_secs(3 * 86_400);
 
 /// The note of one source on its way to one destination.
 pub(super) struct Unfinished {
@@ -69,7 +67,7 @@ fn forget_old(folder: &Path, now: SystemTime) {
     for note in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let written = note.metadata().and_then(|meta| meta.modified());
         let age = written.ok().and_then(|written| now.duration_since(written).ok());
-        if age.is_some_and(|age| age > KEPT) {
+        if age.is_some_and(|age| age > KEEP_UNFINISHED) {
             let _ = std::fs::remove_file(note.path());
         }
     }
@@ -83,6 +81,8 @@ pub(super) fn absolute(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -100,10 +100,10 @@ mod tests {
             .write(true)
             .open(note().note.unwrap())
             .unwrap();
-        let just = SystemTime::now() - KEPT + Duration::from_secs(60);
+        let just = SystemTime::now() - KEEP_UNFINISHED + Duration::from_secs(60);
         file.set_modified(just).unwrap();
         assert_eq!(note().target(Target::Folder), Target::Missing);
-        file.set_modified(SystemTime::now() - KEPT - Duration::from_secs(60))
+        file.set_modified(SystemTime::now() - KEEP_UNFINISHED - Duration::from_secs(60))
             .unwrap();
         assert_eq!(note().target(Target::Folder), Target::Folder);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

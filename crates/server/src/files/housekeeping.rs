@@ -1,15 +1,13 @@
 //! Cleaning up after uploads nobody returned to.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+pub use paddlecloud_pfs::staging::KEEP_UNFINISHED;
 use paddlecloud_pfs::staging::{self, Cleared, StagedId};
 use paddlecloud_pfs::{Mtime, Space};
 
 use super::{Files, FilesError};
-
-/// Unfinished uploads are kept so long after the last byte.
-pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
