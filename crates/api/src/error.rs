@@ -27,6 +27,8 @@ pub enum ErrorName {
     PackageMissing,
     /// The request contradicts what is there.
     Conflict,
+    /// What it is about changed meanwhile; nothing took effect.
+    Changing,
     /// More than this server can ever give.
     TooBig,
     /// More than the user may have.
@@ -54,7 +56,9 @@ impl ErrorName {
             ErrorName::Forbidden | ErrorName::QuotaExceeded => 403,
             ErrorName::NotFound => 404,
             ErrorName::MethodNotAllowed => 405,
-            ErrorName::NameTaken | ErrorName::PackageMissing | ErrorName::Conflict => 409,
+            ErrorName::NameTaken | ErrorName::PackageMissing | ErrorName::Conflict | ErrorName::Changing => {
+                409
+            }
             ErrorName::RequestTimeout => 408,
             ErrorName::PayloadTooLarge => 413,
             ErrorName::TooManyRequests => 429,

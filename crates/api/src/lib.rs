@@ -19,6 +19,10 @@ pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// Every reply carries the server's version in this header.
 pub const VERSION_HEADER: &str = "paddlecloud-version";
 
+/// Who sends this header takes a reply that begins before the work is done. It carries the header too, its status is 200,
+/// and spaces come until the work is over; then comes what the reply would have been, and its `code` is the status.
+pub const ALIVE_HEADER: &str = "paddlecloud-alive";
+
 /// S4's envelope: the HTTP status equals `code`, `msg` is the data.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -3,7 +3,7 @@
 //! Which routes exist is the business of `routes`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,17 +16,18 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::connect::Channel;
+use super::unsent::Unsent;
 use super::waiting::Waiting;
 use super::{Client, ClientError, UploadBody};
+use crate::ALIVE_HEADER;
 use crate::error::{ErrorBody, ErrorName};
-use crate::server::{TokenReply, TokenRequest};
 
 /// The body of any request.
 pub(super) type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// No reply of JSON is larger; what is, is not ours.
 const MAX_REPLY: usize = 256 << 20;
-/// How often it is seen whether a body still leaves.
+/// How often it is seen whether a request still leaves.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether a request may be sent again when its reply was lost.
@@ -56,6 +57,10 @@ pub(super) struct Call {
     pub(super) replay: Replay,
     /// Added to the limit for the reply: how long the server may wait on purpose.
     pub(super) patience: Duration,
+    /// Whether the server is asked to say now and then that it is still at it.
+    lasts: bool,
+    /// A reply to it was lost: the next one may tell of what the first request did.
+    was_lost: AtomicBool,
 }
 
 impl Call {
@@ -73,6 +78,8 @@ impl Call {
             headers: Vec::new(),
             replay,
             patience: Duration::ZERO,
+            lasts: false,
+            was_lost: AtomicBool::new(false),
         }
     }
 
@@ -91,6 +98,18 @@ impl Call {
     pub(super) fn replay(mut self, replay: Replay) -> Call {
         self.replay = replay;
         self
+    }
+
+    /// For work that may last: a server that can say that it is still at it is waited for without a limit, another one
+    /// for so long.
+    pub(super) fn lasting(mut self, patience: Duration) -> Call {
+        (self.patience, self.lasts) = (patience, true);
+        self
+    }
+
+    /// Whether the server may have done it before the request that was answered.
+    pub(super) fn was_lost(&self) -> bool {
+        self.was_lost.load(Ordering::Relaxed)
     }
 }
 
@@ -111,7 +130,7 @@ impl Opened {
         if piece.is_none()
             && let Some(channel) = self.channel.take()
         {
-            client.keep(channel.sender);
+            client.keep(channel);
         }
         Ok(piece)
     }
@@ -128,7 +147,7 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    fn into_error(self) -> ClientError {
+    pub(super) fn into_error(self) -> ClientError {
         match self {
             Attempt::NotSent(error) | Attempt::Lost(error) | Attempt::Final(error) => error,
         }
@@ -171,6 +190,7 @@ impl Client {
                 Attempt::NotSent(error) => (error, is_hopeful),
                 Attempt::Lost(error) => {
                     is_hopeful = true;
+                    call.was_lost.store(true, Ordering::Relaxed);
                     (error, call.replay == Replay::Safe)
                 }
             };
@@ -182,9 +202,13 @@ impl Client {
 
     async fn once(&self, call: &Call) -> Result<Bytes, Attempt> {
         let (response, channel) = self.respond(call).await?;
+        let began_early = response.headers().contains_key(ALIVE_HEADER);
         let bytes = self.whole(response).await?;
-        self.keep(channel.sender);
-        Ok(bytes)
+        self.keep(channel);
+        match began_early {
+            true => refused_after_all(bytes),
+            false => Ok(bytes),
+        }
     }
 
     /// Sends the call and hands back the reply as soon as it begins; only a success gets through. The connection is
@@ -201,46 +225,60 @@ impl Client {
 
     /// One attempt, and a second one with a new token when the first token was refused.
     pub(super) async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
-        if self.login.is_some() && self.state().token.is_none() {
-            self.renew_token().await?;
-        }
-        let (response, channel) = self.send_json(call).await?;
+        let token = self.token_to_send().await?;
+        let (response, channel) = self.send_json(call, token.as_deref()).await?;
         if response.status() != StatusCode::UNAUTHORIZED || self.login.is_none() {
             return self.success(response, channel).await;
         }
         drop(channel);
-        self.renew_token().await?;
-        let (response, channel) = self.send_json(call).await?;
+        self.replace_token(token.as_deref()).await?;
+        let (response, channel) = self.send_json(call, self.token.get().as_deref()).await?;
         self.success(response, channel).await
     }
 
-    async fn send_json(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
+    pub(super) async fn send_json(
+        &self,
+        call: &Call,
+        token: Option<&str>,
+    ) -> Result<(Response<Incoming>, Channel), Attempt> {
         let limit = self.limits.reply + call.patience;
         loop {
             let mut channel = self.channel().await?;
             let body = Full::new(call.json.clone().unwrap_or_default());
-            let request = self.request(call, body.map_err(|never| match never {}).boxed_unsync());
-            let sent = tokio::time::timeout(limit, channel.sender.send_request(request)).await;
-            match sent {
-                Ok(Ok(response)) => {
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let request = self.request(call, token, body);
+            let moved = Moved::unsent(&channel.unsent);
+            let sent = self.watch(limit, &moved, channel.sender.send_request(request));
+            match sent.await {
+                Some(Ok(response)) => {
                     self.note_server(&response);
                     return Ok((response, channel));
                 }
                 // The server closed a kept connection just now; hyper says that nothing was read from us.
-                Ok(Err(error)) if channel.reused && (error.is_canceled() || call.replay == Replay::Safe) => {}
-                Ok(Err(error)) if error.is_canceled() => {
+                Some(Err(error)) if channel.reused && error.is_canceled() => {}
+                Some(Err(_)) if channel.reused && call.replay == Replay::Safe => {
+                    call.was_lost.store(true, Ordering::Relaxed);
+                }
+                Some(Err(error)) if error.is_canceled() => {
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
-                Ok(Err(error)) => {
+                Some(Err(error)) => {
                     self.seen.now();
                     return Err(self.lost_reply(&error));
                 }
-                Err(_) => {
-                    let problem = format!("did not reply within {} s", limit.as_secs());
-                    return Err(Attempt::Lost(self.broken(problem)));
-                }
+                None => return Err(Attempt::Lost(self.no_reply(call, limit))),
             }
         }
+    }
+
+    fn no_reply(&self, call: &Call, limit: Duration) -> ClientError {
+        let seconds = limit.as_secs();
+        self.broken(match call.lasts {
+            false => format!("did not reply within {seconds} s"),
+            true => format!(
+                "did not reply within {seconds} s and may still be at work: see what is there before you try again"
+            ),
+        })
     }
 
     fn lost_reply(&self, error: &hyper::Error) -> Attempt {
@@ -263,13 +301,14 @@ impl Client {
         body: RequestBody,
         progress: &Arc<AtomicU64>,
     ) -> Result<Bytes, ClientError> {
-        let channel = self.channel().await;
-        let mut channel = channel.map_err(|attempt| self.told(attempt.into_error()))?;
-        let request = self.request(call, body);
+        let told = |attempt: Attempt| self.told(attempt.into_error());
+        let token = self.token_to_send().await.map_err(told)?;
+        let mut channel = self.channel().await.map_err(told)?;
+        let request = self.request(call, token.as_deref(), body);
         let limit = self.limits.reply + call.patience;
+        let moved = Moved::body(progress, &channel.unsent);
         let sending = channel.sender.send_request(request);
-        let reply = self.watch(limit, progress, sending).await;
-        let response = match reply {
+        let response = match self.watch(limit, &moved, sending).await {
             None => {
                 let problem = format!("took nothing for {} s", limit.as_secs());
                 return Err(self.broken(problem));
@@ -284,13 +323,19 @@ impl Client {
             }
         };
         self.note_server(&response);
+        if response.status() == StatusCode::UNAUTHORIZED && self.login.is_some() {
+            drop(channel);
+            self.replace_token(token.as_deref()).await.map_err(told)?;
+            // The body is gone; whoever has it sends it again.
+            return Err(self.broken("refused the token during an upload; there is another one now"));
+        }
         let received = match self.success(response, channel).await {
             Ok((response, channel)) => self.whole(response).await.map(|bytes| (bytes, channel)),
             Err(attempt) => Err(attempt),
         };
         match received {
             Ok((bytes, channel)) => {
-                self.keep(channel.sender);
+                self.keep(channel);
                 Ok(bytes)
             }
             Err(attempt) => Err(attempt.into_error()),
@@ -298,29 +343,24 @@ impl Client {
     }
 
     /// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
-    async fn watch<F: Future>(
-        &self,
-        limit: Duration,
-        progress: &Arc<AtomicU64>,
-        reply: F,
-    ) -> Option<F::Output> {
+    async fn watch<F: Future>(&self, limit: Duration, moved: &Moved, reply: F) -> Option<F::Output> {
         let mut reply = std::pin::pin!(reply);
-        let (mut count, mut moved) = (progress.load(Ordering::Relaxed), Instant::now());
+        let (mut before, mut since) = (moved.look(), Instant::now());
         loop {
             if let Ok(output) = tokio::time::timeout(limit.min(LOOK_EVERY), reply.as_mut()).await {
                 return Some(output);
             }
-            let now = progress.load(Ordering::Relaxed);
-            if now != count {
-                (count, moved) = (now, Instant::now());
+            let now = moved.look();
+            if now != before {
+                (before, since) = (now, Instant::now());
                 self.seen.now();
-            } else if moved.elapsed() >= limit {
+            } else if since.elapsed() >= limit {
                 return None;
             }
         }
     }
 
-    fn request(&self, call: &Call, body: RequestBody) -> Request<RequestBody> {
+    fn request(&self, call: &Call, token: Option<&str>, body: RequestBody) -> Request<RequestBody> {
         let mut request = Request::new(body);
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = format!("{}{}", self.endpoint.base(), call.target)
@@ -336,17 +376,15 @@ impl Client {
         if call.json.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(mut token) = self
-            .state()
-            .token
-            .as_ref()
-            .and_then(|token| plain(format!("Token {token}")))
-        {
+        if let Some(mut token) = token.and_then(|token| plain(format!("Token {token}"))) {
             token.set_sensitive(true);
             headers.insert(AUTHORIZATION, token);
         }
         if let Some(key) = call.key.clone().and_then(plain) {
             headers.insert(crate::IDEMPOTENCY_HEADER, key);
+        }
+        if call.lasts {
+            headers.insert(ALIVE_HEADER, HeaderValue::from_static("1"));
         }
         headers.extend(call.headers.iter().cloned());
         request
@@ -362,7 +400,7 @@ impl Client {
     }
 
     /// Passes a success on and turns everything else into a refusal.
-    async fn success(
+    pub(super) async fn success(
         &self,
         response: Response<Incoming>,
         channel: Channel,
@@ -373,7 +411,7 @@ impl Client {
         }
         let is_ours = response.headers().contains_key(crate::VERSION_HEADER);
         let bytes = self.whole(response).await?;
-        self.keep(channel.sender);
+        self.keep(channel);
         Err(Attempt::Final(
             match serde_json::from_slice::<ErrorBody>(&bytes) {
                 Ok(body) => ClientError::Refused(body),
@@ -401,7 +439,7 @@ impl Client {
         ))
     }
 
-    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, Attempt> {
+    pub(super) async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, Attempt> {
         let mut body = response.into_body();
         let mut bytes = BytesMut::new();
         while let Some(piece) = self.piece(&mut body).await.map_err(Attempt::Lost)? {
@@ -435,34 +473,41 @@ impl Client {
             }
         }
     }
+}
 
-    /// Trades name and password for a token.
-    async fn renew_token(&self) -> Result<(), Attempt> {
-        let Some((username, password)) = self.login.clone() else {
-            return Ok(());
-        };
-        self.state().token = None;
-        let body =
-            serde_json::to_vec(&TokenRequest { username, password }).expect("two texts always serialize");
-        let mut call = Call::new(Method::POST, "/api-token-auth".to_owned()).replay(Replay::Safe);
-        call.json = Some(body.into());
-        let (response, channel) = self.send_json(&call).await?;
-        let (response, channel) = self.success(response, channel).await?;
-        let bytes = self.whole(response).await?;
-        self.keep(channel.sender);
-        let reply: TokenReply = serde_json::from_slice(&bytes)
-            .map_err(|_| Attempt::Final(self.broken("sent a token that cannot be read")))?;
-        if let Some(sink) = &self.on_token {
-            sink(&reply.token);
+/// What shows that a request leaves: bytes that were handed over, and those of them that are not there yet.
+struct Moved {
+    progress: Option<Arc<AtomicU64>>,
+    unsent: Unsent,
+}
+
+impl Moved {
+    fn unsent(unsent: &Unsent) -> Moved {
+        Moved {
+            progress: None,
+            unsent: unsent.clone(),
         }
-        self.state().token = Some(reply.token);
-        Ok(())
     }
 
-    /// Proves the password now and hands the token to the sink.
-    pub async fn login(&self) -> Result<(), ClientError> {
-        let renewed = self.renew_token().await;
-        renewed.map_err(|attempt| self.told(attempt.into_error()))
+    fn body(progress: &Arc<AtomicU64>, unsent: &Unsent) -> Moved {
+        Moved {
+            progress: Some(progress.clone()),
+            unsent: unsent.clone(),
+        }
+    }
+
+    fn look(&self) -> (Option<u64>, Option<u64>) {
+        let progress = self.progress.as_ref();
+        let handed_over = progress.map(|bytes| bytes.load(Ordering::Relaxed));
+        (handed_over, self.unsent.bytes())
+    }
+}
+
+/// A reply that began before it was known how the work would end says so in its body.
+fn refused_after_all(bytes: Bytes) -> Result<Bytes, Attempt> {
+    match serde_json::from_slice::<ErrorBody>(&bytes) {
+        Ok(body) => Err(Attempt::Final(ClientError::Refused(body))),
+        Err(_) => Ok(bytes),
     }
 }
 

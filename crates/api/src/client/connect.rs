@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::call::{Attempt, RequestBody};
+use super::unsent::{Unsent, Watched};
 use super::{Client, ClientError, Endpoint};
 
 /// Servers close idle connections; older ones than this are not worth the risk of a lost request.
@@ -17,13 +18,15 @@ const MOST_IDLE: usize = 16;
 
 /// A connection that waits for its next request.
 pub(super) struct Idle {
-    pub(super) sender: SendRequest<RequestBody>,
-    pub(super) since: Instant,
+    channel: Channel,
+    since: Instant,
 }
 
 /// A connection and whether it has already served a request.
 pub(super) struct Channel {
     pub(super) sender: SendRequest<RequestBody>,
+    /// Of what was sent.
+    pub(super) unsent: Unsent,
     pub(super) reused: bool,
 }
 
@@ -31,10 +34,10 @@ impl Client {
     /// The idle connection that was used last if it still lives, else a new one. A server that can be started
     /// again is.
     pub(super) async fn channel(&self) -> Result<Channel, Attempt> {
-        if let Some(sender) = self.idle() {
-            return Ok(Channel { sender, reused: true });
+        if let Some(channel) = self.idle() {
+            return Ok(channel);
         }
-        let sender = match (self.connect_in_time().await, &self.reviver) {
+        let made = match (self.connect_in_time().await, &self.reviver) {
             (Err(ClientError::Unreachable { .. }), Some(revive)) => {
                 revive().await.map_err(|problem| {
                     Attempt::Final(self.broken(format!("is gone and cannot be started again: {problem}")))
@@ -43,42 +46,42 @@ impl Client {
             }
             (made, _) => made,
         };
-        Ok(Channel {
-            sender: sender.map_err(Attempt::NotSent)?,
-            reused: false,
-        })
+        made.map_err(Attempt::NotSent)
     }
 
-    async fn connect_in_time(&self) -> Result<SendRequest<RequestBody>, ClientError> {
+    async fn connect_in_time(&self) -> Result<Channel, ClientError> {
         let made = tokio::time::timeout(self.limits.connect, self.connect()).await;
         made.unwrap_or_else(|_| {
             Err(self.unreachable(format!("no answer within {} s", self.limits.connect.as_secs())))
         })
     }
 
-    fn idle(&self) -> Option<SendRequest<RequestBody>> {
+    fn idle(&self) -> Option<Channel> {
         let mut state = self.state();
-        while let Some(Idle { sender, since }) = state.idle.pop() {
-            if since.elapsed() < IDLE_LIMIT && sender.is_ready() {
-                return Some(sender);
+        while let Some(Idle { channel, since }) = state.idle.pop() {
+            if since.elapsed() < IDLE_LIMIT && channel.sender.is_ready() {
+                return Some(Channel {
+                    reused: true,
+                    ..channel
+                });
             }
         }
         None
     }
 
     /// Puts a connection aside for the next call.
-    pub(super) fn keep(&self, sender: SendRequest<RequestBody>) {
+    pub(super) fn keep(&self, channel: Channel) {
         let mut state = self.state();
         if state.idle.len() == MOST_IDLE {
             state.idle.remove(0);
         }
         state.idle.push(Idle {
-            sender,
+            channel,
             since: Instant::now(),
         });
     }
 
-    async fn connect(&self) -> Result<SendRequest<RequestBody>, ClientError> {
+    async fn connect(&self) -> Result<Channel, ClientError> {
         match &self.endpoint {
             Endpoint::Tcp { tls, host, port, .. } => {
                 let stream = TcpStream::connect((host.as_str(), *port))
@@ -86,10 +89,11 @@ impl Client {
                     .map_err(|error| self.unreachable(error.to_string()))?;
                 // Requests are small and wait for their reply; delaying them gains nothing.
                 stream.set_nodelay(true).ok();
+                let (stream, unsent) = Watched::new(stream);
                 if *tls {
-                    self.secure(stream, host).await
+                    self.secure(stream, unsent, host).await
                 } else {
-                    self.handshake(stream).await
+                    self.handshake(stream, unsent).await
                 }
             }
             #[cfg(unix)]
@@ -97,14 +101,20 @@ impl Client {
                 let stream = connect_unix(path)
                     .await
                     .map_err(|error| self.unreachable(error.to_string()))?;
-                self.handshake(stream).await
+                let (stream, unsent) = Watched::new(stream);
+                self.handshake(stream, unsent).await
             }
             #[cfg(not(unix))]
             Endpoint::Unix(_) => Err(self.unreachable("this system has no unix sockets".to_owned())),
         }
     }
 
-    async fn secure(&self, stream: TcpStream, host: &str) -> Result<SendRequest<RequestBody>, ClientError> {
+    async fn secure(
+        &self,
+        stream: Watched<TcpStream>,
+        unsent: Unsent,
+        host: &str,
+    ) -> Result<Channel, ClientError> {
         let known = self.state().tls_config.clone();
         let config = match known {
             Some(config) => config,
@@ -120,10 +130,10 @@ impl Client {
             .connect(name, stream)
             .await
             .map_err(|error| self.unreachable(format!("TLS failed: {error}")))?;
-        self.handshake(stream).await
+        self.handshake(stream, unsent).await
     }
 
-    async fn handshake<S>(&self, stream: S) -> Result<SendRequest<RequestBody>, ClientError>
+    async fn handshake<S>(&self, stream: S, unsent: Unsent) -> Result<Channel, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -134,7 +144,11 @@ impl Client {
         tokio::spawn(async move {
             let _ = connection.await;
         });
-        Ok(sender)
+        Ok(Channel {
+            sender,
+            unsent,
+            reused: false,
+        })
     }
 
     pub(super) fn unreachable(&self, reason: String) -> ClientError {

@@ -13,6 +13,8 @@ mod log_follow;
 mod query;
 mod routes;
 mod tls;
+mod token;
+mod unsent;
 mod upload;
 mod waiting;
 
@@ -82,13 +84,14 @@ pub struct Client {
     on_token: Option<Arc<TokenSink>>,
     reviver: Option<Arc<Reviver>>,
     seen: waiting::LastSeen,
+    /// Of all that speak for this caller: who renews it renews it for the others.
+    token: token::Token,
     state: Mutex<State>,
 }
 
 /// What changes from call to call. Never held across an await.
 #[derive(Default)]
 struct State {
-    token: Option<String>,
     server_version: Option<String>,
     /// A reply has come: from now on the server is lost, not unreachable.
     reached: bool,
@@ -106,13 +109,14 @@ impl Client {
             on_token: None,
             reviver: None,
             seen: waiting::LastSeen::default(),
+            token: token::Token::default(),
             state: Mutex::default(),
         }
     }
 
     pub fn with_credentials(mut self, credentials: Credentials) -> Client {
         self.login = credentials.login;
-        self.state.get_mut().expect("no call has panicked yet").token = credentials.token;
+        self.token = token::Token::new(credentials.token);
         self
     }
 
@@ -149,8 +153,8 @@ impl Client {
             on_token: self.on_token.clone(),
             reviver: self.reviver.clone(),
             seen: self.seen.clone(),
+            token: self.token.clone(),
             state: Mutex::new(State {
-                token: state.token.clone(),
                 server_version: state.server_version.clone(),
                 reached: state.reached,
                 idle: Vec::new(),

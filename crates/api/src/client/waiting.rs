@@ -1,7 +1,8 @@
 //! Waiting for a server that is away: how long, and what of the time counts.
 //!
-//! As long as a server takes bytes, sends some or works at a request it is there, however long that lasts. Only
-//! the time in which nothing was heard of it counts, and the pauses between tries.
+//! As long as a server takes bytes, sends some or says that it works at a request it is there, however long that lasts.
+//! Only the time in which nothing was heard of it counts, and the pauses between tries. Bytes are taken when its system
+//! has confirmed them, where this one tells (see `unsent`): on a slow link what was sent long lies in buffers here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use paddlecloud_api::client::files::{Download, TransferError, TransferOptions};
+use paddlecloud_api::ALIVE_HEADER;
+use paddlecloud_api::client::files::{Download, ListOptions, RemoveOptions, TransferError, TransferOptions};
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::SIZE_HEADER;
@@ -239,4 +240,172 @@ async fn findings_of_a_check_are_told_also_when_the_server_cannot_be_told_that_t
     let checked = client(&endpoint).files().fsck().await.unwrap();
     assert_eq!((checked.checked, checked.findings.len()), (7, 1));
     assert_eq!(lines(&log).len(), 2);
+}
+
+/// What a server answers that cuts its replies about a file of these bytes after `most` of them.
+fn cut_after(seen: &Seen, bytes: &[u8], most: usize) -> Reply {
+    if seen.line.contains("/pfs/stat?") {
+        let meta = format!(r#"{{"kind":"file","size":{},"mtime":1}}"#, bytes.len());
+        return Reply::Keep(json(200, &format!(r#"{{"code":200,"msg":{meta}}}"#)));
+    }
+    let range = seen.header("range").unwrap().strip_prefix("bytes=").unwrap();
+    let (start, end) = range.split_once('-').unwrap();
+    let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+    let wanted = &bytes[start..bytes.len().min(end + 1)];
+    let head = format!(
+        "HTTP/1.1 206 X\r\npaddlecloud-version: 9.9.9\r\netag: \"one\"\r\ncontent-length: {}\r\n\r\n",
+        wanted.len()
+    );
+    Reply::Cut([head.as_bytes(), &wanted[..wanted.len().min(most)]].concat())
+}
+
+#[tokio::test]
+async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
+    let bytes: Vec<u8> = (0..100_u8).collect();
+    let there = bytes.clone();
+    let (endpoint, log) = serve(move |_, seen| cut_after(seen, &there, 30)).await;
+    let client = client(&endpoint);
+    let mut stretch = client.files().stretch(&remote("f"), 10..500).await.unwrap();
+    let mut read = Vec::new();
+    while let Some(piece) = stretch.next().await.unwrap() {
+        read.extend_from_slice(&piece);
+    }
+    assert_eq!(read, bytes[10..]);
+    let log = log.lock().unwrap();
+    let asked: Vec<_> = log
+        .iter()
+        .skip(1)
+        .map(|seen| (seen.header("range").unwrap(), seen.header("if-match")))
+        .collect();
+    let same = Some("\"one\"");
+    assert_eq!(
+        asked,
+        [
+            ("bytes=10-499", None),
+            ("bytes=40-99", same),
+            ("bytes=70-99", same)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
+    let (endpoint, _) = serve(|_, seen| match seen.header("if-match") {
+        Some(_) => Reply::Keep(json(409, CHANGED)),
+        None => cut_after(seen, &[7; 100], 30),
+    })
+    .await;
+    let client = client(&endpoint);
+    let mut stretch = client.files().stretch(&remote("f"), 0..100).await.unwrap();
+    let mut read = 0;
+    let error = loop {
+        match stretch.next().await {
+            Ok(piece) => read += piece.unwrap().len(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (read, error.refusal()),
+        (30, Some(ErrorName::Conflict)),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_listing_that_a_busy_server_cannot_begin_is_asked_for_again() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 => Reply::Keep(json(
+            503,
+            r#"{"code":503,"msg":"starting","error":"unavailable"}"#,
+        )),
+        _ => Reply::Keep(json(200, "  \n{\"end\":0}\n")),
+    })
+    .await;
+    let client = client(&endpoint);
+    let listing = client.files().list(&remote("d"), ListOptions::default()).await;
+    assert_eq!(listing.unwrap().collect().await.unwrap().len(), 0);
+    assert_eq!(lines(&log).len(), 2);
+}
+
+/// What becomes of two files when the reply to their removal is lost, and how often it was asked for.
+async fn removed_in_two_tries(is_patient: bool) -> (Result<usize, ClientError>, usize) {
+    let (endpoint, log) = serve(|number, seen| {
+        if !seen.line.contains("/remove ") {
+            return Reply::Keep(json(200, FOLDER));
+        }
+        let usage = r#"{"bytes":0,"files":0,"folders":0}"#;
+        let gone = r#"{"code":404,"msg":"gone","error":"not-found"}"#;
+        let kept = r#"{"code":403,"msg":"no","error":"forbidden"}"#;
+        let one = |name: &str, error: &str| {
+            format!(r#"{{"path":"/pfs/dc/home/me/{name}","usage":{usage},"error":{error}}}"#)
+        };
+        let body = format!(r#"{{"code":200,"msg":[{},{}]}}"#, one("a", gone), one("b", kept));
+        match number {
+            1 => Reply::Cut(Vec::new()),
+            _ => Reply::Keep(json(200, &body)),
+        }
+    })
+    .await;
+    let client = client(&endpoint);
+    client.files().stat(&remote("d")).await.unwrap();
+    let files = match is_patient {
+        true => client.files().patient(),
+        false => client.files(),
+    };
+    let both = [remote("a"), remote("b")];
+    let removed = files.remove(&both, RemoveOptions::default());
+    let still_there = removed
+        .await
+        .map(|removed| removed.iter().filter(|one| one.error.is_some()).count());
+    (still_there, lines(&log).len() - 1)
+}
+
+#[tokio::test]
+async fn a_removal_among_much_other_work_is_asked_for_again_and_what_is_gone_then_is_removed() {
+    let (still_there, asked) = removed_in_two_tries(true).await;
+    assert_eq!((still_there.unwrap(), asked), (1, 2));
+    let (told, asked) = removed_in_two_tries(false).await;
+    assert!(matches!(told, Err(ClientError::Broken { .. })), "{told:?}");
+    assert_eq!(asked, 1);
+}
+
+/// A reply that began before the work was done.
+fn begun_early(end: &str) -> Reply {
+    let text = format!("      {end}");
+    let head = format!(
+        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\n{ALIVE_HEADER}: 1\r\ncontent-length: {}\r\n\r\n",
+        text.len()
+    );
+    Reply::Keep([head, text].concat().into_bytes())
+}
+
+#[tokio::test]
+async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 => begun_early(r#"{"code":200,"msg":{"bytes":7,"files":1,"folders":0}}"#),
+        _ => begun_early(r#"{"code":404,"msg":"there is no such folder","error":"not-found"}"#),
+    })
+    .await;
+    let client = client(&endpoint);
+    assert_eq!(client.files().du(&remote("d")).await.unwrap().bytes, 7);
+    let refused = client.files().du(&remote("d")).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::NotFound), "{refused}");
+    let asked = log.lock().unwrap();
+    assert!(asked.iter().all(|seen| seen.header(ALIVE_HEADER).is_some()));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_whether_it_is_still_at_work_is_not_called_idle() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let silent = tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        std::future::pending::<()>().await;
+        drop(socket);
+    });
+    tokio::time::pause();
+    let client = Client::new(format!("http://{address}").parse().unwrap());
+    let lost = client.files().du(&remote("d")).await.unwrap_err();
+    assert!(lost.to_string().contains("may still be at work"), "{lost}");
+    silent.abort();
 }

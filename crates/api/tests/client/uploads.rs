@@ -4,7 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use paddlecloud_api::client::files::{TransferError, TransferOptions, Upload};
-use paddlecloud_api::client::{Client, Limits};
+use paddlecloud_api::client::{Client, ClientError, Credentials, Limits};
+use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Entry, Mtime, Node};
 
 use crate::scripted::{Log, Reply, Seen, json, serve};
@@ -127,4 +128,71 @@ async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits(
     };
     assert_eq!(send(true).await, [2, 1, 1, 1]);
     assert_eq!(send(false).await, [5], "nothing is read for it");
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_while_a_file_is_sent_is_renewed() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/api-token-auth") {
+            return Reply::Keep(json(200, r#"{"token":"fresh"}"#));
+        }
+        // It expired just when the first byte came.
+        let is_stale = seen.header("authorization") == Some("Token stale");
+        if is_stale && seen.line.starts_with("PUT ") {
+            let refused = r#"{"code":401,"msg":"no","error":"unauthorized"}"#;
+            return Reply::Keep(json(401, refused));
+        }
+        forgetful(1, seen, |_, _| false)
+    })
+    .await;
+    let client = client(&endpoint).with_credentials(Credentials {
+        login: Some(("me".into(), "secret".into())),
+        token: Some("stale".into()),
+    });
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"abc").unwrap();
+    let remote = "/pfs/dc/home/me/f".parse().unwrap();
+    let options = TransferOptions::default();
+    let summary = client
+        .files()
+        .upload_open(file, "-", &remote, &options, &())
+        .await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    let log = log.lock().unwrap();
+    let tokens = log.iter().filter(|seen| seen.line.contains("/api-token-auth"));
+    assert_eq!(tokens.count(), 1);
+    let last = log.last().unwrap();
+    assert_eq!(last.header("authorization"), Some("Token fresh"), "{}", last.line);
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_take_its_place_is_not_called_kept() {
+    for (refused, name) in [
+        (
+            r#"{"code":409,"msg":"it changed","error":"changing"}"#,
+            Some(ErrorName::Changing),
+        ),
+        (r#"{"code":409,"msg":"it is there","error":"conflict"}"#, None),
+    ] {
+        let (endpoint, _) = serve(move |_, seen| match seen.line.contains("/commit ") {
+            true => Reply::Keep(json(409, refused)),
+            false => forgetful(1, seen, |_, _| false),
+        })
+        .await;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let options = TransferOptions {
+            no_overwrite: true,
+            ..TransferOptions::default()
+        };
+        let remote = "/pfs/dc/home/me/f".parse().unwrap();
+        let client = client(&endpoint);
+        let files = client.files();
+        let summary = files.upload_open(file, "-", &remote, &options, &()).await;
+        let error = summary.failures.first().map(|failure| match &failure.error {
+            TransferError::Server(ClientError::Refused(body)) => body.error,
+            other => panic!("{other}"),
+        });
+        assert_eq!((summary.kept, error), (u64::from(name.is_none()), name));
+    }
 }

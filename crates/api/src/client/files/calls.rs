@@ -15,12 +15,13 @@ use crate::Envelope;
 use crate::client::ClientError;
 use crate::client::call::{Absence, Call, Replay};
 use crate::client::query::Target;
+use crate::error::ErrorName;
 use crate::files::{
     CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
     ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
 };
 
-/// How long the server may work on a whole tree before it replies.
+/// How long a server that does not say that it is still at work may work on a whole tree before it replies.
 const TREE: Duration = Duration::from_secs(1800);
 /// How many paths one removal names; more go in further requests.
 const REMOVED_AT_ONCE: usize = 1000;
@@ -56,9 +57,8 @@ impl<'a> FileClient<'a> {
 
     /// Like [`FileClient::stat`], with the digest of a file's content.
     pub async fn stat_digest(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
-        let mut call = Call::get(Self::at("stat", path).pair("digest", true));
-        call.patience = TREE;
-        self.message(&call).await
+        let call = Call::get(Self::at("stat", path).pair("digest", true));
+        self.message(&call.lasting(TREE)).await
     }
 
     /// Like [`FileClient::stat`], with the digest of a file's content if the server knows it without reading.
@@ -90,6 +90,8 @@ impl<'a> FileClient<'a> {
     }
 
     /// Removes files, links and folders. One that cannot go does not stop the others.
+    ///
+    /// Patient work asks again when a reply was lost, and what is gone then counts as removed.
     pub async fn remove(
         &self,
         paths: &[PfsPath],
@@ -103,7 +105,41 @@ impl<'a> FileClient<'a> {
                 dry_run: options.dry_run,
                 empty_folders: false,
             };
-            removed.extend(self.post::<Vec<Removed>>("remove", &body, Replay::Never).await?);
+            let call = post("remove", &body, self.remove_replay(options));
+            let mut some: Vec<Removed> = self.message(&call).await?;
+            if call.was_lost() {
+                some.iter_mut().for_each(forgive_absence);
+            }
+            removed.extend(some);
+        }
+        Ok(removed)
+    }
+
+    /// Somebody may have made another file of the name between two requests: a risk worth taking only where much else is
+    /// to be done.
+    fn remove_replay(&self, options: RemoveOptions) -> Replay {
+        match (options.dry_run, self.absence) {
+            (true, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
+            (false, Absence::IsTold) => Replay::Never,
+        }
+    }
+
+    /// Removes folders that are really empty, whatever a listing said of them; everything else is refused.
+    pub async fn remove_empty_folders(&self, paths: &[PfsPath]) -> Result<Vec<Removed>, ClientError> {
+        let mut removed = Vec::with_capacity(paths.len());
+        for some in paths.chunks(REMOVED_AT_ONCE) {
+            let body = RemoveRequest {
+                paths: some.iter().map(WirePath::from).collect(),
+                recursive: false,
+                dry_run: false,
+                empty_folders: true,
+            };
+            let call = post("remove", &body, self.remove_replay(RemoveOptions::default()));
+            let mut some: Vec<Removed> = self.message(&call).await?;
+            if call.was_lost() {
+                some.iter_mut().for_each(forgive_absence);
+            }
+            removed.extend(some);
         }
         Ok(removed)
     }
@@ -156,16 +192,14 @@ impl<'a> FileClient<'a> {
 
     /// Bytes and files below a path.
     pub async fn du(&self, path: &PfsPath) -> Result<UsageView, ClientError> {
-        let mut call = Call::get(Self::at("usage", path));
-        call.patience = TREE;
-        self.message(&call).await
+        let call = Call::get(Self::at("usage", path));
+        self.message(&call.lasting(TREE)).await
     }
 
     /// What the caller may store and stores: the server measures all of it.
     pub async fn quota(&self) -> Result<StorageView, ClientError> {
-        let mut call = Call::get(Target::new(FILES).word("quota"));
-        call.patience = TREE;
-        self.message(&call).await
+        let call = Call::get(Target::new(FILES).word("quota"));
+        self.message(&call.lasting(TREE)).await
     }
 
     /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
@@ -217,9 +251,7 @@ impl<'a> FileClient<'a> {
         body: &impl Serialize,
         replay: Replay,
     ) -> Result<T, ClientError> {
-        let mut call = Call::post(Target::new(FILES).word(word), body).replay(replay);
-        call.patience = TREE;
-        self.message(&call).await
+        self.message(&post(word, body, replay)).await
     }
 
     pub(super) async fn message<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
@@ -236,6 +268,19 @@ impl<'a> FileClient<'a> {
         let envelope: Envelope<T> = self.client.read(bytes)?;
         Ok(envelope.msg)
     }
+}
+
+/// What an earlier request has removed is not there for this one.
+fn forgive_absence(removed: &mut Removed) {
+    let name = removed.error.as_ref().map(|body| body.error);
+    if name == Some(ErrorName::NotFound) {
+        removed.error = None;
+    }
+}
+
+fn post(word: &str, body: &impl Serialize, replay: Replay) -> Call {
+    let call = Call::post(Target::new(FILES).word(word), body);
+    call.replay(replay).lasting(TREE)
 }
 
 fn move_request(from: &PfsPath, to: &PfsPath, existing: Existing) -> MoveRequest {

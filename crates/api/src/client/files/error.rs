@@ -36,6 +36,9 @@ pub enum TransferError {
     Damaged,
     #[error("it is not a regular file")]
     NotAFile,
+    /// What is in its place must not be replaced by a file.
+    #[error("`{path}` {reason}")]
+    NotReplaced { path: String, reason: String },
     #[error("the transfer was broken off")]
     BrokenOff,
 }

@@ -7,6 +7,7 @@ use paddlecloud_pfs::{
     Digest, Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, PfsPathError, RelPath, Root,
 };
 
+use super::TransferError;
 use crate::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
 
 /// Two folders that correspond, one on each side.
@@ -33,6 +34,8 @@ pub(super) enum Verdict {
     Transfer,
     Unchanged,
     Keep,
+    /// A socket, pipe or device is in its place, and stays.
+    Refuse,
 }
 
 impl Item {
@@ -114,7 +117,20 @@ impl Item {
         match (same, no_overwrite && !self.is_dir()) {
             (true, _) => Verdict::Unchanged,
             (false, true) => Verdict::Keep,
+            (false, false) if there.kind == FileKind::Special => Verdict::Refuse,
             (false, false) => Verdict::Transfer,
+        }
+    }
+
+    /// Why it does not take the place of what is at `path`.
+    pub(super) fn refused_at(&self, path: String) -> TransferError {
+        let reason = match self.is_dir() {
+            true => "is a socket, pipe or device, and no folder",
+            false => "is a socket, pipe or device, and is not replaced by a file",
+        };
+        TransferError::NotReplaced {
+            path,
+            reason: reason.to_owned(),
         }
     }
 }
@@ -284,5 +300,25 @@ mod tests {
         assert_eq!(item.judge(Some(&there), false, true), Verdict::Keep);
         there.size = 4;
         assert_eq!(item.judge(Some(&there), true, false), Verdict::Transfer);
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_folder_nor_link_is_not_replaced() {
+        let (_folder, tree) = tree();
+        let there = FileMeta {
+            kind: FileKind::Special,
+            size: 0,
+            mtime: Mtime::from_nanos(1),
+            executable: false,
+            target: None,
+            digest: None,
+            version: None,
+        };
+        for entry in [file("a", 0), folder("a")] {
+            let item = Item::of_tree(&tree, entry);
+            assert_eq!(item.judge(Some(&there), true, false), Verdict::Refuse);
+        }
+        let item = Item::of_tree(&tree, file("a", 0));
+        assert_eq!(item.judge(Some(&there), true, true), Verdict::Keep);
     }
 }

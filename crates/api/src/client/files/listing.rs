@@ -2,25 +2,21 @@
 //!
 //! Entries come in order, so a listing that breaks off is asked for again and goes on behind the last one.
 
-use bytes::{Buf, BytesMut};
 use paddlecloud_pfs::{PfsPath, RelPath};
 
+use super::lines::Lines;
 use super::patience::Patience;
 use super::{FileClient, ListOptions};
-use crate::client::call::{Call, Opened};
+use crate::client::call::Call;
 use crate::client::{Client, ClientError};
 use crate::files::{ListEntry, ListLine, UnreadEntry};
-
-/// No line of a listing is longer; what is, is not ours.
-const LONGEST_LINE: usize = 1 << 20;
 
 /// A stream of entries.
 pub struct Listing<'a> {
     client: &'a Client,
     folder: PfsPath,
     options: ListOptions,
-    reply: Opened,
-    buffer: BytesMut,
+    lines: Lines<'a>,
     /// The last entry that was handed out.
     last: Option<RelPath>,
     /// What the server had to leave out.
@@ -40,16 +36,16 @@ impl<'a> Listing<'a> {
         let reply = loop {
             match client.open(&call(&folder, options, None)).await {
                 Ok(reply) => break reply,
-                Err(error @ ClientError::Broken { .. }) => patience.after(error).await?,
-                Err(error) => return Err(error),
+                // Nobody was ever there.
+                Err(error @ ClientError::Unreachable { .. }) => return Err(error),
+                Err(error) => patience.after(error).await?,
             }
         };
         Ok(Listing {
             client,
             folder,
             options,
-            reply,
-            buffer: BytesMut::new(),
+            lines: Lines::new(client, "a listing", reply),
             last: None,
             unread: Vec::new(),
             patience,
@@ -75,7 +71,7 @@ impl<'a> Listing<'a> {
     /// The next entry; what cannot be read is only noted.
     pub async fn next_readable(&mut self) -> Result<Option<ListEntry>, ClientError> {
         while !self.ended {
-            if let Some(line) = self.take_line()? {
+            if let Some(line) = self.lines.take()? {
                 match line {
                     ListLine::Entry(entry) if self.is_known(&entry.path) => {}
                     ListLine::Entry(entry) => {
@@ -89,15 +85,14 @@ impl<'a> Listing<'a> {
                     ListLine::Error(error) => return Err(ClientError::Refused(error)),
                     ListLine::End(_) => {
                         self.ended = true;
-                        // The connection is free again once its reply was read to the end. Nothing is missing if it is not.
-                        drop(self.reply.piece(self.client).await);
+                        self.lines.end().await;
                     }
                 }
                 continue;
             }
-            match self.reply.piece(self.client).await {
-                Ok(Some(piece)) => self.buffer.extend_from_slice(&piece),
-                Ok(None) => self.begin_anew(self.client.broken("cut a listing off")).await?,
+            match self.lines.more().await {
+                Ok(true) => {}
+                Ok(false) => self.begin_anew(self.client.broken("cut a listing off")).await?,
                 Err(error) => self.begin_anew(error).await?,
             }
         }
@@ -119,8 +114,7 @@ impl<'a> Listing<'a> {
             let rest = call(&self.folder, self.options, self.last.as_ref());
             match self.client.open(&rest).await {
                 Ok(reply) => {
-                    self.reply = reply;
-                    self.buffer.clear();
+                    self.lines = Lines::new(self.client, "a listing", reply);
                     return Ok(());
                 }
                 Err(again) => error = again,
@@ -135,21 +129,6 @@ impl<'a> Listing<'a> {
             entries.push(entry);
         }
         Ok(entries)
-    }
-
-    fn take_line(&mut self) -> Result<Option<ListLine>, ClientError> {
-        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
-            if self.buffer.len() > LONGEST_LINE {
-                return Err(self.client.broken("sent a listing that cannot be read"));
-            }
-            return Ok(None);
-        };
-        let line = serde_json::from_slice(&self.buffer[..end]);
-        self.buffer.advance(end + 1);
-        line.map(Some).map_err(|error| {
-            self.client
-                .broken(format!("sent a listing that cannot be read: {error}"))
-        })
     }
 }
 

@@ -85,8 +85,6 @@ pub struct Failure {
 pub trait Progress: Send + Sync {
     /// So many files and bytes of content will be looked at; may be called again with more.
     fn planned(&self, _files: u64, _bytes: u64) {}
-    /// This file is being worked on.
-    fn started(&self, _path: &str) {}
     /// Bytes of content went over the wire.
     fn moved(&self, _bytes: u64) {}
     /// Of the bytes that were told as moved so many were lost, and go again.

@@ -39,7 +39,9 @@ impl Throttle {
     }
 }
 
-/// With a rate, pieces are small: the rate is kept over every fraction of a second.
+/// Bytes that are handed over at a time: small enough that whoever watches sees them go.
+const PIECE: usize = 256 << 10;
+/// With a rate, pieces are smaller: the rate is kept over every fraction of a second.
 const PACED_PIECE: usize = 32 << 10;
 
 enum Source {
@@ -98,10 +100,11 @@ impl PacedBody {
         match &mut self.source {
             Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Whole(bytes) => {
-                let len = match self.throttle {
-                    Some(_) => bytes.len().min(PACED_PIECE),
-                    None => bytes.len(),
+                let most = match self.throttle {
+                    Some(_) => PACED_PIECE,
+                    None => PIECE,
                 };
+                let len = bytes.len().min(most);
                 let piece = bytes.split_to(len);
                 self.sent.fetch_add(len as u64, Ordering::Relaxed);
                 Poll::Ready(Some(Ok(piece)))
@@ -178,6 +181,17 @@ mod tests {
             second > Duration::from_millis(400) && second <= Duration::from_millis(500),
             "{second:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_body_without_a_rate_goes_in_pieces_too() {
+        let mut body = PacedBody::whole(Bytes::from(vec![7; 4 << 20]), None);
+        let sent = body.progress();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(sent.load(Ordering::Relaxed), first.len() as u64);
+        assert!(first.len() <= PIECE, "{}", first.len());
+        let rest = body.collect().await.unwrap().to_bytes();
+        assert_eq!(first.len() + rest.len(), 4 << 20);
     }
 
     #[tokio::test]

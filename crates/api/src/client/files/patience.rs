@@ -5,14 +5,14 @@ use crate::client::{Client, ClientError};
 use crate::error::ErrorName;
 
 /// How long one piece of work goes on trying.
-pub(super) struct Patience<'a> {
+pub struct Patience<'a> {
     client: &'a Client,
     waiting: Waiting,
     tries: u32,
 }
 
 impl<'a> Patience<'a> {
-    pub(super) fn new(client: &'a Client) -> Patience<'a> {
+    pub fn new(client: &'a Client) -> Patience<'a> {
         Patience {
             client,
             waiting: Waiting::new(),
@@ -21,7 +21,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Something got through: patience is as fresh as at the beginning.
-    pub(super) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         *self = Patience::new(self.client);
     }
 
@@ -31,7 +31,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Waits before the next try; gives the error back when there is no point in another one.
-    pub(super) async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
+    pub async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if !may_pass(&error) || !self.waiting.pause(self.client).await {
             return Err(error);
         }

@@ -25,10 +25,6 @@ impl<'a> Tally<'a> {
         self.progress.planned(files, bytes);
     }
 
-    pub(super) fn started(&self, path: &str) {
-        self.progress.started(path);
-    }
-
     /// Counts what one request moves, of so many bytes of content.
     pub(super) fn flow(&self, content: u64) -> Flow<'_> {
         Flow {

@@ -100,7 +100,6 @@ impl Engine<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        self.tally.started(&source(&item));
         let mut result = Err(TransferError::ChangedThere);
         for attempt in 0..ATTEMPTS {
             result = self.fetch_once(&item, attempt > 0).await;
@@ -220,6 +219,12 @@ impl Engine<'_> {
                     if body.error == ErrorName::Conflict =>
                 {
                     return Err(TransferError::ChangedThere);
+                }
+                // The server will not hand out what its disk has made of the file, however often it is asked.
+                Err(TransferError::Server(ClientError::Refused(body)))
+                    if body.error == ErrorName::Damaged =>
+                {
+                    return Err(TransferError::Damaged);
                 }
                 Err(TransferError::Server(error)) => patience.after(error).await?,
                 Err(TransferError::Assembly(error @ AssemblyError::DamagedChunk { .. })) => {

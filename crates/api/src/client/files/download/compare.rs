@@ -38,6 +38,10 @@ impl Engine<'_> {
                 (Verdict::Transfer, None) => wanted.push(item),
                 (Verdict::Unchanged, None) => self.done(&item, Outcome::Unchanged),
                 (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
+                (Verdict::Refuse, None) => {
+                    let here = item.local.to_string();
+                    self.tally.failed(source(&item), item.refused_at(here));
+                }
             }
         }
         wanted.extend(self.compare_digests(&undecided).await);

@@ -16,6 +16,7 @@ use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootEr
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
 use super::item::{Item, Tree, with_files};
+use super::local::replaceable;
 use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 use crate::files::split_last;
@@ -110,6 +111,10 @@ impl Engine<'_> {
         if !meta.is_file() {
             return Err(TransferError::NotAFile);
         }
+        let local = match self.options.no_overwrite {
+            true => local,
+            false => blocking(move || place_of(local)).await?,
+        };
         let own = local.file_name().ok_or(TransferError::NotAFile)?;
         let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
         let parent = folder_above(&local);
@@ -131,6 +136,14 @@ impl Engine<'_> {
             mtime: meta.mtime,
         })
     }
+}
+
+/// Where a file goes that is to replace what is at a path.
+fn place_of(path: PathBuf) -> Result<PathBuf, TransferError> {
+    replaceable(&path).map_err(|reason| TransferError::NotReplaced {
+        path: path.display().to_string(),
+        reason,
+    })
 }
 
 /// Where a download puts what is not complete yet.

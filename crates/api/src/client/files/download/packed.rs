@@ -43,9 +43,6 @@ impl Engine<'_> {
             path: (&items[0].tree.remote).into(),
             files: items.iter().map(|item| item.remote.clone()).collect(),
         };
-        for item in items {
-            self.tally.started(&source(item));
-        }
         let call = Call::post(Target::new(FILES).word("pack"), &request).replay(Replay::Safe);
         let mut reply = self.files.client.open(&call).await?;
         let root = items[0].tree.local.clone();

@@ -69,7 +69,6 @@ impl Engine<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        self.tally.started(&source(&item));
         let mut result = Err(TransferError::Changed);
         for _ in 0..ATTEMPTS {
             result = self.send_once(&item).await;
@@ -327,9 +326,9 @@ impl Engine<'_> {
             digest,
             no_overwrite: self.options.no_overwrite,
         };
-        let mut call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
-        // Syncing a large file to a slow disk takes a while.
-        call.patience = Duration::from_secs(1800);
+        let call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
+        // Syncing a large file to a slow disk takes a while, and bringing it to a storage behind the server longer.
+        let call = call.lasting(Duration::from_secs(1800));
         let _permit = self.permit().await;
         match self.files.message::<FileMeta>(&call).await {
             Ok(_) => Ok(Outcome::Transferred),
@@ -354,7 +353,9 @@ impl Engine<'_> {
 pub(super) fn is_begun_anew(sent: &Result<Outcome, TransferError>) -> bool {
     match sent {
         Err(TransferError::Changed | TransferError::UploadGone) => true,
-        Err(TransferError::Server(error)) => error.refusal() == Some(ErrorName::Damaged),
+        Err(TransferError::Server(error)) => {
+            matches!(error.refusal(), Some(ErrorName::Damaged | ErrorName::Changing))
+        }
         _ => false,
     }
 }

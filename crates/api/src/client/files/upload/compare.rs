@@ -90,6 +90,13 @@ impl Engine<'_> {
             Verdict::Transfer => return Some(item.clone()),
             Verdict::Unchanged => Outcome::Unchanged,
             Verdict::Keep => Outcome::Kept,
+            Verdict::Refuse => {
+                let there = item
+                    .remote_path()
+                    .map_or_else(|_| item.remote.to_string(), |path| path.to_string());
+                self.tally.failed(source(item), item.refused_at(there));
+                return None;
+            }
         };
         if !item.is_dir() {
             self.tally.spared(item.size());
@@ -115,8 +122,8 @@ impl crate::client::files::FileClient<'_> {
         &self,
         request: &StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ClientError> {
-        let mut call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
-        call.patience = std::time::Duration::from_secs(1800);
+        let call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
+        let call = call.lasting(std::time::Duration::from_secs(1800));
         let there: Vec<Option<FileMeta>> = self.message(&call).await?;
         if there.len() != request.files.len() {
             return Err(self

@@ -107,9 +107,8 @@ impl Engine<'_> {
     }
 
     async fn reuse_some(&self, id: &StagedId, ops: Vec<Op>) -> Result<(), ClientError> {
-        let mut call =
-            Call::post(upload_target(id).word("reuse"), &ReuseRequest { ops }).replay(Replay::Safe);
-        call.patience = Duration::from_secs(COPY_AT_ONCE / SLOWEST_READ);
+        let call = Call::post(upload_target(id).word("reuse"), &ReuseRequest { ops }).replay(Replay::Safe);
+        let call = call.lasting(Duration::from_secs(COPY_AT_ONCE / SLOWEST_READ));
         let _permit = self.permit().await;
         let _: UploadReply = self.files.message(&call).await?;
         Ok(())
@@ -145,8 +144,8 @@ impl Engine<'_> {
             let body = TakeRequest {
                 chunks: some.to_vec(),
             };
-            let mut call = Call::post(upload_target(id).word("take"), &body).replay(Replay::Safe);
-            call.patience = Duration::from_secs(CHUNKS_AT_ONCE as u64 * CHUNK / SLOWEST_READ);
+            let call = Call::post(upload_target(id).word("take"), &body).replay(Replay::Safe);
+            let call = call.lasting(Duration::from_secs(CHUNKS_AT_ONCE as u64 * CHUNK / SLOWEST_READ));
             let _permit = self.permit().await;
             let _: UploadReply = self.files.message(&call).await?;
         }

@@ -53,9 +53,6 @@ impl Engine<'_> {
         call.patience = std::time::Duration::from_secs(240);
         let (writer, body) = upload_channel();
         let sources = items.to_vec();
-        for item in items.iter().filter(|item| !item.is_dir()) {
-            self.tally.started(&source(item));
-        }
         let writing = blocking(move || write_pack(&entries, &sources, writer));
         let sending = self.send(&call, PacedBody::stream(body, bytes, self.throttle.clone()));
         let (written, reply) = tokio::join!(writing, sending);

@@ -24,7 +24,7 @@ impl FileClient<'_> {
     ) -> Summary {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
-        match engine.send_open(file, shown, remote).await {
+        match engine.send_open(file, remote).await {
             Ok((outcome, size)) => tally.finished(shown, outcome, size),
             Err(error) => tally.failed(shown.to_owned(), error),
         }
@@ -33,16 +33,10 @@ impl FileClient<'_> {
 }
 
 impl Engine<'_> {
-    async fn send_open(
-        &self,
-        file: File,
-        shown: &str,
-        remote: &PfsPath,
-    ) -> Result<(Outcome, u64), TransferError> {
+    async fn send_open(&self, file: File, remote: &PfsPath) -> Result<(Outcome, u64), TransferError> {
         let meta = Meta::of_file(&file).map_err(unreadable)?;
         let size = meta.size;
         self.tally.planned(1, size);
-        self.tally.started(shown);
         let sending = Sending {
             layout: Layout::of(size),
             file: Arc::new(file),

@@ -1,0 +1,141 @@
+//! The side of a transfer that lies on this machine: what a folder holds, and where a file may go.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use paddlecloud_pfs::root::{DirEntry, Kind};
+use paddlecloud_pfs::{Entry, Node, RelPath, Root, RootError};
+
+/// What a folder holds, and what of it cannot travel.
+#[derive(Debug, Default)]
+pub struct Walked {
+    pub entries: Vec<Entry>,
+    /// What cannot be read, and why.
+    pub unread: Vec<RootError>,
+    /// Sockets, pipes and devices; nobody expects them to travel.
+    pub special: Vec<RelPath>,
+}
+
+/// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
+/// anywhere in it is no part of it.
+pub fn walk(folder: &Path) -> Result<Walked, RootError> {
+    let root = Root::open(folder)?;
+    let mut walked = Walked::default();
+    for found in root.walk(&RelPath::root()).only_finished() {
+        match found {
+            Ok(entry) => walked.take(entry),
+            Err(error) => walked.unread.push(error),
+        }
+    }
+    Ok(walked)
+}
+
+impl Walked {
+    fn take(&mut self, entry: DirEntry) {
+        let DirEntry { path, meta } = entry;
+        let node = match meta.kind {
+            Kind::Dir => Node::Dir,
+            Kind::File => Node::File {
+                size: meta.size,
+                executable: meta.executable,
+                digest: None,
+            },
+            Kind::Symlink(target) => Node::Symlink { target },
+            Kind::Special => return self.special.push(path),
+        };
+        self.entries.push(Entry {
+            path,
+            node,
+            mtime: meta.mtime,
+        });
+    }
+}
+
+/// Where a file that replaces what is at `path` has to be put: a link is followed, as cp(1) does. The error is what is
+/// wrong with the path.
+///
+/// What is no file stays: a device or a pipe would be gone for everybody who uses it.
+pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
+    // What cannot be looked at is told when it is written.
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(path.to_owned());
+    };
+    let is_link = found.is_symlink();
+    let target = match is_link {
+        true => std::fs::metadata(path).map_err(|error| leads_nowhere(&error))?,
+        false => found,
+    };
+    if !target.is_file() && !target.is_dir() {
+        return Err("is no regular file, and would be replaced by one; `-` writes to a pipe".to_owned());
+    }
+    match is_link {
+        true => std::fs::canonicalize(path).map_err(|error| leads_nowhere(&error)),
+        false => Ok(path.to_owned()),
+    }
+}
+
+fn leads_nowhere(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            "is a link that leads to nothing: remove it, or make what it leads to".to_owned()
+        }
+        _ => format!("is a link that cannot be followed: {error}"),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_followed_to_what_is_replaced_and_what_is_no_file_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let at = |name: &str| real.join(name);
+        fs::write(at("file"), "1").unwrap();
+        symlink("file", at("link")).unwrap();
+        symlink("link", at("chain")).unwrap();
+        symlink("nowhere", at("broken")).unwrap();
+        symlink("/dev/null", at("device")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (name, place) in [
+            ("new", "new"),
+            ("file", "file"),
+            ("link", "file"),
+            ("chain", "file"),
+        ] {
+            assert_eq!(replaceable(&at(name)), Ok(at(place)), "{name}");
+        }
+        for name in ["socket", "device", "/dev/null"] {
+            let refused = replaceable(&at(name)).unwrap_err();
+            assert!(refused.starts_with("is no regular file"), "{name}: {refused}");
+        }
+        let refused = replaceable(&at("broken")).unwrap_err();
+        assert!(refused.contains("leads to nothing"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_is_told_in_order_and_what_cannot_travel_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("d/a"), "1").unwrap();
+        fs::write(at("d.x"), "1").unwrap();
+        fs::create_dir_all(at("d/.pfs-staging/0123")).unwrap();
+        fs::write(at("d/.pfs-staging/0123/data"), "half of it").unwrap();
+        symlink("nowhere", at("broken")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let walked = walk(folder.path()).unwrap();
+        let paths: Vec<String> = walked
+            .entries
+            .iter()
+            .map(|entry| entry.path.to_string())
+            .collect();
+        assert_eq!(paths, ["broken", "d", "d/a", "d.x"]);
+        assert_eq!(walked.special, ["socket".parse().unwrap()]);
+        assert!(walked.unread.is_empty());
+    }
+}

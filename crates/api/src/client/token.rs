@@ -1,0 +1,81 @@
+//! The token a caller is known by, and getting another one when it is refused.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper::Method;
+
+use super::Client;
+use super::ClientError;
+use super::call::{Attempt, Call, Replay};
+use crate::server::{TokenReply, TokenRequest};
+
+/// Where name and password are traded for a token.
+const LOGIN: &str = "/api-token-auth";
+
+/// The token of one caller, shared by all their connections.
+#[derive(Clone, Default)]
+pub(super) struct Token(Arc<Mutex<Option<String>>>);
+
+impl Token {
+    pub(super) fn new(token: Option<String>) -> Token {
+        Token(Arc::new(Mutex::new(token)))
+    }
+
+    pub(super) fn get(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    fn set(&self, token: String) {
+        *self.lock() = Some(token);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client {
+    /// The token to send, got first if there is none yet and it can be.
+    pub(super) async fn token_to_send(&self) -> Result<Option<String>, Attempt> {
+        if self.login.is_some() && self.token.get().is_none() {
+            self.renew_token().await?;
+        }
+        Ok(self.token.get())
+    }
+
+    /// Another token than the one that was refused: one that somebody else got meanwhile, or a new one.
+    pub(super) async fn replace_token(&self, refused: Option<&str>) -> Result<(), Attempt> {
+        match self.token.get() {
+            Some(now) if Some(now.as_str()) != refused => Ok(()),
+            _ => self.renew_token().await,
+        }
+    }
+
+    /// Trades name and password for a token.
+    async fn renew_token(&self) -> Result<(), Attempt> {
+        let Some((username, password)) = self.login.clone() else {
+            return Ok(());
+        };
+        let body =
+            serde_json::to_vec(&TokenRequest { username, password }).expect("two texts always serialize");
+        let mut call = Call::new(Method::POST, LOGIN.to_owned()).replay(Replay::Safe);
+        call.json = Some(body.into());
+        let (response, channel) = self.send_json(&call, None).await?;
+        let (response, channel) = self.success(response, channel).await?;
+        let bytes = self.whole(response).await?;
+        self.keep(channel);
+        let reply: TokenReply = serde_json::from_slice(&bytes)
+            .map_err(|_| Attempt::Final(self.broken("sent a token that cannot be read")))?;
+        if let Some(sink) = &self.on_token {
+            sink(&reply.token);
+        }
+        self.token.set(reply.token);
+        Ok(())
+    }
+
+    /// Proves the password now and hands the token to the sink.
+    pub async fn login(&self) -> Result<(), ClientError> {
+        let renewed = self.renew_token().await;
+        renewed.map_err(|attempt| self.told(attempt.into_error()))
+    }
+}
