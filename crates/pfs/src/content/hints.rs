@@ -7,14 +7,14 @@
 //! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
 //! for spaces the asker may read: a digest is no key to another user's file.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::hash::hash_range;
+use super::known::Known;
 use super::notes::Notes;
 use super::sealed;
 use crate::digest::Digest;
@@ -50,11 +50,8 @@ pub struct HintStore {
     notes: Option<Notes>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    by_place: HashMap<Place, (Stamp, Digest)>,
-    by_digest: HashMap<Digest, Vec<Place>>,
-}
+/// So many are forgotten before others have their turn.
+const FORGOTTEN_AT_ONCE: usize = 1000;
 
 impl HintStore {
     /// An empty store.
@@ -88,7 +85,7 @@ impl HintStore {
     /// Notes what small files contain that were just published below a folder: all at once, for checks.
     pub fn note(&self, folder: &Place, files: &[Unpacked]) -> Result<(), RootError> {
         let mut known = self.lock();
-        if !known.by_place.is_empty() {
+        if known.len() > 0 {
             for file in files {
                 known.remove(&Place {
                     space: folder.space.clone(),
@@ -106,14 +103,18 @@ impl HintStore {
 
     /// Notes what a file contains.
     pub fn record(&self, hint: Hint) {
+        self.lock().record(hint);
+    }
+
+    /// The same while fewer than `most` files are known. Else only a file that is known already is known anew, and
+    /// another one's last word, which is no longer true, is forgotten.
+    pub fn record_within(&self, hint: Hint, most: usize) {
         let mut known = self.lock();
-        known.remove(&hint.place);
-        known
-            .by_digest
-            .entry(hint.digest)
-            .or_default()
-            .push(hint.place.clone());
-        known.by_place.insert(hint.place, (hint.stamp, hint.digest));
+        if known.len() < most || known.get(&hint.place).is_some() {
+            return known.record(hint);
+        }
+        drop(known);
+        self.forget_noted(&hint.place);
     }
 
     /// Drops what was known of a file.
@@ -124,11 +125,7 @@ impl HintStore {
 
     /// Drops what was known of everything at or below a place.
     pub fn forget_below(&self, place: &Place) {
-        let mut known = self.lock();
-        let below = |other: &&Place| other.space == place.space && other.path.is_within(&place.path);
-        let gone: Vec<Place> = known.by_place.keys().filter(below).cloned().collect();
-        gone.iter().for_each(|place| known.remove(place));
-        drop(known);
+        while self.lock().remove_below(place, FORGOTTEN_AT_ONCE) {}
         self.forget_noted(place);
     }
 
@@ -139,7 +136,7 @@ impl HintStore {
 
     /// Whether a hint that a check was given by [`HintStore::all`] is still the latest word on its file.
     pub fn is_latest(&self, hint: &Hint) -> bool {
-        let known = self.lock().by_place.get(&hint.place).copied();
+        let known = self.lock().get(&hint.place);
         match (known, &self.notes) {
             (Some(known), _) => known == (hint.stamp, hint.digest),
             (None, Some(notes)) => notes.is_quiet(&hint.place),
@@ -149,12 +146,8 @@ impl HintStore {
 
     /// What a file is known to contain, if it still has the stamp it had then.
     pub fn digest_of(&self, place: &Place, stamp: &Stamp) -> Option<Digest> {
-        let known = self.lock();
-        known
-            .by_place
-            .get(place)
-            .filter(|(seen, _)| seen == stamp)
-            .map(|(_, digest)| *digest)
+        let known = self.lock().get(place);
+        known.filter(|(seen, _)| seen == stamp).map(|(_, digest)| digest)
     }
 
     /// All hints, for checking them against the files.
@@ -164,25 +157,19 @@ impl HintStore {
         let mut all = self.remembered();
         let known = self.lock();
         let noted = noted.unwrap_or_default().into_iter();
-        let only_noted = noted.filter(|(place, _)| !known.by_place.contains_key(place));
+        let only_noted = noted.filter(|(place, _)| known.get(place).is_none());
         all.extend(only_noted.map(|(place, (stamp, digest))| Hint { place, stamp, digest }));
         all
     }
 
     /// Those that are kept in memory.
     fn remembered(&self) -> Vec<Hint> {
-        let known = self.lock();
-        let hint = |(place, (stamp, digest)): (&Place, &(Stamp, Digest))| Hint {
-            place: place.clone(),
-            stamp: *stamp,
-            digest: *digest,
-        };
-        known.by_place.iter().map(hint).collect()
+        self.lock().hints().collect()
     }
 
     /// How many files are known in memory.
     pub fn len(&self) -> usize {
-        self.lock().by_place.len()
+        self.lock().len()
     }
 
     /// Whether nothing is known there.
@@ -214,18 +201,22 @@ impl HintStore {
 
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
     pub fn has(&self, digest: Digest, readable: &[(Space, OpenSpace)]) -> bool {
-        self.candidates(digest).iter().any(|place| {
+        self.candidates(digest).any(|place| {
             let root = readable
                 .iter()
                 .find(|(space, _)| *space == place.space)
                 .map(|(_, root)| root);
             let meta = root.and_then(|root| root.stat_link(&place.path).ok());
-            meta.is_some_and(|meta| self.digest_of(place, &meta.stamp) == Some(digest))
+            meta.is_some_and(|meta| self.digest_of(&place, &meta.stamp) == Some(digest))
         })
     }
 
-    fn candidates(&self, digest: Digest) -> Vec<Place> {
-        self.lock().by_digest.get(&digest).cloned().unwrap_or_default()
+    /// Files with this content, looked for one after the other: the first one will mostly do.
+    fn candidates(&self, digest: Digest) -> impl Iterator<Item = Arc<Place>> + '_ {
+        let first = self.lock().next_with(digest, None);
+        std::iter::successors(first, move |place| {
+            self.lock().next_with(digest, Some(place.clone()))
+        })
     }
 
     fn try_copy(
@@ -265,20 +256,6 @@ impl HintStore {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    fn remove(&mut self, place: &Place) {
-        let Some((_, digest)) = self.by_place.remove(place) else {
-            return;
-        };
-        if let Some(places) = self.by_digest.get_mut(&digest) {
-            places.retain(|known| known != place);
-            if places.is_empty() {
-                self.by_digest.remove(&digest);
-            }
-        }
     }
 }
 

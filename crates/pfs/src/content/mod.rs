@@ -7,6 +7,7 @@ mod delta;
 mod hash;
 mod hints;
 mod journal;
+mod known;
 mod notes;
 mod ranges;
 mod rolling;
