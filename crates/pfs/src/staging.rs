@@ -7,12 +7,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Mtime;
+use crate::package::PackageId;
 use crate::relpath::RelPath;
 use crate::root::{self, Root, RootError, STAGING};
 use crate::sys::{self, Access, AtFlags, Errno};
 
 /// What is unfinished is kept so long after somebody last came back to it, on both sides.
 pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
+
+const OF_PACKAGE: &str = "package-";
 
 /// The name of an unfinished upload, given to the client so that it can go on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +30,20 @@ pub struct StagedIdError(String);
 impl StagedId {
     pub(crate) fn fresh() -> Self {
         Self(root::fresh_name())
+    }
+
+    /// What came of a package, whoever sent it. That is not an upload of a file, and its name none that is given away.
+    pub(crate) fn of_package(id: PackageId) -> Self {
+        Self(format!("{OF_PACKAGE}{id}"))
+    }
+
+    /// The package of which something came under this name.
+    pub(crate) fn package(name: &[u8]) -> Option<PackageId> {
+        std::str::from_utf8(name)
+            .ok()?
+            .strip_prefix(OF_PACKAGE)?
+            .parse()
+            .ok()
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -85,6 +102,19 @@ pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
         let id = id_of(&name)?;
         let (touched, bytes) = look_at(&staging, &name)?;
         Some(Unfinished { id, touched, bytes })
+    });
+    Ok(found.collect())
+}
+
+/// Packages of which something came, with what is there; nothing is said of who is at them.
+pub(crate) fn unfinished_packages(root: &Root) -> Result<Vec<(PackageId, Mtime, u64)>, RootError> {
+    let Some(staging) = open_staging(root)? else {
+        return Ok(Vec::new());
+    };
+    let found = staging.names()?.into_iter().filter_map(|name| {
+        let id = StagedId::package(&name)?;
+        let (touched, bytes) = look_at(&staging, &name)?;
+        Some((id, touched, bytes))
     });
     Ok(found.collect())
 }

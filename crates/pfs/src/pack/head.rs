@@ -10,6 +10,7 @@ const DIR: u8 = 1;
 const FILE: u8 = 2;
 const LINK: u8 = 3;
 const END: u8 = 4;
+pub(super) const REST: u8 = 5;
 const EXECUTABLE: u8 = 1;
 
 /// A decoded head, before its path is known.
@@ -26,16 +27,36 @@ pub(super) enum Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadKind {
     Dir,
-    File { size: u64, executable: bool },
-    Link { len: usize },
+    File {
+        size: u64,
+        executable: bool,
+    },
+    Link {
+        len: usize,
+    },
+    /// The rest of a file; from where on is said behind the path.
+    Rest {
+        size: u64,
+        executable: bool,
+    },
 }
 
 pub(super) fn encode_entry(entry: &Entry) -> [u8; HEAD] {
-    let (tag, flags, size) = match &entry.node {
-        Node::Dir => (DIR, 0, 0),
-        Node::File { size, executable, .. } => (FILE, if *executable { EXECUTABLE } else { 0 }, *size),
-        Node::Symlink { target } => (LINK, 0, target.as_bytes().len() as u64),
-    };
+    match &entry.node {
+        Node::Dir => encode_as(DIR, entry, 0),
+        Node::File { size, .. } => encode_as(FILE, entry, *size),
+        Node::Symlink { target } => encode_as(LINK, entry, target.as_bytes().len() as u64),
+    }
+}
+
+/// The head of a file of which only the rest follows.
+pub(super) fn encode_rest(entry: &Entry) -> [u8; HEAD] {
+    encode_as(REST, entry, entry.size())
+}
+
+fn encode_as(tag: u8, entry: &Entry, size: u64) -> [u8; HEAD] {
+    let is_program = matches!(&entry.node, Node::File { executable: true, .. });
+    let flags = if is_program { EXECUTABLE } else { 0 };
     let path_len = u16::try_from(entry.path.as_bytes().len()).expect("a path has at most 4095 bytes");
     encode(tag, flags, path_len, size, entry.mtime.as_nanos() as u64)
 }
@@ -67,9 +88,13 @@ pub(super) fn decode(head: &[u8; HEAD]) -> Result<Head, PackError> {
             size: a,
             executable: flags == EXECUTABLE,
         },
+        (REST, 0 | EXECUTABLE) => HeadKind::Rest {
+            size: a,
+            executable: flags == EXECUTABLE,
+        },
         (LINK, 0) if (1..=RelPath::MAX_LEN as u64).contains(&a) => HeadKind::Link { len: a as usize },
         (END, 0) if path_len == 0 => return Ok(Head::End(PackTotals { entries: a, bytes: b })),
-        (DIR | FILE | LINK | END, _) => return Err(malformed()),
+        (DIR | FILE | LINK | END | REST, _) => return Err(malformed()),
         _ => return Err(PackError::Tag(tag)),
     };
     if path_len == 0 || path_len > RelPath::MAX_LEN {
@@ -119,6 +144,8 @@ mod tests {
             (DIR, 0, 1, 5),
             (DIR, 1, 1, 0),
             (FILE, 2, 1, 0),
+            (REST, 2, 1, 9),
+            (REST, 0, 0, 9),
             (FILE, 0, 0, 0),
             (FILE, 0, 4096, 0),
             (LINK, 0, 1, 0),

@@ -8,20 +8,26 @@
 //! body    = (tag 1, folder)  nothing
 //!         | (tag 2, file)    size bytes, then their BLAKE3 (32 bytes)
 //!         | (tag 3, link)    size bytes of target
+//!         | (tag 5, rest)    offset u64, the bytes from there to size, then the BLAKE3 of all size bytes
 //! end     = tag 4 | 0 u8 | 0 u16 | entries u64 | bytes u64 | seal (32 bytes)
 //! seal    = BLAKE3 of every byte of the stream before it that is not content of a file
 //! ```
 //!
 //! Entries ascend in the order of [`crate::RelPath`] and every folder comes before what it holds, so a
 //! reader needs no list of names to refuse duplicates and paths through links.
+//!
+//! A rest goes on with a file of which the reader said that it has the beginning. Only packages are sent so; a reader
+//! that was not told to expect it refuses it.
 
 mod head;
+mod kept_tree;
 mod merge;
 mod parser;
 mod staged_tree;
 mod unpack;
 mod writer;
 
+pub use self::kept_tree::{KeptTree, Part, Stock};
 pub use self::merge::Merged;
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;

@@ -21,6 +21,15 @@ pub trait PackSink {
     fn content(&mut self, bytes: &[u8]) -> Result<(), RootError>;
     /// The file begun last is complete and has this digest.
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError>;
+    /// A file whose first `from` bytes came before; `so_far` gets to know them. A sink that has them not takes what
+    /// follows all the same: it is told that the file is spoiled.
+    fn go_on(&mut self, entry: &Entry, _from: u64, _so_far: &mut blake3::Hasher) -> Result<(), RootError> {
+        Err(RootError::Denied(entry.path.clone()))
+    }
+    /// The file gone on with last is not what it should be: nothing of it may stay.
+    fn spoiled(&mut self, entry: &Entry) -> Result<(), RootError> {
+        Err(RootError::Denied(entry.path.clone()))
+    }
 }
 
 /// How much a stream may hold; the rest of a longer one is not even read.
@@ -50,6 +59,7 @@ impl Default for PackLimits {
 pub struct PackParser<S> {
     sink: S,
     limits: PackLimits,
+    takes_rests: bool,
     state: State,
     /// Bytes of the current piece that came so far; never longer than a path.
     pending: Vec<u8>,
@@ -74,12 +84,16 @@ enum State {
         len: usize,
         mtime: Mtime,
     },
-    Content {
+    /// From where on a file goes on.
+    Offset {
         entry: Entry,
+    },
+    Content {
+        file: Incoming,
         left: u64,
     },
     Digest {
-        entry: Entry,
+        file: Incoming,
     },
     Seal {
         said: PackTotals,
@@ -89,12 +103,20 @@ enum State {
     Broken,
 }
 
+/// The file that is coming in.
+struct Incoming {
+    entry: Entry,
+    /// Whether its beginning was there before.
+    is_rest: bool,
+}
+
 impl<S: PackSink> PackParser<S> {
     /// A parser at the beginning of a stream.
     pub fn new(sink: S, limits: PackLimits) -> Self {
         Self {
             sink,
             limits,
+            takes_rests: false,
             state: State::Magic,
             pending: Vec::new(),
             order: TreeOrder::default(),
@@ -104,6 +126,12 @@ impl<S: PackSink> PackParser<S> {
             found: PackTotals::default(),
             consumed: 0,
         }
+    }
+
+    /// The same, which also takes the rest of a file whose beginning its sink has.
+    pub fn taking_rests(mut self) -> Self {
+        self.takes_rests = true;
+        self
     }
 
     /// Takes the next bytes of the stream, however it was cut into pieces.
@@ -136,8 +164,8 @@ impl<S: PackSink> PackParser<S> {
     }
 
     fn step(&mut self, state: State, bytes: &mut &[u8]) -> Result<State, PackError> {
-        if let State::Content { entry, left } = state {
-            return self.take_content(entry, left, bytes);
+        if let State::Content { file, left } = state {
+            return self.take_content(file, left, bytes);
         }
         let Some(piece) = self.take_piece(piece_len(&state), bytes) else {
             return Ok(state);
@@ -151,7 +179,8 @@ impl<S: PackSink> PackParser<S> {
             State::Head => self.on_head(&piece)?,
             State::Path { kind, mtime, .. } => self.on_path(kind, mtime, &piece)?,
             State::Target { path, mtime, .. } => self.on_target(path, mtime, &piece)?,
-            State::Digest { entry } => self.on_digest(&entry, &piece)?,
+            State::Offset { entry } => self.on_offset(entry, &piece)?,
+            State::Digest { file } => self.on_digest(&file, &piece)?,
             State::Seal { said } => self.on_seal(said, &piece)?,
             State::End => return Err(PackError::Trailing),
             State::Broken | State::Content { .. } => return Err(PackError::Refused),
@@ -173,6 +202,10 @@ impl<S: PackSink> PackParser<S> {
         let head: &[u8; HEAD] = piece.try_into().expect("the piece has the length of a head");
         match head::decode(head)? {
             Head::End(said) => Ok(State::Seal { said }),
+            Head::Entry {
+                kind: HeadKind::Rest { .. },
+                ..
+            } if !self.takes_rests => Err(PackError::Tag(head::REST)),
             Head::Entry {
                 kind,
                 path_len,
@@ -202,22 +235,37 @@ impl<S: PackSink> PackParser<S> {
                 Ok(State::Head)
             }
             HeadKind::File { size, executable } => {
-                self.found.bytes = self.found.bytes.saturating_add(size);
-                within("bytes", self.found.bytes, self.limits.bytes)?;
-                let entry = Entry {
-                    path,
-                    node: Node::File {
-                        size,
-                        executable,
-                        digest: None,
-                    },
-                    mtime,
-                };
+                self.expect(size)?;
+                let entry = file_entry(path, size, executable, mtime);
                 self.begin(&entry)?;
                 self.content.reset();
-                Ok(after_content(entry, size))
+                let is_rest = false;
+                Ok(after_content(Incoming { entry, is_rest }, size))
             }
+            HeadKind::Rest { size, executable } => Ok(State::Offset {
+                entry: file_entry(path, size, executable, mtime),
+            }),
         }
+    }
+
+    /// So many bytes of content follow.
+    fn expect(&mut self, bytes: u64) -> Result<(), PackError> {
+        self.found.bytes = self.found.bytes.saturating_add(bytes);
+        within("bytes", self.found.bytes, self.limits.bytes)
+    }
+
+    fn on_offset(&mut self, entry: Entry, piece: &[u8]) -> Result<State, PackError> {
+        let from = u64::from_le_bytes(piece.try_into().expect("the piece has eight bytes"));
+        if from == 0 || from >= entry.size() {
+            return Err(PackError::Malformed(entry.path));
+        }
+        let left = entry.size() - from;
+        self.expect(left)?;
+        self.order.accept(&entry)?;
+        self.content.reset();
+        self.sink.go_on(&entry, from, &mut self.content)?;
+        let is_rest = true;
+        Ok(after_content(Incoming { entry, is_rest }, left))
     }
 
     fn on_target(&mut self, path: RelPath, mtime: Mtime, piece: &[u8]) -> Result<State, PackError> {
@@ -241,21 +289,23 @@ impl<S: PackSink> PackParser<S> {
         Ok(self.sink.begin(entry)?)
     }
 
-    fn take_content(&mut self, entry: Entry, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
+    fn take_content(&mut self, file: Incoming, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
         let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let (content, rest) = bytes.split_at(take);
         self.content.update(content);
         self.sink.content(content)?;
         *bytes = rest;
-        Ok(after_content(entry, left - take as u64))
+        Ok(after_content(file, left - take as u64))
     }
 
-    fn on_digest(&mut self, entry: &Entry, piece: &[u8]) -> Result<State, PackError> {
+    /// A file that was gone on with may have been damaged long before: the stream is not to blame and goes on.
+    fn on_digest(&mut self, file: &Incoming, piece: &[u8]) -> Result<State, PackError> {
         let digest: Digest = self.content.finalize().into();
-        if digest.as_bytes() != piece {
-            return Err(PackError::Damaged(entry.path.clone()));
+        match (digest.as_bytes() == piece, file.is_rest) {
+            (true, _) => self.sink.end(&file.entry, digest)?,
+            (false, true) => self.sink.spoiled(&file.entry)?,
+            (false, false) => return Err(PackError::Damaged(file.entry.path.clone())),
         }
-        self.sink.end(entry, digest)?;
         Ok(State::Head)
     }
 
@@ -279,16 +329,26 @@ fn piece_len(state: &State) -> usize {
         State::Magic => MAGIC.len(),
         State::Head => HEAD,
         State::Path { len, .. } | State::Target { len, .. } => *len,
+        State::Offset { .. } => size_of::<u64>(),
         State::Digest { .. } | State::Seal { .. } => Digest::LEN,
         State::Content { .. } | State::End | State::Broken => 0,
     }
 }
 
-fn after_content(entry: Entry, left: u64) -> State {
+fn file_entry(path: RelPath, size: u64, executable: bool, mtime: Mtime) -> Entry {
+    let node = Node::File {
+        size,
+        executable,
+        digest: None,
+    };
+    Entry { path, node, mtime }
+}
+
+fn after_content(file: Incoming, left: u64) -> State {
     if left == 0 {
-        State::Digest { entry }
+        State::Digest { file }
     } else {
-        State::Content { entry, left }
+        State::Content { file, left }
     }
 }
 

@@ -41,6 +41,16 @@ impl StagedTree {
         &self.id
     }
 
+    /// Where it lies below its root.
+    pub fn place(&self) -> RelPath {
+        staged_path(&self.id)
+    }
+
+    pub(super) fn of(root: &Root, tree: Root, id: StagedId) -> Self {
+        let root = root.clone();
+        Self { root, tree, id }
+    }
+
     pub(super) fn root(&self) -> &Root {
         &self.root
     }

@@ -3,14 +3,14 @@
 //! Publishes nothing: that is one rename, done by whoever owns the tree.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 
 use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError, STAGING, Stamp, timestamps};
-use crate::sys::{self, AtFlags, Errno, Mode, OFlags, OwnedFd};
+use crate::sys::{self, AtFlags, Errno, FileType, Mode, OFlags, OwnedFd};
 
 /// A file that came whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,16 @@ pub struct Unpacked {
     pub stamp: Stamp,
 }
 
-/// Writes entries below a folder of its own; a file that is not finished is removed again.
+/// Writes entries below a folder of its own; a file that is not finished is removed again, unless somebody comes back
+/// for it.
 #[derive(Debug)]
 pub struct Unpacker {
     tree: Root,
     folder: RelPath,
     folder_fd: Option<OwnedFd>,
-    open: Option<(RelPath, File)>,
+    /// The file that is coming in; without a place to put it where its beginning is not there.
+    open: Option<(RelPath, Option<File>)>,
+    keeps_parts: bool,
     /// Folders entered and not left; their times are set last, as writing into them changes those.
     entered: Vec<(RelPath, Mtime)>,
     /// Files that are complete.
@@ -44,6 +47,7 @@ impl Unpacker {
             folder: RelPath::root(),
             folder_fd: None,
             open: None,
+            keeps_parts: false,
             entered: Vec::new(),
             files: Vec::new(),
             noted: None,
@@ -53,6 +57,12 @@ impl Unpacker {
     /// The same, which notes digest and stamp of every file; see [`Unpacker::end_noting`].
     pub fn noting(mut self) -> Self {
         self.noted = Some(Vec::new());
+        self
+    }
+
+    /// The same, which leaves what came of a file when the stream breaks, to be gone on with.
+    pub fn keeping_parts(mut self) -> Self {
+        self.keeps_parts = true;
         self
     }
 
@@ -78,11 +88,7 @@ impl Unpacker {
     }
 
     fn make(&mut self, entry: &Entry) -> Result<(), RootError> {
-        let (parent, name) = entry.path.split_last().expect("an entry has a name");
-        if entry.path.parts().next() == Some(STAGING.as_bytes()) {
-            // Hidden in every listing: what came under it would vanish without a word.
-            return Err(RootError::Denied(entry.path.clone()));
-        }
+        let (parent, name) = place_of(entry)?;
         let failed = |errno| RootError::errno("write", &entry.path, errno);
         let folder = self.folder(&parent)?;
         match &entry.node {
@@ -103,10 +109,37 @@ impl Unpacker {
                 let mode = Mode::from_raw_mode(if *executable { 0o755 } else { 0o644 });
                 let fd = again_if_there(folder, name, || sys::openat(folder, name, flags, mode))
                     .map_err(failed)?;
-                self.open = Some((entry.path.clone(), fd.into()));
+                self.open = Some((entry.path.clone(), Some(fd.into())));
             }
         }
         Ok(())
+    }
+
+    fn reopen(
+        &mut self,
+        entry: &Entry,
+        from: u64,
+        so_far: &mut blake3::Hasher,
+    ) -> Result<Option<File>, RootError> {
+        let (parent, name) = place_of(entry)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Whatever else is there under this name, or is not: the beginning of the file it is not.
+        let Ok(fd) = sys::openat(self.folder(&parent)?, name, flags, Mode::empty()) else {
+            return Ok(None);
+        };
+        let mut file = File::from(fd);
+        let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &entry.path, errno))?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // What has another name too is somebody's, who would find all this in it.
+        if !is_file || Stamp::from(&stat).size < from || !sys::has_one_name(&stat) {
+            return Ok(None);
+        }
+        let read = file
+            .set_len(from)
+            .and_then(|()| so_far.update_reader((&mut file).take(from)).map(drop))
+            .and_then(|()| file.stream_position())
+            .map_err(|error| RootError::io("go on with", &entry.path, error))?;
+        Ok((read == from).then_some(file))
     }
 
     /// Called once the whole stream was accepted. Answers which files it held.
@@ -120,6 +153,15 @@ impl Unpacker {
         self.leave_folders(None)?;
         Ok(self.noted.take().unwrap_or_default())
     }
+}
+
+/// The folder and the name an entry gets.
+fn place_of(entry: &Entry) -> Result<(RelPath, &[u8]), RootError> {
+    if entry.path.parts().next() == Some(STAGING.as_bytes()) {
+        // Hidden in every listing: what came under it would vanish without a word.
+        return Err(RootError::Denied(entry.path.clone()));
+    }
+    Ok(entry.path.split_last().expect("an entry has a name"))
 }
 
 /// What an interrupted earlier stream left under this name gives way.
@@ -144,12 +186,31 @@ impl PackSink for Unpacker {
             .open
             .as_mut()
             .expect("content follows the beginning of a file");
-        file.write_all(bytes)
-            .map_err(|error| RootError::io("write", path, error))
+        let written = file.as_mut().map_or(Ok(()), |file| file.write_all(bytes));
+        written.map_err(|error| RootError::io("write", path, error))
+    }
+
+    fn go_on(&mut self, entry: &Entry, from: u64, so_far: &mut blake3::Hasher) -> Result<(), RootError> {
+        self.leave_folders(Some(&entry.path))?;
+        let file = self.reopen(entry, from, so_far)?;
+        self.open = Some((entry.path.clone(), file));
+        Ok(())
+    }
+
+    fn spoiled(&mut self, entry: &Entry) -> Result<(), RootError> {
+        self.open = None;
+        let (parent, name) = place_of(entry)?;
+        match sys::unlinkat(self.folder(&parent)?, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(RootError::errno("remove", &entry.path, errno)),
+        }
     }
 
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError> {
-        let (path, file) = self.open.take().expect("the end follows the beginning of a file");
+        let (path, Some(file)) = self.open.take().expect("the end follows the beginning of a file") else {
+            // Of nothing but its rest, it has the digest of the whole: that cannot be.
+            return Err(RootError::Denied(entry.path.clone()));
+        };
         sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
         match &mut self.noted {
@@ -166,7 +227,9 @@ impl PackSink for Unpacker {
 
 impl Drop for Unpacker {
     fn drop(&mut self) {
-        if let Some((path, _)) = self.open.take() {
+        if let Some((path, _)) = self.open.take()
+            && !self.keeps_parts
+        {
             // Best effort: a part that stays is found by its digest when the tree is checked.
             let _ = self.tree.remove(&path);
         }

@@ -1,6 +1,6 @@
 //! Writes a pack stream, one entry at a time, in memory that does not grow with it.
 
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 
 use super::{MAGIC, PackError, PackTotals, head};
 use crate::digest::Digest;
@@ -78,6 +78,36 @@ impl<W: Write> PackWriter<W> {
         }
         let digest = known.unwrap_or_else(|| self.content.finalize().into());
         self.totals.bytes += entry.size();
+        self.put_sealed(digest.as_bytes())
+    }
+
+    /// Adds what follows the first `from` bytes of a file that the reader has the beginning of. Its digest must be known.
+    pub fn add_rest(&mut self, entry: &Entry, root: &Root, from: u64) -> Result<(), PackError> {
+        let changed = || PackError::Changed(entry.path.clone());
+        let (mut file, meta) = root.open_file_no_links(&entry.path)?;
+        let (Some(digest), true) = (entry.digest(), from > 0 && from < entry.size()) else {
+            return Err(PackError::Malformed(entry.path.clone()));
+        };
+        if meta.size != entry.size() || meta.mtime != entry.mtime {
+            return Err(changed());
+        }
+        file.seek(SeekFrom::Start(from))
+            .map_err(|error| RootError::io("read", &entry.path, error))?;
+        self.order.accept(entry)?;
+        self.totals.entries += 1;
+        self.put_sealed(&head::encode_rest(entry))?;
+        self.put_sealed(entry.path.as_bytes())?;
+        self.put_sealed(&from.to_le_bytes())?;
+        let mut left = entry.size() - from;
+        self.totals.bytes += left;
+        while left > 0 {
+            let read = self.fill_from(&mut file, left, entry)?;
+            self.filled += read;
+            left -= read as u64;
+        }
+        if root.look_again(&file, &entry.path)?.mtime != meta.mtime {
+            return Err(changed());
+        }
         self.put_sealed(digest.as_bytes())
     }
 

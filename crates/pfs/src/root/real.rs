@@ -133,7 +133,7 @@ impl Root {
     }
 
     /// Whether an open folder is this root itself, whatever name led there.
-    pub(super) fn is(&self, folder: impl AsFd) -> bool {
+    pub(crate) fn is(&self, folder: impl AsFd) -> bool {
         let number = |stat: Result<sys::Stat, Errno>| stat.ok().map(|stat| sys::identity(&stat));
         let own = number(sys::fstat(self.fd()));
         own.is_some() && own == number(sys::fstat(folder))

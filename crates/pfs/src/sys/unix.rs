@@ -37,6 +37,11 @@ pub(crate) fn make_usable(folder: impl AsFd) -> Result<(), Errno> {
     }
 }
 
+/// Whether a file has no other name than the one it was opened by.
+pub(crate) fn has_one_name(stat: &Stat) -> bool {
+    stat.st_nlink == 1
+}
+
 /// Writes at the end of a file that was opened for that.
 pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)

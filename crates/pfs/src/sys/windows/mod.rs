@@ -33,5 +33,10 @@ pub(crate) fn make_usable(_: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether a file has no other name; who must know is not told here.
+pub(crate) fn has_one_name(_: &Stat) -> bool {
+    false
+}
+
 /// Whether a file remembers that it is a program; here its name tells.
 pub const KEEPS_EXECUTABLE_BITS: bool = false;

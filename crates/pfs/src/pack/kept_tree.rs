@@ -1,0 +1,516 @@
+//! A staged tree that outlives the stream that filled it: found again by the package it is to become, and gone on with.
+//!
+//! It lies where jobs of its owner can write. So it is looked through before anything is done with it: what the package's
+//! list does not name goes, and what a file holds is read, not believed.
+
+use std::collections::HashSet;
+
+use super::{PackLimits, PackParser, StagedTree, Unpacker};
+use crate::content::hash_file;
+use crate::digest::Digest;
+use crate::entry::{Entry, Mtime, Node};
+use crate::package::{Manifest, PackageId};
+use crate::relpath::RelPath;
+use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name};
+use crate::staging::{StagedId, remove_staged, staged_path, unfinished_packages};
+use crate::sys::{self, AtFlags, Errno, FileType, Mode, OwnedFd};
+
+/// A package of which something came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptTree {
+    pub id: PackageId,
+    /// When anything in it last changed.
+    pub touched: Mtime,
+    pub bytes: u64,
+}
+
+/// What a kept tree has of a package.
+#[derive(Debug, Default)]
+pub struct Stock {
+    /// Contents that are there whole.
+    pub whole: HashSet<Digest>,
+    pub parts: Vec<Part>,
+    /// All that lies in it.
+    pub usage: Usage,
+}
+
+/// A file of which the beginning is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub path: RelPath,
+    pub len: u64,
+}
+
+/// How often it is looked again for a tree that others take away meanwhile.
+const LOOKS: usize = 8;
+
+impl StagedTree {
+    /// The tree of a package, begun if there is none; [`RootError::Busy`] while somebody else is at it.
+    pub fn keep(root: &Root, package: PackageId) -> Result<Self, RootError> {
+        let id = StagedId::of_package(package);
+        for _ in 0..LOOKS {
+            let (_held, ()) = root::in_staging(root, |folder| make_folder(folder, id.as_str()))?;
+            match Self::take(root, &id) {
+                Err(RootError::NotFound(_)) => {}
+                // Its owner's jobs can lock it or put something else there: then it is no use to anybody.
+                Err(RootError::Denied(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => {
+                    remove_staged(root, &id)?;
+                }
+                other => return other,
+            }
+        }
+        Err(RootError::Busy(staged_path(&id)))
+    }
+
+    /// The tree of a package, if there is one; [`RootError::Busy`] while somebody else is at it.
+    pub fn kept(root: &Root, package: PackageId) -> Result<Option<Self>, RootError> {
+        match Self::take(root, &StagedId::of_package(package)) {
+            Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Where the tree of a package lies, if there is one.
+    pub fn place_of(package: PackageId) -> RelPath {
+        staged_path(&StagedId::of_package(package))
+    }
+
+    /// All trees of packages, also those that somebody is at.
+    pub fn all_kept(root: &Root) -> Result<Vec<KeptTree>, RootError> {
+        let found = unfinished_packages(root)?.into_iter();
+        Ok(found
+            .map(|(id, touched, bytes)| KeptTree { id, touched, bytes })
+            .collect())
+    }
+
+    /// Takes it for itself; the lock goes with the process. Whoever had it may have given it its place meanwhile: then
+    /// what was opened is a package that nobody may change.
+    fn take(root: &Root, id: &StagedId) -> Result<Self, RootError> {
+        let path = staged_path(id);
+        let tree = root.descend(&path)?;
+        if !root::is_free(tree.fd()) {
+            return Err(RootError::Busy(path));
+        }
+        match root.descend(&path)?.is(tree.fd()) {
+            true => Ok(Self::of(root, tree, id.clone())),
+            false => Err(RootError::NotFound(path)),
+        }
+    }
+
+    /// A parser that writes into this tree and leaves what came of a file when the stream breaks.
+    pub fn keeping_unpacker(&self, limits: PackLimits) -> PackParser<Unpacker> {
+        PackParser::new(Unpacker::new(self.tree().clone()).keeping_parts(), limits).taking_rests()
+    }
+
+    /// Removes what a list does not name, or names as something else.
+    pub fn tidy(&self, manifest: &Manifest) -> Result<Usage, RootError> {
+        let mut usage = Usage::default();
+        self.look_through(manifest, |_, meta| {
+            usage.add(meta);
+            Ok(true)
+        })?;
+        Ok(usage)
+    }
+
+    /// The same, and tells what is there. Files that should be whole are read; one that is not as it should be goes.
+    pub fn take_stock(&self, manifest: &Manifest) -> Result<Stock, RootError> {
+        let mut stock = Stock::default();
+        self.look_through(manifest, |entry, meta| {
+            match entry.digest() {
+                Some(_) if meta.size < entry.size() => stock.parts.push(Part {
+                    path: entry.path.clone(),
+                    len: meta.size,
+                }),
+                Some(digest) if self.digest_of(entry) == Some(digest) => drop(stock.whole.insert(digest)),
+                Some(_) => return Ok(false),
+                None => {}
+            }
+            stock.usage.add(meta);
+            Ok(true)
+        })?;
+        // Of nothing there is no rest, and what is there whole need not be gone on with.
+        stock.parts.retain(|part| part.len > 0);
+        Ok(stock)
+    }
+
+    fn digest_of(&self, entry: &Entry) -> Option<Digest> {
+        let (file, _) = self.tree().open_file_no_links(&entry.path).ok()?;
+        hash_file(&file).ok()
+    }
+
+    /// Shows all that a list names as what it is, and removes the rest and what `stays` says no to.
+    fn look_through(
+        &self,
+        manifest: &Manifest,
+        mut stays: impl FnMut(&Entry, &Meta) -> Result<bool, RootError>,
+    ) -> Result<(), RootError> {
+        let tree = self.tree();
+        // Hidden from every listing.
+        remove(tree, &STAGING.parse().expect("a plain name"))?;
+        for found in tree.walk(&RelPath::root()) {
+            match found {
+                Ok(found) => match manifest.get(&found.path) {
+                    Some(entry) if may_become(&found.meta, entry) && stays(entry, &found.meta)? => {}
+                    _ => remove(tree, &found.path)?,
+                },
+                // A folder that cannot be read is none that came with the package.
+                Err(error) => match error.path().filter(|path| !path.is_root()) {
+                    Some(path) => remove(tree, path)?,
+                    None => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is what an entry says, or the beginning of it.
+fn may_become(meta: &Meta, entry: &Entry) -> bool {
+    match (&entry.node, &meta.kind) {
+        (Node::Dir, Kind::Dir) => true,
+        (Node::Symlink { target }, Kind::Symlink(found)) => target == found,
+        (Node::File { size, executable, .. }, Kind::File) => {
+            meta.size <= *size && meta.executable == *executable
+        }
+        _ => false,
+    }
+}
+
+/// What is there under this name and is no folder gives way.
+fn make_folder(staging: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let make = || sys::mkdirat(staging, name, Mode::from_raw_mode(0o755));
+    match make() {
+        Err(Errno::EXIST) => {
+            let stat = stat_name(staging, name.as_bytes())?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                return Ok(());
+            }
+            sys::unlinkat(staging, name, AtFlags::empty())?;
+            make()
+        }
+        made => made,
+    }
+}
+
+/// Removes whatever is at a path, without following anything.
+fn remove(tree: &Root, path: &RelPath) -> Result<(), RootError> {
+    let (parent, name) = path.split_last().expect("the tree itself stays");
+    let folder = match tree.open_dir_no_links(&parent) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        other => other?,
+    };
+    match sys::unlinkat(&folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(_) => root::remove_tree_in(&folder, name, path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::Existing;
+    use crate::pack::{PackError, PackWriter, write_pack};
+    use crate::package::{ScanOptions, scan};
+    use crate::testing::{leftovers, picture, plant, rel, scratch};
+
+    /// A folder that is to be sent, and where it goes.
+    struct Stage {
+        source: tempfile::TempDir,
+        folder: tempfile::TempDir,
+        root: Root,
+        manifest: Manifest,
+    }
+
+    const BIG: usize = 300_000;
+
+    impl Stage {
+        fn new() -> Self {
+            let source = tempfile::tempdir().unwrap();
+            let big: String = (0..BIG).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+            plant(
+                source.path(),
+                &[
+                    ("a/one", "1"),
+                    ("a/two", "22"),
+                    ("big", &big),
+                    ("l -> a/one", ""),
+                    ("z", "zz"),
+                ],
+            );
+            let (folder, root) = scratch();
+            let manifest = scan(source.path(), &ScanOptions::default())
+                .unwrap()
+                .manifest()
+                .unwrap();
+            Self {
+                source,
+                folder,
+                root,
+                manifest,
+            }
+        }
+
+        fn kept(&self) -> StagedTree {
+            StagedTree::keep(&self.root, self.manifest.id()).unwrap()
+        }
+
+        fn place(&self) -> PathBuf {
+            let name = StagedId::of_package(self.manifest.id());
+            self.folder.path().join(STAGING).join(name.as_str())
+        }
+
+        /// The stream a client would send that was told what is there.
+        fn stream(&self, stock: &Stock) -> Vec<u8> {
+            let source = Root::open(self.source.path()).unwrap();
+            let mut writer = PackWriter::new(Vec::new()).unwrap();
+            for entry in self.manifest.entries() {
+                let part = stock.parts.iter().find(|part| part.path == entry.path);
+                match (entry.digest(), part) {
+                    (Some(digest), _) if stock.whole.contains(&digest) => {}
+                    (Some(_), Some(part)) => writer.add_rest(entry, &source, part.len).unwrap(),
+                    _ => writer.add(entry, &source).unwrap(),
+                }
+            }
+            writer.finish().unwrap().0
+        }
+
+        /// Sends so many bytes of what is missing, and breaks.
+        fn send(&self, bytes: usize) {
+            let tree = self.kept();
+            let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
+            let mut parser = tree.keeping_unpacker(PackLimits::default());
+            parser.feed(&stream[..bytes.min(stream.len())]).unwrap();
+        }
+
+        /// Sends what is missing; answers how many bytes that were and how many entries are not there then.
+        fn finish(&self, tree: &StagedTree) -> (usize, usize) {
+            let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
+            let mut parser = tree.keeping_unpacker(PackLimits::default());
+            parser.feed(&stream).unwrap();
+            parser.finish_unpacking().unwrap();
+            (stream.len(), tree.missing(&self.manifest).unwrap().len())
+        }
+
+        fn publish(&self, tree: StagedTree) {
+            tree.publish(&rel("done"), Existing::Keep).unwrap();
+            assert_eq!(
+                picture(&self.folder.path().join("done")),
+                picture(self.source.path())
+            );
+            assert!(!self.folder.path().join(STAGING).exists(), "nothing else stays");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_breaks_in_a_file_is_gone_on_with_there() {
+        let stage = Stage::new();
+        stage.send(200_000);
+        let tree = stage.kept();
+        let stock = tree.take_stock(&stage.manifest).unwrap();
+        assert_eq!(stock.whole.len(), 2, "what came before the large file");
+        assert!(stock.parts[0].path == rel("big") && stock.parts[0].len > 190_000);
+        let (sent, missing) = stage.finish(&tree);
+        assert!(sent < BIG - 190_000 + 1000, "{sent}");
+        assert_eq!(missing, 0);
+        stage.publish(tree);
+    }
+
+    #[test]
+    fn whoever_comes_second_does_not_get_what_another_is_at() {
+        let stage = Stage::new();
+        let first = stage.kept();
+        let id = stage.manifest.id();
+        for taken in [
+            StagedTree::keep(&stage.root, id).map(Some),
+            StagedTree::kept(&stage.root, id),
+        ] {
+            assert!(matches!(taken, Err(RootError::Busy(_))), "{taken:?}");
+        }
+        drop(first);
+        assert!(
+            StagedTree::kept(&stage.root, stage.manifest.id())
+                .unwrap()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn where_nothing_was_begun_nothing_is_made_by_looking() {
+        let stage = Stage::new();
+        assert!(
+            StagedTree::kept(&stage.root, stage.manifest.id())
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(leftovers(stage.folder.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_beginning_that_was_damaged_is_noticed_and_sent_again_once() {
+        let stage = Stage::new();
+        stage.send(200_000);
+        let part = stage.place().join("big");
+        let mut bytes = fs::read(&part).unwrap();
+        bytes[1000] ^= 1;
+        fs::write(&part, bytes).unwrap();
+        let tree = stage.kept();
+        let (first, missing) = stage.finish(&tree);
+        assert!(
+            first < BIG && missing == 1,
+            "the rest came, and is no use: {first} {missing}"
+        );
+        assert!(!part.exists(), "nothing of it stays");
+        let (second, missing) = stage.finish(&tree);
+        assert!(second > BIG && missing == 0, "{second} {missing}");
+        stage.publish(tree);
+    }
+
+    #[test]
+    fn a_beginning_that_is_gone_or_shorter_spoils_its_file_and_no_other() {
+        for shorter in [None, Some(5)] {
+            let stage = Stage::new();
+            stage.send(200_000);
+            let tree = stage.kept();
+            let stream = stage.stream(&tree.take_stock(&stage.manifest).unwrap());
+            match shorter {
+                None => fs::remove_file(stage.place().join("big")).unwrap(),
+                Some(len) => fs::File::options()
+                    .write(true)
+                    .open(stage.place().join("big"))
+                    .unwrap()
+                    .set_len(len)
+                    .unwrap(),
+            }
+            let mut parser = tree.keeping_unpacker(PackLimits::default());
+            parser.feed(&stream).unwrap();
+            parser.finish_unpacking().unwrap();
+            let missing = tree.missing(&stage.manifest).unwrap();
+            assert_eq!(
+                missing.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>(),
+                [rel("big")]
+            );
+            assert_eq!(stage.finish(&tree).1, 0);
+            stage.publish(tree);
+        }
+    }
+
+    #[test]
+    fn what_a_job_planted_is_gone_before_anything_is_written() {
+        let stage = Stage::new();
+        stage.send(200_000);
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("precious"), "mine").unwrap();
+        let place = stage.place();
+        fs::remove_file(place.join("a/one")).unwrap();
+        fs::remove_file(place.join("big")).unwrap();
+        fs::hard_link(outside.path().join("precious"), place.join("big")).unwrap();
+        plant(
+            &place,
+            &[
+                ("a/one/deep/x", "a folder in place of a file"),
+                ("extra/deep/er", "not on the list"),
+                (".pfs-staging/hidden", "no listing shows it"),
+                ("z -> /etc/hostname", ""),
+            ],
+        );
+        std::os::unix::fs::symlink(outside.path(), place.join("l")).unwrap();
+        make_pipe(&place.join("pipe"));
+        let tree = stage.kept();
+        assert_eq!(
+            stage.finish(&tree).1,
+            1,
+            "what is somebody's other file is not gone on with"
+        );
+        assert_eq!(stage.finish(&tree).1, 0);
+        stage.publish(tree);
+        assert_eq!(
+            fs::read_to_string(outside.path().join("precious")).unwrap(),
+            "mine"
+        );
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    fn make_pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
+
+    #[test]
+    fn something_else_in_the_place_of_the_tree_gives_way() {
+        let stage = Stage::new();
+        fs::create_dir(stage.folder.path().join(STAGING)).unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), stage.place()).unwrap();
+        let tree = stage.kept();
+        assert_eq!(stage.finish(&tree).1, 0);
+        stage.publish(tree);
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn it_is_kept_by_who_clears_up_and_goes_when_it_is_old() {
+        use crate::staging::{KEEP_UNFINISHED, clear_abandoned, expire, unfinished};
+        let stage = Stage::new();
+        stage.send(200_000);
+        assert!(clear_abandoned(&stage.root).unwrap().gone.is_empty());
+        assert_eq!(unfinished(&stage.root).unwrap(), [], "it is no upload of a file");
+        let all = StagedTree::all_kept(&stage.root).unwrap();
+        assert!(all.len() == 1 && all[0].id == stage.manifest.id() && all[0].bytes > 190_000);
+        let after = |age: std::time::Duration| {
+            Mtime::from_nanos(all[0].touched.as_nanos() + i64::try_from(age.as_nanos()).unwrap())
+        };
+        expire(&stage.root, KEEP_UNFINISHED, after(KEEP_UNFINISHED)).unwrap();
+        assert!(stage.place().exists(), "it is young enough");
+        let later = after(KEEP_UNFINISHED + std::time::Duration::from_secs(1));
+        expire(&stage.root, KEEP_UNFINISHED, later).unwrap();
+        assert_eq!(leftovers(stage.folder.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn only_who_asked_for_it_takes_the_rest_of_a_file() {
+        let stage = Stage::new();
+        stage.send(200_000);
+        let stream = stage.stream(&stage.kept().take_stock(&stage.manifest).unwrap());
+        let tree = StagedTree::create(&stage.root).unwrap();
+        let refused = tree.unpack(stream.as_slice(), PackLimits::default()).unwrap_err();
+        assert!(matches!(refused, PackError::Tag(5)), "{refused}");
+        tree.discard().unwrap();
+    }
+
+    #[test]
+    fn an_offset_outside_the_file_is_refused() {
+        let stage = Stage::new();
+        let entry = stage.manifest.get(&rel("z")).unwrap();
+        let source = Root::open(stage.source.path()).unwrap();
+        let mut writer = PackWriter::new(Vec::new()).unwrap();
+        assert!(writer.add_rest(entry, &source, 2).is_err());
+        writer.add_rest(entry, &source, 1).unwrap();
+        let (stream, totals) = writer.finish().unwrap();
+        assert_eq!((totals.entries, totals.bytes), (1, 1));
+        for offset in [0_u64, 2, u64::MAX] {
+            let mut forged = stream.clone();
+            let at = 8 + 20 + 1;
+            forged[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+            let mut parser = stage.kept().keeping_unpacker(PackLimits::default());
+            let refused = parser.feed(&forged).unwrap_err();
+            assert!(matches!(refused, PackError::Malformed(_)), "{offset}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_whole_stream_of_an_old_client_takes_the_place_of_parts() {
+        let stage = Stage::new();
+        stage.send(200_000);
+        let tree = stage.kept();
+        let source = Root::open(stage.source.path()).unwrap();
+        let (stream, _) = write_pack(&source, stage.manifest.entries(), Vec::new()).unwrap();
+        let mut parser = tree.keeping_unpacker(PackLimits::default());
+        parser.feed(&stream).unwrap();
+        parser.finish_unpacking().unwrap();
+        assert!(tree.missing(&stage.manifest).unwrap().is_empty());
+        stage.publish(tree);
+    }
+}
