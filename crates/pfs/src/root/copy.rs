@@ -197,7 +197,12 @@ impl Root {
 /// Copies up to `size` bytes into an empty file; answers how many there were.
 pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> io::Result<u64> {
     if sys::share_content(target, source).is_ok() {
-        return Ok(target.metadata()?.len());
+        let shared = target.metadata()?.len();
+        if shared > size {
+            // It has grown since it was looked at, and extents are shared as they are now.
+            target.set_len(size)?;
+        }
+        return Ok(shared.min(size));
     }
     copy_range(source, 0, target, 0, size)
 }

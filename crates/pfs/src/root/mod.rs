@@ -9,6 +9,7 @@ mod glob;
 mod kept;
 mod meta;
 mod real;
+mod removal;
 mod resolve;
 mod staged;
 mod tree;
@@ -34,11 +35,11 @@ use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 pub(crate) use self::copy::copy_source;
 use self::error::if_seen;
 pub(crate) use self::error::if_there;
+pub(crate) use self::removal::remove_tree_in;
 pub(crate) use self::staged::{
     STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, staging_folder, sync_tree,
     tidy_staging,
 };
-pub(crate) use self::tree::remove_tree_in;
 
 /// An opened folder; cheap to clone.
 #[derive(Debug, Clone)]

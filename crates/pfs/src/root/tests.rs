@@ -1,5 +1,6 @@
 //! Nothing gets out of a root: not by text, not by links, not by links swapped meanwhile.
 
+mod mounted;
 mod real;
 mod unix;
 

@@ -1,11 +1,11 @@
-//! Folders below a root: list, walk, make, remove, rename, measure.
+//! Folders below a root: list, walk, make, rename, remove one by one.
 
 use std::ffi::CStr;
 
 use super::{Existing, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
 use crate::entry::LinkTarget;
 use crate::relpath::RelPath;
-use crate::sys::{self, AsFd, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
+use crate::sys::{self, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 
 /// One line of a folder's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,34 +166,6 @@ impl Root {
         self.sync_fd(&parent, path)
     }
 
-    /// Removes whatever is at `path`, with all that lies below. Links are removed, never followed.
-    ///
-    /// The tree first moves out of sight, so nobody sees half of it, and then goes.
-    pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
-        if !self.stat_link(path)?.is_dir() {
-            return self.remove(path);
-        }
-        let (parent, name) = self.open_parent(path)?;
-        let grave = super::staging_folder(self)?;
-        let buried = super::fresh_name();
-        let bury = || sys::renameat(&parent, name, &grave, buried.as_str());
-        let moved = match bury() {
-            Err(Errno::ACCESS) if open_to_empty(parent.as_fd(), name).is_ok() => bury(),
-            other => other,
-        };
-        match moved {
-            Ok(()) => {
-                self.sync_fd(&parent, path)?;
-                let removed = remove_tree(grave.as_fd(), buried.as_bytes(), path);
-                super::staged::tidy_staging(self);
-                removed
-            }
-            // A mount point or a quota border: remove in place.
-            Err(Errno::XDEV | Errno::BUSY) => remove_tree(parent.as_fd(), name, path),
-            Err(errno) => Err(RootError::errno("remove", path, errno)),
-        }
-    }
-
     fn unlink(&self, parent: &OwnedFd, path: &RelPath, name: &[u8]) -> Result<(), RootError> {
         let failed = |errno| RootError::errno("remove", path, errno);
         let stat = stat_name(parent, name).map_err(failed)?;
@@ -321,13 +293,13 @@ pub(super) fn names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Root
 }
 
 /// A name in a folder, and what the folder says it is.
-type TypedName = (Vec<u8>, Option<FileType>);
+pub(super) type TypedName = (Vec<u8>, Option<FileType>);
 
 fn typed_names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<TypedName>, RootError> {
     raw_names(fd).map_err(|errno| RootError::errno("list", folder, errno))
 }
 
-fn raw_names(fd: &OwnedFd) -> Result<Vec<TypedName>, Errno> {
+pub(super) fn raw_names(fd: &OwnedFd) -> Result<Vec<TypedName>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(fd)? {
         let entry = entry?;
@@ -340,100 +312,4 @@ fn raw_names(fd: &OwnedFd) -> Result<Vec<TypedName>, Errno> {
 
 fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
-}
-
-/// How often a folder that is being written to while it is removed is emptied again.
-const MAX_ROUNDS: usize = 1000;
-
-/// Removes `name` and all below it with one open folder per step and no recursion, so depth costs no stack
-/// and no descriptors. Folders are first moved up to `dir` (flattened), then emptied one after the other.
-///
-/// What cannot be removed does not keep the rest; the first reason is told.
-fn remove_tree(dir: sys::BorrowedFd<'_>, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
-    let mut waiting = vec![name.to_vec()];
-    let mut rounds = 0;
-    let mut first = None;
-    while let Some(current) = waiting.pop() {
-        match empty_folder(dir, &current, &mut waiting) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            // Somebody still writes into it: go round again, but not for ever.
-            Err(Errno::NOTEMPTY) if rounds < MAX_ROUNDS => {
-                rounds += 1;
-                waiting.push(current);
-            }
-            Err(errno) => {
-                first.get_or_insert(errno);
-            }
-        }
-    }
-    match first {
-        Some(errno) => Err(RootError::errno("remove", shown, errno)),
-        None => Ok(()),
-    }
-}
-
-/// Removes a folder with all in it that is no folder; those are moved up to wait for their turn.
-fn empty_folder(dir: sys::BorrowedFd<'_>, name: &[u8], waiting: &mut Vec<Vec<u8>>) -> Result<(), Errno> {
-    let fd = open_to_empty(dir, name)?;
-    let mut first = None;
-    for (child, _) in raw_names(&fd)? {
-        if let Err(errno) = remove_child(&fd, &child, dir, waiting) {
-            first.get_or_insert(errno);
-        }
-    }
-    match (sys::unlinkat(dir, name, AtFlags::REMOVEDIR), first) {
-        // The folder is in the way of nobody but for the reason that something in it is.
-        (Err(Errno::NOTEMPTY), Some(errno)) => Err(errno),
-        (removed, _) => removed,
-    }
-}
-
-fn remove_child(
-    folder: &OwnedFd,
-    name: &[u8],
-    dir: sys::BorrowedFd<'_>,
-    waiting: &mut Vec<Vec<u8>>,
-) -> Result<(), Errno> {
-    match sys::unlinkat(folder, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::ISDIR) => {
-            if sys::unlinkat(folder, name, AtFlags::REMOVEDIR).is_ok() {
-                return Ok(());
-            }
-            let lifted = super::fresh_name();
-            let lift = || sys::renameat(folder, name, dir, lifted.as_str());
-            match lift() {
-                // A folder that changes its place has `..` written anew, for which it must be writable itself.
-                Err(Errno::ACCESS) => {
-                    drop(open_to_empty(folder.as_fd(), name)?);
-                    lift()?;
-                }
-                done => done?,
-            }
-            waiting.push(lifted.into_bytes());
-            Ok(())
-        }
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Opens a folder that is to be emptied. Its owner may have made it unreadable or read-only, which keeps nobody from
-/// removing what is theirs.
-fn open_to_empty(dir: sys::BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || sys::openat(dir, name, flags, Mode::empty());
-    let fd = match open() {
-        Err(Errno::ACCESS) => {
-            sys::make_usable_at(dir, name)?;
-            open()?
-        }
-        other => other?,
-    };
-    // Whoever may not do so need not, or hears of it when something cannot be removed.
-    let _ = sys::make_usable(&fd);
-    Ok(fd)
-}
-
-pub(crate) fn remove_tree_in(dir: &OwnedFd, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
-    remove_tree(dir.as_fd(), name, shown)
 }

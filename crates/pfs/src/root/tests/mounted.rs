@@ -1,0 +1,159 @@
+//! What only shows on file systems of their own: no room for a name more, mount points, shared extents.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::super::tree::raw_names;
+use super::super::*;
+use crate::testing::{leftovers, plant, rel, scratch};
+
+/// A file system of its own, unmounted at the end wherever it then is below its folder.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn tmpfs(below: &'a Path, at: &Path, options: &str) -> Option<Self> {
+        Self::mount(below, &["-t", "tmpfs", "-o", options, "tmpfs"], at)
+    }
+
+    /// Files of xfs can share extents.
+    fn xfs(below: &'a Path, at: &Path) -> Option<Self> {
+        let image = below.join("image");
+        fs::File::create(&image).unwrap().set_len(320 << 20).unwrap();
+        let made = Command::new("mkfs.xfs").arg("-q").arg(&image).output();
+        if !made.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: there is no mkfs.xfs");
+            return None;
+        }
+        let image = image.to_str().expect("a temporary folder has a plain name");
+        Self::mount(below, &["-o", "loop", image], at)
+    }
+
+    /// `None`, with a line that says so, where mounting is not permitted.
+    fn mount(below: &'a Path, words: &[&str], at: &Path) -> Option<Self> {
+        let mounted = Command::new("mount").args(words).arg(at).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: mounting is not permitted here");
+            return None;
+        }
+        Some(Self(below))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        for point in points.filter(|point| Path::new(point).starts_with(self.0)) {
+            let _ = Command::new("umount").arg("-l").arg(point).status();
+        }
+    }
+}
+
+/// Subfolders, some beside and some below others.
+fn plant_tree(folder: &Path) {
+    plant(
+        folder,
+        &[
+            ("a/b/c/d/e/f", "deep"),
+            ("a/b/beside/g", ""),
+            ("a/file", "x"),
+            ("empty/", ""),
+            ("z -> a/file", ""),
+        ],
+    );
+}
+
+#[test]
+fn a_tree_is_removed_where_there_is_no_room_for_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(folder.path(), folder.path(), "size=1m,nr_inodes=60") else {
+        return;
+    };
+    plant_tree(&folder.path().join("d/t"));
+    plant(folder.path(), &[("d/stays", "")]);
+    let root = Root::open(folder.path()).unwrap();
+    let full = (0..).find(|number| fs::write(folder.path().join(format!("full-{number}")), "").is_err());
+    assert!(full.is_some_and(|number| number > 10));
+    let staged = root.stage_file(FileAttributes::default());
+    assert!(matches!(staged, Err(RootError::NoSpace(_))), "{staged:?}");
+    root.remove_all(&rel("d/t")).unwrap();
+    assert_eq!(leftovers(&folder.path().join("d")), ["stays"]);
+    root.stage_file(FileAttributes::default()).unwrap();
+}
+
+#[test]
+fn of_a_mount_point_everything_goes_but_itself_and_nothing_appears_beside_it() {
+    let (folder, root) = scratch();
+    fs::create_dir_all(folder.path().join("home/mounted")).unwrap();
+    let at = folder.path().join("home/mounted");
+    let Some(_mount) = Mount::tmpfs(folder.path(), &at, "size=1m") else {
+        return;
+    };
+    plant_tree(&at);
+    let removed = root.remove_all(&rel("home/mounted"));
+    assert!(matches!(removed, Err(RootError::Io { .. })), "{removed:?}");
+    assert_eq!(leftovers(folder.path()), ["home", "home/mounted"]);
+}
+
+#[test]
+fn a_tree_with_a_mount_point_in_it_goes_but_for_that() {
+    let (folder, root) = scratch();
+    plant_tree(&folder.path().join("t"));
+    let at = folder.path().join("t/a/b/mounted");
+    fs::create_dir(&at).unwrap();
+    let Some(_mount) = Mount::tmpfs(folder.path(), &at, "size=1m") else {
+        return;
+    };
+    plant_tree(&at);
+    let mounted = fs::File::open(&at).unwrap();
+    assert!(root.remove_all(&rel("t")).is_err());
+    assert!(
+        !folder.path().join("t").exists(),
+        "nobody sees what is left of it"
+    );
+    let left = raw_names(&mounted.into()).unwrap();
+    assert_eq!(left, [], "what was mounted is empty");
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_removed_where_it_lies() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(folder.path(), folder.path(), "size=64m,nr_inodes=3010") else {
+        return;
+    };
+    let root = Root::open(folder.path()).unwrap();
+    root.make_dirs(&rel("top")).unwrap();
+    let mut here = root.open_dir(&rel("top")).unwrap();
+    for _ in 0..3000 {
+        rustix::fs::mkdirat(&here, "d", Mode::from_raw_mode(0o755)).unwrap();
+        here = rustix::fs::openat(&here, "d", FOLDER | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    }
+    drop(here);
+    while let Ok(()) = fs::write(folder.path().join(fresh_name()), "") {}
+    root.remove_all(&rel("top")).unwrap();
+    assert!(!folder.path().join("top").exists());
+}
+
+/// A copy that shares extents gets all that the source has by then; only what was asked for is kept.
+#[test]
+fn of_a_file_that_has_grown_since_it_was_opened_as_much_is_copied_as_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("mounted");
+    fs::create_dir(&at).unwrap();
+    let Some(_mount) = Mount::xfs(folder.path(), &at) else {
+        return;
+    };
+    let root = Root::open(&at).unwrap();
+    fs::write(at.join("log"), "12345").unwrap();
+    let (source, meta) = root.open_file(&rel("log")).unwrap();
+    fs::write(at.join("log"), "12345 and more").unwrap();
+    let stage = || root.stage_file(FileAttributes::default()).unwrap();
+    crate::sys::share_content(stage().file(), &source).expect("xfs shares extents");
+    for size in [meta.size, 100] {
+        let staged = stage();
+        let copied = super::super::copy::copy_content(&source, staged.file(), size).unwrap();
+        assert_eq!(copied, size.min(14));
+        assert_eq!(staged.file().metadata().unwrap().len(), copied);
+    }
+}
