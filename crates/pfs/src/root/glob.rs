@@ -14,6 +14,8 @@ use crate::sys;
 pub struct GlobPattern {
     base: RelPath,
     matcher: Option<GlobMatcher>,
+    /// What the folders on the way down match, one level after the other; below these, anything.
+    on_the_way: Vec<GlobMatcher>,
     deep: bool,
     depth: usize,
     hidden: bool,
@@ -43,6 +45,7 @@ impl GlobPattern {
             } else {
                 Some(compile(pattern)?)
             },
+            on_the_way: on_the_way(pattern, fixed.len(), &rest),
             deep: rest.iter().any(|part| part.contains("**")),
             depth: base.depth() + rest.len(),
             hidden: rest.iter().any(|part| part.starts_with('.')),
@@ -56,22 +59,36 @@ impl GlobPattern {
     }
 
     fn matches(&self, path: &RelPath) -> bool {
-        let shown = self.hidden
-            || !path
-                .parts()
-                .skip(self.base.depth())
-                .any(|part| part.starts_with(b"."));
-        let text = sys::path_to_match(path.as_bytes());
-        shown
-            && self
-                .matcher
-                .as_ref()
-                .is_none_or(|matcher| matcher.is_match(&*text))
+        self.is_shown(path) && self.matcher.as_ref().is_none_or(|matcher| fits(matcher, path))
+    }
+
+    fn is_shown(&self, path: &RelPath) -> bool {
+        let mut below = path.parts().skip(self.base.depth());
+        self.hidden || !below.any(|part| part.starts_with(b"."))
     }
 
     fn may_hold_matches(&self, folder: &RelPath) -> bool {
-        self.deep || folder.depth() < self.depth
+        let level = folder.depth() - self.base.depth();
+        let matches_so_far = self
+            .on_the_way
+            .get(level - 1)
+            .is_none_or(|so_far| fits(so_far, folder));
+        (self.deep || folder.depth() < self.depth) && matches_so_far && self.is_shown(folder)
     }
+}
+
+fn fits(matcher: &GlobMatcher, path: &RelPath) -> bool {
+    matcher.is_match(&*sys::path_to_match(path.as_bytes()))
+}
+
+/// A matcher for each beginning of a pattern that ends at a `/`, up to the first `**`. None at all where a `/` stands
+/// inside a bracket: then its beginnings mean nothing.
+fn on_the_way(pattern: &str, fixed: usize, rest: &[&str]) -> Vec<GlobMatcher> {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let levels = rest.iter().take_while(|part| !part.contains("**")).count();
+    let beginnings = (1..=levels.min(rest.len().saturating_sub(1)))
+        .map(|level| compile(&parts[..fixed + level].join("/")));
+    beginnings.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 fn compile(pattern: &str) -> Result<GlobMatcher, GlobError> {
@@ -106,7 +123,12 @@ impl GlobPattern {
         let mut found = Vec::new();
         let mut folders = vec![self.base.clone()];
         while let Some(folder) = folders.pop() {
-            for entry in if_there(list(&folder))? {
+            let listed = match list(&folder) {
+                // One that is locked or too deep hides what it holds, and nothing beside it.
+                Err(RootError::Denied(_) | RootError::TooLong(_)) if folder != self.base => Ok(Vec::new()),
+                other => if_there(other),
+            };
+            for entry in listed? {
                 if entry.meta.is_dir() && self.may_hold_matches(&entry.path) {
                     folders.push(entry.path.clone());
                 }

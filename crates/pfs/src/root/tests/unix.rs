@@ -159,3 +159,55 @@ fn a_link_takes_its_place_in_one_step_or_leaves_what_is_there() {
         Path::new("elsewhere")
     );
 }
+
+#[test]
+fn a_pattern_enters_only_folders_that_match_so_far_and_a_locked_one_hides_only_itself() {
+    as_ordinary_user(|folder, root| {
+        plant(
+            folder,
+            &[
+                ("t/d1/x", "1"),
+                ("t/d2/x", "2"),
+                ("t/d2/.hidden/x", ""),
+                ("t/other/x", "3"),
+                ("t/other/deep/x", "4"),
+            ],
+        );
+        let entered = |pattern: &str| {
+            let pattern = GlobPattern::parse(pattern).unwrap();
+            let entered = std::cell::RefCell::new(Vec::new());
+            let found = pattern.expand(
+                |path| root.stat_link(path),
+                |path| {
+                    entered.borrow_mut().push(path.to_string());
+                    root.list(path)
+                },
+            );
+            let found: Vec<String> = found
+                .unwrap()
+                .iter()
+                .map(|entry| entry.path.to_string())
+                .collect();
+            let mut entered = entered.into_inner();
+            entered.sort();
+            (found, entered)
+        };
+        let told = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
+        let both = told(&["t/d1/x", "t/d2/x"]);
+        assert_eq!(entered("t/d*/x"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
+        assert_eq!(entered("t/d[12]/*"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
+        assert_eq!(entered("t/{d1,other/deep}/x").0, ["t/d1/x", "t/other/deep/x"]);
+        assert_eq!(entered("t/o*/**/x").1, ["t", "t/other", "t/other/deep"]);
+        assert_eq!(entered("t/d*/.*/x").0, ["t/d2/.hidden/x"]);
+
+        set_mode(&folder.join("t/d1"), 0o000);
+        set_mode(&folder.join("t/other"), 0o000);
+        assert_eq!(entered("t/d*/x").0, ["t/d2/x"]);
+        assert_eq!(entered("t/**/x").0, ["t/d2/x"]);
+        let asked_for = root.glob(&GlobPattern::parse("t/other/*").unwrap());
+        assert!(matches!(asked_for, Err(RootError::Denied(_))), "{asked_for:?}");
+        for locked in ["t/d1", "t/other"] {
+            set_mode(&folder.join(locked), 0o700);
+        }
+    });
+}
