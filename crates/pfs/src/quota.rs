@@ -69,20 +69,28 @@ impl Amount {
 /// A write that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    #[error("{asked} more bytes do not fit: {used} of {limit} bytes are used in {space}")]
+    #[error("{}: {used} of {limit} bytes are used in {space}", refused(.asked, "bytes"))]
     Bytes {
         space: Space,
         asked: u64,
         used: u64,
         limit: u64,
     },
-    #[error("{asked} more files do not fit: {used} of {limit} files are used in {space}")]
+    #[error("{}: {used} of {limit} files are used in {space}", refused(.asked, "files"))]
     Files {
         space: Space,
         asked: u64,
         used: u64,
         limit: u64,
     },
+}
+
+/// What does not fit; where more is used than may be, that is also what adds nothing.
+fn refused(asked: &u64, what: &str) -> String {
+    match asked {
+        0 => "nothing may be written until something is removed".to_owned(),
+        asked => format!("{asked} more {what} do not fit"),
+    }
 }
 
 impl QuotaError {

@@ -140,7 +140,11 @@ fn a_file_longer_than_all_that_may_be_stored_is_no_permit_for_another() {
     ledger.measured(&space(), ledger.measure(&space()), amount(1060, 3));
     for size in [1, 1000] {
         let refused = ledger.reserve_at(&at("sparse"), amount(size, 1), amount(1000, 1));
-        assert!(refused.is_err(), "{size}");
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "nothing may be written until something is removed: 1060 of 100 bytes are used in home/ann",
+            "{size}"
+        );
     }
     assert!(begun.fit(amount(60, 1), amount(60, 1)).is_err());
     ledger.measured(&space(), ledger.measure(&space()), amount(100, 10));

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use paddlecloud_api::files::{UnfinishedUpload, below};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, Outline};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
-use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Place, RootError, Space};
@@ -86,7 +85,6 @@ impl Files {
             return Ok(());
         }
         for (unfinished, outline) in outlines(space, root)? {
-            let old = root.stat_link(&outline.plan.path).ok();
             let path = outline.plan.path.clone();
             let Ok(shown) = below(&self.name_of(space), &path) else {
                 continue;
@@ -99,10 +97,11 @@ impl Files {
                 },
                 shown,
             };
+            let replaced = reached.replaced().unwrap_or_default();
             let room = self
                 .0
                 .accounts
-                .claim_at(&reached, amount(&outline.plan), replaced_by(old.as_ref()));
+                .claim_at(&reached, amount(&outline.plan), replaced);
             rooms.keep(&unfinished.id, room);
         }
         *was_looked_at = true;
@@ -178,17 +177,11 @@ impl Files {
 /// Whether an upload that could not be ended never can be: whoever sends the file again begins anew.
 pub(super) fn is_over(error: &AssemblyError) -> bool {
     use AssemblyError::{Storage, WrongDigest};
-    use RootError::{Changing, Exists};
-    matches!(error, WrongDigest { .. } | Storage(Changing(_) | Exists(_)))
-}
-
-/// What a file gives back that takes the place of what is there.
-fn replaced_by(old: Option<&Meta>) -> Amount {
-    old.filter(|old| !old.is_dir())
-        .map_or(Amount::default(), |old| Amount {
-            bytes: old.size,
-            files: 1,
-        })
+    use RootError::{Changing, Exists, Unsupported};
+    matches!(
+        error,
+        WrongDigest { .. } | Storage(Changing(_) | Exists(_) | Unsupported { .. })
+    )
 }
 
 /// What was begun in a space and can be gone on with.
