@@ -1,12 +1,13 @@
 //! `file [put|get|ls] src dest`: the simple file operations of S0.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use paddlecloud_pfs::Space;
 
 use super::{Context, ls};
 use crate::error::CliError;
+use crate::transfer::local::{self, LocalSource};
 use crate::transfer::location::{Location, shown};
 use crate::transfer::rules::Style;
 use crate::transfer::{self, Copy, TransferArgs};
@@ -38,7 +39,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Verb::List(paths) => return ls::run(&ls::Args::plain(paths.to_vec()), context).await,
         Verb::Put(src, dest) | Verb::Get(src, dest) => (src, dest),
     };
-    let copy = Copy {
+    let mut copy = Copy {
         sources: vec![Location::parse(src)?],
         dest: Location::parse(dest)?,
         recursive: true,
@@ -47,7 +48,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     match (&copy.sources[0], &copy.dest, verb(&args.arguments)?) {
         (Location::Local(src), Location::Remote(dest), Verb::Put(..)) => {
             must_be_home(&dest.path.place().space)?;
-            must_lie_below(src, &current_folder()?)?;
+            let found = found_below(src, &current_folder()?)?;
+            copy.sources = found.into_iter().map(Location::Local).collect();
         }
         (Location::Remote(src), Location::Local(_), Verb::Get(..)) => must_be_home(&src.path.place().space)?,
         (_, _, Verb::Get(..)) => {
@@ -100,24 +102,50 @@ fn current_folder() -> Result<std::path::PathBuf, CliError> {
         .map_err(|error| CliError::refused(format!("the current folder cannot be read: {error}")))
 }
 
-/// Neither the text nor a link may lead out of the current folder.
-fn must_lie_below(src: &Path, folder: &Path) -> Result<(), CliError> {
-    let refused = |why: &str| {
-        CliError::refused(format!("cannot upload `{}`: {why}", shown(src)))
-            .with_hint("`src` must lie below the current folder; `cp` takes any path")
-    };
+/// What `src` names, itself or as a pattern: neither its text nor a link may lead out of the current folder. What is not
+/// there is told by the copy itself.
+fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     if src.components().any(|part| part == Component::ParentDir) {
-        return Err(refused("`../` is not allowed"));
+        return Err(outside(src, "`../` is not allowed"));
     }
-    match folder.join(src).canonicalize() {
-        Ok(real) if !real.starts_with(folder) => Err(refused("it lies outside the current folder")),
-        // What is not there is told by the copy itself.
-        _ => Ok(()),
+    let Ok(found) = local::sources(&folder.join(src)) else {
+        return Ok(vec![src.to_owned()]);
+    };
+    let mut paths = Vec::with_capacity(found.len());
+    for LocalSource { path, source } in found {
+        let below = as_typed(&path, src, folder, source.slash);
+        match path.canonicalize() {
+            Ok(real) if !real.starts_with(folder) => {
+                return Err(outside(&below, "it lies outside the current folder"));
+            }
+            _ => paths.push(below),
+        }
     }
+    Ok(paths)
+}
+
+/// A path that was found by a relative one is told as such.
+fn as_typed(path: &Path, src: &Path, folder: &Path, slash: bool) -> PathBuf {
+    if path == folder.join(src) {
+        return src.to_owned();
+    }
+    match path.strip_prefix(folder) {
+        // An empty name at the end stands for the slash.
+        Ok(below) if src.is_relative() && slash => below.join(""),
+        Ok(below) if src.is_relative() => below.to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
+fn outside(src: &Path, why: &str) -> CliError {
+    CliError::refused(format!("cannot upload `{}`: {why}", shown(src)))
+        .with_hint("`src` must lie below the current folder; `cp` takes any path")
 }
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_pfs::PfsPath;
+
     use super::*;
 
     fn words(line: &str) -> Vec<OsString> {
@@ -149,12 +177,54 @@ mod tests {
         let outer = outer.path().canonicalize().unwrap();
         let folder = outer.join("current");
         std::fs::create_dir_all(folder.join("d")).unwrap();
+        std::fs::write(folder.join("d/a"), "").unwrap();
+        std::fs::write(folder.join("d/b"), "").unwrap();
+        std::fs::write(outer.join("secret"), "").unwrap();
         std::os::unix::fs::symlink("..", folder.join("link")).unwrap();
-        assert!(must_lie_below(Path::new("d"), &folder).is_ok());
-        assert!(must_lie_below(Path::new("."), &folder).is_ok());
-        assert!(must_lie_below(&folder.join("d"), &folder).is_ok());
-        for bad in ["..", "d/../..", "../current/d", "link", "/etc"] {
-            assert!(must_lie_below(Path::new(bad), &folder).is_err(), "{bad}");
+        let found = |src: &str| found_below(Path::new(src), &folder);
+        for (src, paths) in [
+            ("d", &["d"][..]),
+            ("d/", &["d/"]),
+            (".", &["."]),
+            ("./d", &["./d"]),
+            ("d/*", &["d/a", "d/b"]),
+            ("[d]/", &["d/"]),
+            ("none", &["none"]),
+            ("none*", &["none*"]),
+        ] {
+            let found: Vec<OsString> = found(src)
+                .unwrap()
+                .into_iter()
+                .map(PathBuf::into_os_string)
+                .collect();
+            assert_eq!(found, paths, "{src}");
+        }
+        assert_eq!(
+            found_below(&folder.join("d"), &folder).unwrap(),
+            [folder.join("d")]
+        );
+        let above = format!("{}/secr*", outer.display());
+        for bad in [
+            "..",
+            "d/../..",
+            "../current/d",
+            "link",
+            "/etc",
+            "link/*",
+            "lin*",
+            "*",
+            &above,
+        ] {
+            assert!(found(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_home_is_worked_in() {
+        let space = |text: &str| text.parse::<PfsPath>().unwrap().place().space.clone();
+        assert!(must_be_home(&space("/pfs/dc/home/me/x")).is_ok());
+        for public in ["/pfs/public/x", "/pfs/dc/public/x"] {
+            assert!(must_be_home(&space(public)).is_err(), "{public}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let found = remote::find_all(&files, arguments, &mut tally).await?;
     let sources = found
         .into_iter()
-        .map(|view| remote::node(view.path.0, &view.meta))
+        .map(|view| remote::node(view.path.0, view.meta))
         .collect();
     let places = places(&files, sources, dest, args, &mut tally).await?;
     if args.dry_run {

@@ -1,16 +1,19 @@
 //! From the cluster to the cluster: the server copies, no byte comes here.
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{CopyReply, below};
-use paddlecloud_pfs::{Entry, Existing, Node, PfsPath};
+use paddlecloud_api::files::{ListEntry, below};
+use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
+use super::clearing::leave_out;
+use super::crossing::{Crossing, Look, Step, Steps};
 use super::location::Remote;
 use super::remote::{self, RemoteSource, is_about_one_path};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
-use super::up::inside;
-use super::{Copy, Transfer};
+use super::unfinished::Unfinished;
+use super::up::{Completeness, inside};
+use super::{Copy, Transfer, in_lines};
 use crate::error::CliError;
 
 impl Transfer<'_> {
@@ -21,7 +24,9 @@ impl Transfer<'_> {
         copy: &Copy,
     ) -> Result<(), CliError> {
         self.moved = "copied";
-        let target = remote::target(&self.files, &dest.path).await?;
+        let from: Vec<String> = sources.iter().map(|source| source.path.to_string()).collect();
+        let unfinished = Unfinished::of(&from.join("\0"), &dest.path.to_string());
+        let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,
             slash: dest.path.has_trailing_slash(),
@@ -30,128 +35,195 @@ impl Transfer<'_> {
         };
         let found = self.remote_sources(sources).await?;
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
-        if target == Target::Missing && !landed.is_empty() {
-            let is_made = match request.slash {
-                true => self.make_folder(&dest.path).await?,
-                false => self.make_parent(&dest.path).await?,
+        let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
+        if target == Target::Missing && makes_folder && !self.options.dry_run {
+            unfinished.begin();
+        }
+        if target == Target::Missing && !landed.is_empty() && !self.make_way(dest).await? {
+            return Ok(());
+        }
+        let mut files = Vec::new();
+        for (source, landing) in landed {
+            let Some(place) = self.place_there(&source, &landing, &dest.path) else {
+                continue;
             };
-            if !is_made {
-                return Ok(());
+            match source.source.kind {
+                Kind::Folder => self.copy_folder(&source.path, &place).await?,
+                Kind::File => files.extend(self.step_of(source, place)),
             }
         }
-        for (source, landing) in landed {
-            let place = match &landing {
-                Landing::Exactly => Ok(dest.path.clone()),
-                Landing::Inside(name) => inside(&dest.path, name),
+        for (what, files) in in_lines(files) {
+            let steps = Steps {
+                folders: Vec::new(),
+                files,
             };
-            match place {
-                Ok(place) if place.place() == source.path.place() => {
-                    self.tally.lose(Lost::new(
-                        source.source.shown,
-                        "source and destination are the same",
-                    ));
-                }
-                Ok(place) => self.copy_one(&source, &place).await?,
-                Err(error) => self.tally.lose(Lost::new(source.source.shown, error.to_string())),
-            }
+            let (crossing, watch) = (self.crossing(), self.watch());
+            let work = crossing.run(steps, &watch);
+            let summary = self.show(&format!("Copying {what}"), &watch, work).await?;
+            self.settle(summary, &watch)?;
+        }
+        if self.tally.is_settled() && !self.options.dry_run {
+            unfinished.end();
         }
         Ok(())
     }
 
-    async fn copy_one(&mut self, source: &RemoteSource, place: &PfsPath) -> Result<(), CliError> {
-        if source.source.kind == Kind::File {
-            let name = source.source.name.as_deref().unwrap_or_default();
-            if self.selection.takes_file(name) {
-                self.copy_named(&source.path, place).await?;
-            }
-            return Ok(());
+    async fn make_way(&mut self, dest: &Remote) -> Result<bool, CliError> {
+        match dest.path.has_trailing_slash() {
+            true => self.make_folder(&dest.path).await,
+            false => self.make_parent(&dest.path).await,
         }
-        // Into a folder that is there, and with filters, each file goes for itself.
-        let is_whole = self.selection.is_all() && !self.options.dry_run;
-        if is_whole && remote::target(&self.files, place).await? == Target::Missing {
-            return self.copy_named(&source.path, place).await;
-        }
-        let Some((mut entries, _)) = self.look_through_there(&source.path).await? else {
-            return Ok(());
-        };
-        self.select(&mut entries);
-        self.copy_entries(&source.path, place, &entries).await
     }
 
-    /// Copies entries of one folder into another, folders first.
-    pub(super) async fn copy_entries(
+    fn place_there(&mut self, source: &RemoteSource, landing: &Landing, dest: &PfsPath) -> Option<PfsPath> {
+        let place = match landing {
+            Landing::Exactly => Ok(dest.clone()),
+            Landing::Inside(name) => inside(dest, name),
+        };
+        let problem = match place {
+            Ok(place) if place.place() != source.path.place() => return Some(place),
+            Ok(_) => "source and destination are the same".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.tally.lose(Lost::new(source.source.shown.clone(), problem));
+        None
+    }
+
+    /// A file that was named itself; what a link leads to, then.
+    fn step_of(&mut self, source: RemoteSource, to: PfsPath) -> Option<(String, Step)> {
+        let name = source.source.name.as_deref().unwrap_or_default();
+        if !self.selection.takes_file(name) {
+            return None;
+        }
+        let line = ListEntry {
+            path: RelPath::from_bytes(name).unwrap_or_default(),
+            meta: source.meta,
+        };
+        let Some(entry) = line.entry() else {
+            let reason = "it is a socket, pipe or device";
+            self.tally.lose(Lost::new(source.source.shown, reason));
+            return None;
+        };
+        let step = Step {
+            from: source.path,
+            to,
+            entry,
+            look: Look::Unknown,
+        };
+        Some((source.source.shown, step))
+    }
+
+    async fn copy_folder(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
+        let there = remote::target(&self.files, to).await?;
+        let Some((mut wanted, completeness)) = self.look_through_there(from).await? else {
+            return Ok(());
+        };
+        self.select(&mut wanted);
+        let is_whole = self.selection.is_all() && !self.options.dry_run;
+        if is_whole && there == Target::Missing && completeness == Completeness::Whole {
+            let steps = self.steps(from, to, &wanted, &[]);
+            let (crossing, watch) = (self.crossing(), self.watch());
+            let work = crossing.whole(from, to, steps, &watch);
+            let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
+            return self.settle(summary, &watch);
+        }
+        if remote::lies_within(&self.files, to, from).await {
+            let reason = format!("it cannot be put into itself (`{to}`)");
+            self.tally.lose(Lost::new(from.to_string(), reason));
+            return Ok(());
+        }
+        let held = match there {
+            Target::Folder => match remote::entries_to_compare(&self.files, to, Compare::default()).await {
+                Ok(listed) => listed.entries,
+                Err(error) => return self.refused(to, error),
+            },
+            Target::File | Target::Missing => Vec::new(),
+        };
+        let plan = self.plan_merge(to, &wanted, &held);
+        self.copy_plan(from, to, &plan, &held).await
+    }
+
+    /// What of a folder goes into another. What is of another kind there stays, and is told.
+    fn plan_merge(&mut self, to: &PfsPath, wanted: &[Entry], held: &[Entry]) -> SyncPlan {
+        let options = SyncOptions {
+            existing: self.existing(),
+            compare: self.crossing().compare,
+            ..SyncOptions::default()
+        };
+        let mut plan = plan(wanted, held, options);
+        let mut stuck = std::mem::take(&mut plan.delete);
+        leave_out(&mut plan.send, &stuck);
+        stuck.append(&mut plan.blocked);
+        for path in stuck {
+            let is_folder = find(held, &path).is_some_and(Entry::is_dir);
+            let reason = match is_folder {
+                true => "a folder is in its place",
+                false => "a file is in its place",
+            };
+            self.tally.lose(Lost::new(format!("{to}/{path}"), reason));
+            self.unlisted += 1;
+        }
+        plan
+    }
+
+    /// Copies what a plan for two folders says.
+    pub(super) async fn copy_plan(
         &mut self,
         from: &PfsPath,
         to: &PfsPath,
-        entries: &[Entry],
+        plan: &SyncPlan,
+        held: &[Entry],
     ) -> Result<(), CliError> {
-        if !self.make_folder(to).await? {
-            return Ok(());
+        let mut steps = self.steps(from, to, &plan.send, held);
+        steps.folders.insert(0, to.clone());
+        if self.options.dry_run {
+            for path in &plan.kept {
+                self.world.out.line(format!("keep {from}/{path}"))?;
+            }
         }
+        let (crossing, watch) = (self.crossing(), self.watch());
+        let work = async {
+            let mut summary = crossing.run(steps, &watch).await;
+            summary.unchanged += plan.unchanged;
+            summary.kept += plan.kept.len() as u64;
+            summary
+        };
+        let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
+        self.settle(summary, &watch)
+    }
+
+    fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry], held: &[Entry]) -> Steps {
+        let by_content = self.crossing().compare == Compare::Digest;
+        let mut steps = Steps::default();
         for entry in entries {
             let places = below(from, &entry.path).and_then(|from| Ok((from, below(to, &entry.path)?)));
-            match places {
-                Err(error) => self
-                    .tally
-                    .lose(Lost::new(entry.path.to_string(), error.to_string())),
-                Ok((_, to)) if entry.node == Node::Dir => drop(self.make_folder(&to).await?),
-                Ok((from, to)) => self.copy_node(&from, &to, &entry.node).await?,
+            let (from, to) = match places {
+                Ok(places) => places,
+                Err(error) => {
+                    let lost = Lost::new(format!("{from}/{}", entry.path), error.to_string());
+                    self.tally.lose(lost);
+                    self.unlisted += 1;
+                    continue;
+                }
+            };
+            if entry.is_dir() {
+                steps.folders.push(to);
+                continue;
             }
+            let is_like = |other: &Entry| other.is_file() && other.size() == entry.size();
+            let look = match by_content && entry.is_file() && find(held, &entry.path).is_some_and(is_like) {
+                true => Look::SameSize,
+                false => Look::Differs,
+            };
+            let entry = entry.clone();
+            steps.files.push(Step {
+                from,
+                to,
+                entry,
+                look,
+            });
         }
-        Ok(())
-    }
-
-    async fn copy_node(&mut self, from: &PfsPath, to: &PfsPath, node: &Node) -> Result<(), CliError> {
-        let copied = match node {
-            _ if self.options.dry_run => return self.foresee(from, to).await,
-            // Inside a folder links stay links.
-            Node::Symlink { .. } => self.files.copy_link(from, to, self.existing()).await,
-            _ => self.files.copy(from, to, self.existing()).await,
-        };
-        self.settle_copy(from, copied)
-    }
-
-    /// Copies what was named itself; what a link leads to, then.
-    async fn copy_named(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
-        if self.options.dry_run {
-            return self.foresee(from, to).await;
-        }
-        let copied = self.files.copy(from, to, self.existing()).await;
-        self.settle_copy(from, copied)
-    }
-
-    fn settle_copy(
-        &mut self,
-        from: &PfsPath,
-        copied: Result<CopyReply, ClientError>,
-    ) -> Result<(), CliError> {
-        match copied {
-            Ok(copied) => {
-                self.tally.transferred += copied.files;
-                self.tally.moved += copied.bytes;
-                Ok(())
-            }
-            Err(error) if self.is_kept(&error) => {
-                self.tally.kept += 1;
-                Ok(())
-            }
-            Err(error) => self.refused(from, error),
-        }
-    }
-
-    async fn foresee(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
-        let is_kept =
-            self.existing() == Existing::Keep && remote::target(&self.files, to).await? != Target::Missing;
-        if is_kept {
-            self.tally.kept += 1;
-            return self.world.out.line(format!("keep {from}"));
-        }
-        self.tally.transferred += 1;
-        self.world.out.line(format!("copy {from}"))
-    }
-
-    fn is_kept(&self, error: &ClientError) -> bool {
-        self.existing() == Existing::Keep && error.refusal() == Some(ErrorName::Conflict)
+        steps
     }
 
     /// Tells what the server refused; what concerns more than this path ends everything.
@@ -162,4 +234,24 @@ impl Transfer<'_> {
         self.tally.refuse(path.to_string(), &error);
         Ok(())
     }
+}
+
+impl<'a> Transfer<'a> {
+    fn crossing(&self) -> Crossing<'a> {
+        Crossing {
+            files: self.files,
+            existing: self.existing(),
+            compare: match self.options.checksum {
+                true => Compare::Digest,
+                false => Compare::SizeAndTime,
+            },
+            transfers: self.options.transfers.get(),
+            dry_run: self.options.dry_run,
+        }
+    }
+}
+
+fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {
+    let found = entries.binary_search_by(|entry| entry.path.cmp(path));
+    found.ok().map(|at| &entries[at])
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use paddlecloud_api::client::files::Download;
+use paddlecloud_api::client::files::{self, Download};
 use paddlecloud_api::files::UnreadEntry;
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, RootError};
 
@@ -105,7 +105,7 @@ impl Transfer<'_> {
         if self.options.no_overwrite {
             return Some(local);
         }
-        match local::replaceable(&local) {
+        match files::replaceable(&local) {
             Ok(place) => Some(place),
             Err(reason) => {
                 self.tally.lose(Lost::new(shown(&local), reason));
@@ -124,7 +124,7 @@ impl Transfer<'_> {
             Err(error) => return self.refused(folder, error).map(|()| None),
         };
         for special in &listed.special {
-            let note = format!("`{special}` is a socket, pipe or device and stays there");
+            let note = format!("`{folder}/{special}` is a socket, pipe or device and stays there");
             self.world.err.note(&note);
         }
         let completeness = match listed.unread.is_empty() {

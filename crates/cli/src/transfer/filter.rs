@@ -86,6 +86,11 @@ impl clap::Args for FilterArgs {
 }
 
 impl FilterArgs {
+    /// Whether any of them was typed.
+    pub fn is_given(&self) -> bool {
+        !self.patterns.is_empty() || self.files_from.is_some()
+    }
+
     /// Compiles the patterns and reads the list.
     pub fn selection(&self) -> Result<Selection, CliError> {
         let only_includes = self.patterns.iter().all(|(sense, _)| *sense == Sense::Include);

@@ -6,10 +6,11 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_pfs::root::{DirEntry, GlobPattern, Kind as NodeKind};
-use paddlecloud_pfs::{Entry, Node, Root, RootError};
+use paddlecloud_api::client::files;
+use paddlecloud_pfs::root::{DirEntry, GlobPattern};
+use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
-use super::location::{is_pattern, shown, shown_in};
+use super::location::{is_pattern, shown};
 use super::report::Lost;
 use super::rules::{Kind, Source, Target};
 use crate::error::chain;
@@ -21,13 +22,22 @@ pub struct LocalSource {
     pub source: Source,
 }
 
+impl LocalSource {
+    /// The same, typed with a slash at its end: only a folder can be.
+    fn with_slash(self) -> Option<LocalSource> {
+        let mut path = self.path.into_os_string();
+        path.push("/");
+        (self.source.kind == Kind::Folder).then(|| source(Path::new(&path), true))
+    }
+}
+
 /// What a folder holds, and what of it cannot travel.
 #[derive(Debug, Default)]
 pub struct Walked {
     pub entries: Vec<Entry>,
     pub lost: Vec<Lost>,
     /// Sockets, pipes and devices; nobody expects them to travel.
-    pub special: Vec<String>,
+    pub special: Vec<RelPath>,
 }
 
 /// What an argument names: itself, or, when nothing is called so, what matches it as a pattern.
@@ -62,37 +72,6 @@ pub fn target(path: &Path) -> Result<Target, std::io::Error> {
         Ok(_) => Ok(Target::File),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Target::Missing),
         Err(error) => Err(error),
-    }
-}
-
-/// Where a file that replaces what is at `path` has to be put: a link is followed, as cp(1) does.
-///
-/// What is no file stays: a device or a pipe would be gone for everybody who uses it.
-pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
-    // What cannot be looked at is told when it is written.
-    let Ok(found) = std::fs::symlink_metadata(path) else {
-        return Ok(path.to_owned());
-    };
-    let is_link = found.is_symlink();
-    let target = match is_link {
-        true => std::fs::metadata(path).map_err(|error| leads_nowhere(&error))?,
-        false => found,
-    };
-    if !target.is_file() && !target.is_dir() {
-        return Err("is no regular file, and would be replaced by one; `-` writes to a pipe".to_owned());
-    }
-    match is_link {
-        true => std::fs::canonicalize(path).map_err(|error| leads_nowhere(&error)),
-        false => Ok(path.to_owned()),
-    }
-}
-
-fn leads_nowhere(error: &std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::NotFound => {
-            "is a link that leads to nothing: remove it, or make what it leads to".to_owned()
-        }
-        _ => format!("is a link that cannot be followed: {error}"),
     }
 }
 
@@ -163,7 +142,11 @@ fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
         let path = entry.path.in_folder(&folder).map_err(|error| chain(&error))?;
         Ok(source(&path, is_folder(&path)))
     };
-    found.iter().map(place).collect()
+    let found: Result<Vec<LocalSource>, String> = found.iter().map(place).collect();
+    match ends_with_slash(pattern.as_os_str().as_encoded_bytes()) {
+        true => Ok(found?.into_iter().filter_map(LocalSource::with_slash).collect()),
+        false => found,
+    }
 }
 
 /// The folder before the first wildcard, and the rest.
@@ -177,42 +160,18 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
 /// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
 /// anywhere in it is no part of it.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
-    let root = Root::open(folder)?;
-    let mut walked = Walked::default();
-    for found in root.walk(&paddlecloud_pfs::RelPath::root()).only_finished() {
-        match found {
-            Ok(entry) => walked.take(folder, entry),
-            Err(error) => walked.lost.push(Lost::new(shown(folder), chain(&error))),
-        }
-    }
-    Ok(walked)
-}
-
-impl Walked {
-    fn take(&mut self, folder: &Path, entry: DirEntry) {
-        let DirEntry { path, meta } = entry;
-        let node = match meta.kind {
-            NodeKind::Dir => Node::Dir,
-            NodeKind::File => Node::File {
-                size: meta.size,
-                executable: meta.executable,
-                digest: None,
-            },
-            NodeKind::Symlink(target) => Node::Symlink { target },
-            NodeKind::Special => return self.special.push(shown_in(folder, &path)),
-        };
-        self.entries.push(Entry {
-            path,
-            node,
-            mtime: meta.mtime,
-        });
-    }
+    let walked = files::walk(folder)?;
+    let lost = |error: &RootError| Lost::new(shown(folder), chain(error));
+    Ok(Walked {
+        lost: walked.unread.iter().map(lost).collect(),
+        special: walked.special,
+        entries: walked.entries,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -231,6 +190,8 @@ mod tests {
         }
         let found = sources(&at("d/*.txt")).unwrap();
         assert_eq!(names(&found, folder.path()), ["d/[x].txt", "d/a.txt", "d/b.txt"]);
+        let folders = sources(&at("*/")).unwrap();
+        assert!(folders.len() == 1 && folders[0].source.slash, "{folders:?}");
         let literal = sources(&at("d/[x].txt")).unwrap();
         assert_eq!(names(&literal, folder.path()), ["d/[x].txt"]);
         let lost = sources(&at("none/*.txt")).unwrap_err();
@@ -250,54 +211,5 @@ mod tests {
             let found = source(Path::new(text), true).source;
             assert_eq!(found.name.as_deref(), name.map(str::as_bytes), "{text}");
         }
-    }
-
-    #[test]
-    fn a_link_is_followed_to_what_is_replaced_and_what_is_no_file_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let real = folder.path().canonicalize().unwrap();
-        let at = |name: &str| real.join(name);
-        fs::write(at("file"), "1").unwrap();
-        symlink("file", at("link")).unwrap();
-        symlink("link", at("chain")).unwrap();
-        symlink("nowhere", at("broken")).unwrap();
-        symlink("/dev/null", at("device")).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, place) in [
-            ("new", "new"),
-            ("file", "file"),
-            ("link", "file"),
-            ("chain", "file"),
-        ] {
-            assert_eq!(replaceable(&at(name)), Ok(at(place)), "{name}");
-        }
-        for name in ["socket", "device", "/dev/null"] {
-            let refused = replaceable(&at(name)).unwrap_err();
-            assert!(refused.starts_with("is no regular file"), "{name}: {refused}");
-        }
-        let refused = replaceable(&at("broken")).unwrap_err();
-        assert!(refused.contains("leads to nothing"), "{refused}");
-    }
-
-    #[test]
-    fn a_folder_is_told_in_order_and_what_cannot_travel_apart() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("d")).unwrap();
-        fs::write(at("d/a"), "1").unwrap();
-        fs::write(at("d.x"), "1").unwrap();
-        fs::create_dir_all(at("d/.pfs-staging/0123")).unwrap();
-        fs::write(at("d/.pfs-staging/0123/data"), "half of it").unwrap();
-        symlink("nowhere", at("broken")).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        let walked = walk(folder.path()).unwrap();
-        let paths: Vec<String> = walked
-            .entries
-            .iter()
-            .map(|entry| entry.path.to_string())
-            .collect();
-        assert_eq!(paths, ["broken", "d", "d/a", "d.x"]);
-        assert_eq!(walked.special, [shown(&at("socket"))]);
-        assert!(walked.lost.is_empty());
     }
 }

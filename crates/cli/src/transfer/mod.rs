@@ -3,6 +3,8 @@
 //! Decides what goes where and tells how it went; how bytes travel is the client library's business.
 
 mod across;
+mod clearing;
+mod crossing;
 mod down;
 pub mod filter;
 pub mod local;
@@ -27,7 +29,7 @@ use self::filter::Selection;
 use self::location::{Location, settle};
 pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
-pub use self::pipe::print_files;
+pub use self::pipe::{Printing, print_files};
 use self::progress::{Line, REFRESH, Watch};
 use self::report::{Lost, Tally, counted};
 use self::rules::{Landing, RuleError, Source, Style};
@@ -50,14 +52,20 @@ const OWN_LINES: usize = 8;
 
 /// Copies, tells how it went and gives the exit code.
 pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
-    Way::of(&copy)?;
+    Way::of(&copy)?.must_suit(args)?;
     let selection = args.filter.selection()?;
     let session = context.session().await?;
     let ends = copy.sources.iter_mut().chain([&mut copy.dest]);
     settle(&session, ends.filter_map(Location::as_remote_mut)).await?;
     let way = Way::of(&copy)?;
     if let Way::PipeDown(sources) = &way {
-        return print_files(&session, sources, None, context.world).await;
+        let printing = Printing {
+            selection,
+            bwlimit: args.bwlimit,
+            dry_run: args.dry_run,
+            ..Printing::default()
+        };
+        return print_files(&session, sources, &printing, context.world).await;
     }
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     match &way {
@@ -103,6 +111,25 @@ impl<'a> Way<'a> {
             _ => Err(CliError::usage(
                 "sources must all lie here, or all on the cluster, or be one `-`",
             )),
+        }
+    }
+}
+
+impl Way<'_> {
+    /// Refuses flags that mean nothing for a pipe: whoever gives them expects something.
+    fn must_suit(&self, args: &TransferArgs) -> Result<(), CliError> {
+        let means_nothing =
+            |flag: &str, why: &str| Err(CliError::usage(format!("`{flag}` means nothing {why}")));
+        match self {
+            Way::PipeUp(_) if args.filter.is_given() => means_nothing(
+                "--exclude`, `--include` or `--files-from",
+                "where the source is `-`: what comes from a pipe has no name",
+            ),
+            Way::PipeDown(_) => match args.given_for_files_only() {
+                Some(flag) => means_nothing(flag, "where the destination is `-`"),
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
     }
 }

@@ -35,6 +35,18 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
+    /// The first flag that was given and says something about files that are there, or about many at a time.
+    pub fn given_for_files_only(&self) -> Option<&'static str> {
+        let flags = [
+            (self.no_clobber, "-n"),
+            (self.checksum, "--checksum"),
+            (self.transfers.is_some(), "--transfers"),
+        ];
+        flags
+            .into_iter()
+            .find_map(|(is_given, flag)| is_given.then_some(flag))
+    }
+
     pub fn options(&self) -> TransferOptions {
         let usual = TransferOptions::default();
         TransferOptions {

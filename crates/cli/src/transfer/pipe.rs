@@ -3,14 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::client::files::FileClient;
 use paddlecloud_pfs::PfsPath;
 
 use super::Transfer;
-use super::location::Remote;
+use super::filter::Selection;
+use super::location::{Remote, name_of};
 use super::remote;
-use super::report::Tally;
+use super::report::{Lost, Tally};
 use super::rules::Target;
 use crate::error::CliError;
 use crate::session::Session;
@@ -20,15 +22,13 @@ impl Transfer<'_> {
     /// Sends stdin. It is kept in a temporary file first: only then its size is known, and a lost connection does not lose
     /// it. The file has no name, so nothing of it stays, however this process ends.
     pub(super) async fn pipe_up(&mut self, dest: &Remote) -> Result<(), CliError> {
-        let is_folder = dest.path.has_trailing_slash()
-            || remote::target(&self.files, &dest.path).await? == Target::Folder;
-        if is_folder {
+        let there = remote::target(&self.files, &dest.path).await?;
+        if dest.path.has_trailing_slash() || there == Target::Folder {
             return Err(CliError::refused(format!("`{}` is a folder", dest.path))
                 .with_hint("what comes from a pipe has no name: name the file too"));
         }
         if self.options.dry_run {
-            self.tally.transferred += 1;
-            return self.world.out.line("copy -");
+            return self.foresee_pipe(there);
         }
         let kept = keep_stdin().map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
         if !self.make_parent(&dest.path).await? {
@@ -39,6 +39,15 @@ impl Transfer<'_> {
         let summary = self.show("Uploading -", &watch, work).await?;
         self.settle(summary, &watch)
     }
+
+    fn foresee_pipe(&mut self, there: Target) -> Result<(), CliError> {
+        if self.options.no_overwrite && there != Target::Missing {
+            self.tally.kept += 1;
+            return self.world.out.line("keep -");
+        }
+        self.tally.transferred += 1;
+        self.world.out.line("copy -")
+    }
 }
 
 fn keep_stdin() -> io::Result<File> {
@@ -47,40 +56,146 @@ fn keep_stdin() -> io::Result<File> {
     Ok(kept)
 }
 
-/// Prints files, or the same range of each, one after the other.
+/// How files are printed, and which.
+#[derive(Debug, Default)]
+pub struct Printing {
+    /// The part of each that is wanted; all of it when left out.
+    pub range: Option<Range<u64>>,
+    pub selection: Selection,
+    /// Bytes per second.
+    pub bwlimit: Option<u64>,
+    pub dry_run: bool,
+}
+
+/// Prints files, one after the other.
 pub async fn print_files(
     session: &Session,
     sources: &[Remote],
-    range: Option<Range<u64>>,
+    printing: &Printing,
     world: &mut World,
 ) -> Result<u8, CliError> {
     let files = session.client.files().patient();
     let mut tally = Tally::default();
+    let mut pace = Pace::of(printing.bwlimit);
     for view in remote::find_all(&files, sources, &mut tally).await? {
         let path = &view.path.0;
-        match print_file(&files, path, range.clone(), world).await {
+        if !printing.selection.takes_file(name_of(path).unwrap_or_default()) {
+            continue;
+        }
+        let printed = match printing.dry_run {
+            true => foresee(&files, path, &mut tally, world).await,
+            false => print_file(&files, path, printing.range.clone(), &mut pace, world).await,
+        };
+        match printed {
             Ok(()) => {}
             Err(CliError::Client(error)) if remote::is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
                 if view.meta.is_folder() {
-                    tally.hint("`ls` shows what a folder holds, `cp` brings it here");
+                    tally.hint(FOLDERS);
                 }
             }
             Err(error) => return Err(error),
         }
     }
+    if printing.dry_run {
+        let words = tally.foreseen();
+        world.err.line(format!("Dry run, nothing was changed: {words}"));
+    }
     tally.end("print", world)
+}
+
+const FOLDERS: &str = "`ls` shows what a folder holds, `cp` brings it here";
+
+async fn foresee(
+    files: &FileClient<'_>,
+    path: &PfsPath,
+    tally: &mut Tally,
+    world: &mut World,
+) -> Result<(), CliError> {
+    if files.stat(path).await?.is_folder() {
+        tally.lose(Lost::new(path.to_string(), "it is a folder"));
+        tally.hint(FOLDERS);
+        return Ok(());
+    }
+    tally.transferred += 1;
+    world.out.line(format!("copy {path}"))
 }
 
 async fn print_file(
     files: &FileClient<'_>,
     path: &PfsPath,
     range: Option<Range<u64>>,
+    pace: &mut Pace,
     world: &mut World,
 ) -> Result<(), CliError> {
     let mut content = files.cat(path, range).await?;
     while let Some(piece) = content.next().await? {
-        world.out.bytes(&piece)?;
+        for some in piece.chunks(pace.at_once()) {
+            world.out.bytes(some)?;
+            if pace.is_limited() {
+                world.out.flush()?;
+            }
+            pace.passed(some.len()).await;
+        }
     }
     Ok(())
+}
+
+/// Bytes that go on while the next are held back.
+const AT_ONCE: u64 = 64 << 10;
+
+/// Holds bytes back to so many per second, from the first one on.
+struct Pace {
+    rate: Option<u64>,
+    begun: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn of(rate: Option<u64>) -> Pace {
+        Pace {
+            rate,
+            begun: Instant::now(),
+            bytes: 0,
+        }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Bytes to hand out in one go: a slow pace is kept in small steps.
+    fn at_once(&self) -> usize {
+        self.rate
+            .map_or(usize::MAX, |rate| (rate / 10).clamp(1, AT_ONCE) as usize)
+    }
+
+    /// Waits until those that passed so far may have.
+    async fn passed(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if let Some(due) = self.due() {
+            tokio::time::sleep_until((self.begun + due).into()).await;
+        }
+    }
+
+    /// How long after the beginning the next byte may pass.
+    fn due(&self) -> Option<Duration> {
+        let rate = self.rate?;
+        Some(Duration::from_secs_f64(self.bytes as f64 / rate as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_held_back_to_the_rate_that_was_asked_for() {
+        let mut pace = Pace::of(Some(1_000_000));
+        assert_eq!(pace.at_once(), 64 << 10);
+        pace.bytes = 3_000_000;
+        assert_eq!(pace.due(), Some(Duration::from_secs(3)));
+        assert_eq!(Pace::of(Some(50)).at_once(), 5);
+        assert_eq!(Pace::of(None).due(), None);
+    }
 }

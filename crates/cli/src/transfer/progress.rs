@@ -132,9 +132,12 @@ impl Line {
             let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
-            let rate = format!("{}/s", size(bar.per_sec() as u64));
-            let left = format!("{:#} left", HumanDuration(bar.eta()));
-            let tails = [watch.amounts(), rate, left];
+            let mut tails = vec![watch.amounts()];
+            // Before anything moved nobody knows how fast it goes.
+            if bar.position() > 0 {
+                tails.push(format!("{}/s", size(bar.per_sec() as u64)));
+                tails.push(format!("{:#} left", HumanDuration(bar.eta())));
+            }
             bar.set_message(drawn(&self.what, watch.percent(), &tails, one_line::columns()));
         }
     }

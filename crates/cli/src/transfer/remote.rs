@@ -3,9 +3,9 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath};
+use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, below, split_last};
 use paddlecloud_pfs::sync::Compare;
-use paddlecloud_pfs::{Entry, PfsPath};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
 use super::location::{Remote, name_of};
 use super::report::Tally;
@@ -15,6 +15,7 @@ use super::rules::{Kind, Source, Target};
 #[derive(Debug)]
 pub struct RemoteSource {
     pub path: PfsPath,
+    pub meta: FileMeta,
     pub source: Source,
 }
 
@@ -22,7 +23,8 @@ pub struct RemoteSource {
 #[derive(Debug, Default)]
 pub struct Listed {
     pub entries: Vec<Entry>,
-    pub special: Vec<String>,
+    /// Sockets, pipes and devices.
+    pub special: Vec<RelPath>,
     /// What could not be looked at.
     pub unread: Vec<UnreadEntry>,
 }
@@ -81,7 +83,7 @@ pub async fn sources(
         let Some(meta) = tally.pass(&view.path.0, meta)? else {
             continue;
         };
-        let mut source = node(view.path.0, &meta);
+        let mut source = node(view.path.0, meta);
         source.source.slash = remote.path.has_trailing_slash();
         if remote.is_contents {
             source.source.name = None;
@@ -92,7 +94,7 @@ pub async fn sources(
 }
 
 /// A node as a source: a link is one of its own.
-pub fn node(path: PfsPath, meta: &FileMeta) -> RemoteSource {
+pub fn node(path: PfsPath, meta: FileMeta) -> RemoteSource {
     RemoteSource {
         source: Source {
             shown: path.to_string(),
@@ -105,6 +107,7 @@ pub fn node(path: PfsPath, meta: &FileMeta) -> RemoteSource {
             slash: false,
         },
         path,
+        meta,
     }
 }
 
@@ -116,6 +119,51 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
         Err(error) if error.refusal() == Some(ErrorName::NotFound) => Ok(Target::Missing),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a folder lies in another, or is the same, once links are followed. What cannot be followed lies where it says.
+pub async fn lies_within(files: &FileClient<'_>, path: &PfsPath, folder: &PfsPath) -> bool {
+    if path.place().space != folder.place().space {
+        return false;
+    }
+    let (path, folder) = (real_place(files, path).await, real_place(files, folder).await);
+    path.is_within(&folder)
+}
+
+/// Links on one way; more go round in a circle.
+const MOST_LINKS: usize = 40;
+
+async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> RelPath {
+    let typed = &path.place().path;
+    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
+    let space = above.last().unwrap_or_else(|| path.clone());
+    let mut ahead: Vec<Vec<u8>> = typed.parts().rev().map(<[u8]>::to_vec).collect();
+    let (mut here, mut links) = (RelPath::root(), 0);
+    while let Some(name) = ahead.pop() {
+        match name.as_slice() {
+            b"" | b"." => continue,
+            b".." => {
+                here = here.parent().unwrap_or_default();
+                continue;
+            }
+            _ => {}
+        }
+        let Ok(next) = here.child(&name) else {
+            return typed.clone();
+        };
+        let looked = match below(&space, &next) {
+            Ok(next) => files.stat_link(&next).await.ok(),
+            Err(_) => None,
+        };
+        match looked.and_then(|meta| meta.target) {
+            Some(target) if links < MOST_LINKS && !target.as_bytes().starts_with(b"/") => {
+                links += 1;
+                ahead.extend(target.as_bytes().rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
+            }
+            _ => here = next,
+        }
+    }
+    here
 }
 
 /// Everything below a folder, in order; what cannot be looked at is an error.
@@ -142,7 +190,7 @@ pub async fn entries_to_compare(
     while let Some(line) = listing.next_readable().await? {
         match line.entry() {
             Some(entry) => listed.entries.push(entry),
-            None => listed.special.push(format!("{folder}/{}", line.path)),
+            None => listed.special.push(line.path),
         }
     }
     listed.unread = listing.take_unread();

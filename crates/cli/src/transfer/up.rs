@@ -7,7 +7,7 @@ use paddlecloud_api::files::{OURS, below, is_ours, split_last};
 use paddlecloud_pfs::{Entry, PfsPath, PfsPathError, RelPath};
 
 use super::local::{self, LocalSource};
-use super::location::{Remote, shown};
+use super::location::{Remote, shown, shown_in};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
 use super::unfinished::{Unfinished, absolute};
@@ -102,6 +102,7 @@ impl Transfer<'_> {
             }
         };
         for special in &walked.special {
+            let special = shown_in(local, special);
             let note = format!("`{special}` is a socket, pipe or device and stays here");
             self.world.err.note(&note);
         }

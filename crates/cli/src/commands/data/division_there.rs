@@ -209,7 +209,7 @@ impl DivisionThere {
         }
         let mut listed = self.cluster.entries(data)?;
         if let Some(special) = listed.special.pop() {
-            return Ok(Some(special));
+            return Ok(Some(format!("{data}/{special}")));
         }
         let foreign = listed.entries.into_iter().find(|entry| {
             let name = PathBuf::from(entry.path.to_string());

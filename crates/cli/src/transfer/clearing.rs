@@ -1,0 +1,366 @@
+//! What `sync` removes: what only the destination has, where that was asked for, and what stands in the way of something of
+//! another kind. Nothing that holds something goes unasked, whatever an older listing said of it.
+
+use std::path::Path;
+
+use paddlecloud_api::client::files::RemoveOptions;
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::{Removed, below};
+use paddlecloud_pfs::sync::{Extra, SyncPlan};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath, Root, RootError};
+
+use super::Transfer;
+use super::filter::Selection;
+use super::location::{shown, shown_in};
+use super::report::Lost;
+use super::up::Completeness;
+use crate::error::{CliError, chain};
+
+const NOT_EMPTY: &str = "a folder that is not empty is in its place";
+
+/// The folder that is changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Side<'a> {
+    Here(&'a Path),
+    There(&'a PfsPath),
+}
+
+impl Side<'_> {
+    fn shown(self, path: &RelPath) -> String {
+        match self {
+            Side::Here(folder) => shown_in(folder, path),
+            Side::There(folder) => format!("{folder}/{path}"),
+        }
+    }
+}
+
+/// What the destination holds.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub entries: Vec<Entry>,
+    /// Sockets, pipes and devices: never compared, but no folder that has one is empty.
+    pub special: Vec<RelPath>,
+}
+
+impl Held {
+    /// What must not go with its folder: everything that takes no part.
+    pub fn protected(&self, selected: &[Entry]) -> Vec<RelPath> {
+        let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
+        let paths = self.entries.iter().map(|entry| &entry.path);
+        let unselected = paths.filter(|path| !is_selected(path));
+        let mut protected: Vec<RelPath> = unselected.chain(&self.special).cloned().collect();
+        protected.sort();
+        protected
+    }
+}
+
+/// What goes, and how.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Clearing {
+    /// Nodes that go with all they hold: somebody asked for it.
+    whole: Vec<RelPath>,
+    /// Folders that go if they are empty.
+    empty: Vec<RelPath>,
+    /// Files and links.
+    files: Vec<RelPath>,
+}
+
+impl Clearing {
+    pub fn of(plan: &SyncPlan, held: &Held, selection: &Selection, extra: Extra) -> Clearing {
+        if extra == Extra::Delete {
+            return Clearing {
+                whole: deletions(plan, &held.entries, selection),
+                ..Clearing::default()
+            };
+        }
+        let is_folder = |path: &RelPath| {
+            let found = held.entries.binary_search_by(|entry| entry.path.cmp(path));
+            found.is_ok_and(|at| held.entries[at].is_dir())
+        };
+        let (empty, files) = plan.delete.iter().cloned().partition(is_folder);
+        Clearing {
+            empty,
+            files,
+            ..Clearing::default()
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &RelPath> {
+        self.whole.iter().chain(&self.empty).chain(&self.files)
+    }
+}
+
+/// Where nothing may be deleted, a folder that holds what takes no part is in the way like any other.
+pub(super) fn hold_back(plan: &mut SyncPlan, protected: &[RelPath]) {
+    let holds = |folder: &RelPath| protected.iter().any(|path| path.is_within(folder));
+    let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(holds);
+    plan.delete = free;
+    leave_out(&mut plan.send, &stuck);
+    plan.blocked.extend(stuck);
+    plan.blocked.sort();
+}
+
+/// Drops what cannot get to its place, with all that lies below it.
+pub(super) fn leave_out(entries: &mut Vec<Entry>, stuck: &[RelPath]) {
+    if !stuck.is_empty() {
+        entries.retain(|entry| !stuck.iter().any(|path| entry.path.is_within(path)));
+    }
+}
+
+impl Transfer<'_> {
+    /// Makes room at the destination; gives what cannot take its place, all of it told.
+    pub(super) async fn make_room(
+        &mut self,
+        side: Side<'_>,
+        plan: &SyncPlan,
+        clearing: &Clearing,
+        source: Completeness,
+    ) -> Result<Vec<RelPath>, CliError> {
+        let mut stuck = plan.blocked.clone();
+        for path in &plan.blocked {
+            self.is_in_the_way(side.shown(path), NOT_EMPTY);
+        }
+        if source == Completeness::Partial && !plan.delete.is_empty() {
+            let note = "the source could not be read completely, so nothing is deleted";
+            self.world.err.note(note);
+        } else if self.options.dry_run {
+            for path in clearing.paths() {
+                self.tally.removed += 1;
+                self.world.out.line(format!("delete {}", side.shown(path)))?;
+            }
+        } else {
+            stuck.extend(match side {
+                Side::Here(folder) => self.clear_here(folder, clearing)?,
+                Side::There(folder) => self.clear_there(folder, clearing).await?,
+            });
+        }
+        Ok(stuck)
+    }
+
+    fn is_in_the_way(&mut self, path: String, reason: &str) {
+        self.tally.lose(Lost::new(path, reason));
+        self.tally.hint("`--delete` removes what is in the way");
+    }
+
+    /// Gives what did not go.
+    async fn clear_there(&mut self, folder: &PfsPath, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+        let files = self.files;
+        let (whole, empty) = (
+            self.there(folder, &clearing.whole),
+            self.there(folder, &clearing.empty),
+        );
+        let plain = self.there(folder, &clearing.files);
+        let with_all = RemoveOptions {
+            recursive: true,
+            ..RemoveOptions::default()
+        };
+        let asked = files.remove(&whole, with_all).await?;
+        let mut unasked = files.remove_empty_folders(&empty).await?;
+        unasked.extend(files.remove(&plain, RemoveOptions::default()).await?);
+        let mut stuck = Vec::new();
+        for (removed, was_asked) in [(asked, true), (unasked, false)] {
+            for one in removed {
+                stuck.extend(self.stuck_there(folder, one, was_asked));
+            }
+        }
+        Ok(stuck)
+    }
+
+    fn there(&mut self, folder: &PfsPath, paths: &[RelPath]) -> Vec<PfsPath> {
+        let mut there = Vec::with_capacity(paths.len());
+        for path in paths {
+            match below(folder, path) {
+                Ok(path) => there.push(path),
+                Err(error) => self.tally.lose(Lost::new(path.to_string(), error.to_string())),
+            }
+        }
+        there
+    }
+
+    fn stuck_there(&mut self, folder: &PfsPath, removed: Removed, was_asked: bool) -> Option<RelPath> {
+        let path = removed.path.0;
+        match removed.error {
+            None => {
+                self.tally.removed += 1;
+                return None;
+            }
+            Some(error) if error.error == ErrorName::Conflict && !was_asked => {
+                self.is_in_the_way(path.to_string(), NOT_EMPTY);
+            }
+            Some(error) => self.tally.lose(Lost::new(path.to_string(), error.msg)),
+        }
+        path.place().path.strip_prefix(&folder.place().path)
+    }
+
+    /// Gives what did not go.
+    fn clear_here(&mut self, folder: &Path, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+        if clearing.paths().next().is_none() {
+            return Ok(Vec::new());
+        }
+        let root = Root::open(folder).map_err(|error| {
+            CliError::refused(format!("cannot open `{}`: {}", shown(folder), chain(&error)))
+        })?;
+        type Remove = fn(&Root, &RelPath) -> Result<(), RootError>;
+        let ways: [(&[RelPath], Remove); 3] = [
+            (&clearing.whole, Root::remove_all),
+            (&clearing.empty, Root::remove_folder),
+            (&clearing.files, Root::remove),
+        ];
+        let mut stuck = Vec::new();
+        for (paths, remove) in ways {
+            for path in paths {
+                match remove(&root, path) {
+                    Ok(()) => self.tally.removed += 1,
+                    Err(error) => {
+                        self.stays_here(shown_in(folder, path), &error);
+                        stuck.push(path.clone());
+                    }
+                }
+            }
+        }
+        Ok(stuck)
+    }
+
+    fn stays_here(&mut self, path: String, error: &RootError) {
+        match error {
+            RootError::NotEmpty(_) | RootError::Exists(_) => self.is_in_the_way(path, NOT_EMPTY),
+            _ => self.tally.lose(Lost::new(path, chain(error))),
+        }
+    }
+}
+
+/// What to delete where that was asked for: as planned, but folders that hold something excluded are emptied around it.
+fn deletions(plan: &SyncPlan, target: &[Entry], selection: &Selection) -> Vec<RelPath> {
+    let mut selected = target.to_vec();
+    selection.apply(&mut selected);
+    let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
+    let protected: Vec<&RelPath> = target
+        .iter()
+        .map(|entry| &entry.path)
+        .filter(|path| !is_selected(path))
+        .collect();
+    // What a folder holds follows it directly.
+    let holds_protected = |folder: &RelPath| {
+        let next = protected.partition_point(|path| *path < folder);
+        protected.get(next).is_some_and(|path| path.is_within(folder))
+    };
+    let mut deleted: Vec<RelPath> = Vec::new();
+    for whole in &plan.delete {
+        if !holds_protected(whole) {
+            deleted.push(whole.clone());
+            continue;
+        }
+        let from = selected.partition_point(|entry| entry.path < *whole);
+        let held = selected[from..]
+            .iter()
+            .take_while(|entry| entry.path.is_within(whole));
+        for entry in held {
+            let is_covered = deleted.last().is_some_and(|last| entry.path.is_within(last));
+            if !is_covered && !holds_protected(&entry.path) {
+                deleted.push(entry.path.clone());
+            }
+        }
+    }
+    deleted
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+    use paddlecloud_pfs::sync::{SyncOptions, plan};
+    use paddlecloud_pfs::{Mtime, Node};
+
+    use super::*;
+    use crate::transfer::filter::FilterArgs;
+
+    fn tree(paths: &[&str]) -> Vec<Entry> {
+        let entry = |path: &&str| Entry {
+            path: path.trim_end_matches('/').parse().unwrap(),
+            node: match path.ends_with('/') {
+                true => Node::Dir,
+                false => Node::File {
+                    size: 0,
+                    executable: false,
+                    digest: None,
+                },
+            },
+            mtime: Mtime::default(),
+        };
+        paths.iter().map(entry).collect()
+    }
+
+    fn excluding(pattern: &str) -> Selection {
+        let command = FilterArgs::augment_args(clap::Command::new("t"));
+        let matches = command.get_matches_from(["t", "--exclude", pattern]);
+        FilterArgs::from_arg_matches(&matches)
+            .unwrap()
+            .selection()
+            .unwrap()
+    }
+
+    fn texts(paths: &[RelPath]) -> Vec<String> {
+        paths.iter().map(ToString::to_string).collect()
+    }
+
+    fn deleted(selection: &Selection, target: &[&str]) -> Vec<String> {
+        let target = tree(target);
+        let mut taking_part = target.clone();
+        selection.apply(&mut taking_part);
+        let options = SyncOptions {
+            extra: Extra::Delete,
+            ..SyncOptions::default()
+        };
+        let plan = plan(&[], &taking_part, options);
+        texts(&deletions(&plan, &target, selection))
+    }
+
+    #[test]
+    fn whole_folders_go_at_once() {
+        assert_eq!(
+            deleted(&Selection::default(), &["a/", "a/b/", "a/b/c", "d"]),
+            ["a", "d"]
+        );
+    }
+
+    #[test]
+    fn what_takes_no_part_is_not_deleted_with_its_folder() {
+        let target = ["a/", "a/b/", "a/b/c", "a/keep.log", "d/", "d/e", "x.log"];
+        assert_eq!(deleted(&excluding("*.log"), &target), ["a/b", "d"]);
+    }
+
+    #[test]
+    fn unasked_only_files_and_folders_that_seem_empty_go_and_each_as_what_it_is() {
+        let source = tree(&["a", "b/", "b/c", "d"]);
+        let held = Held {
+            entries: tree(&["a/", "b", "d/", "d/e", "z"]),
+            special: Vec::new(),
+        };
+        let made = plan(&source, &held.entries, SyncOptions::default());
+        let clearing = Clearing::of(&made, &held, &Selection::default(), Extra::Keep);
+        assert_eq!(
+            (texts(&clearing.empty), texts(&clearing.files)),
+            (vec!["a".to_owned()], vec!["b".to_owned()])
+        );
+        assert!(clearing.whole.is_empty());
+        assert_eq!(texts(&made.blocked), ["d"]);
+    }
+
+    #[test]
+    fn a_folder_with_what_takes_no_part_is_in_the_way() {
+        let source = tree(&["a", "b", "c", "d/", "d/e"]);
+        let selection = excluding("*.log");
+        let held = Held {
+            entries: tree(&["a/", "b/", "b/x.log", "c/", "d"]),
+            special: vec!["a/socket".parse().unwrap()],
+        };
+        let mut selected = held.entries.clone();
+        selection.apply(&mut selected);
+        let mut made = plan(&source, &selected, SyncOptions::default());
+        assert_eq!(texts(&made.delete), ["a", "b", "c", "d"]);
+        hold_back(&mut made, &held.protected(&selected));
+        assert_eq!(texts(&made.delete), ["c", "d"]);
+        assert_eq!(texts(&made.blocked), ["a", "b"]);
+        let sent: Vec<String> = made.send.iter().map(|entry| entry.path.to_string()).collect();
+        assert_eq!(sent, ["c", "d", "d/e"]);
+    }
+}
