@@ -1,7 +1,9 @@
 //! The port's suite against real services. `cargo xtask test --with ceph,hdfs,s3` starts them and says where they are.
 
-use paddlecloud_pfs::store::LocalStore;
+use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::store::conformance::{self, Leaves};
+use paddlecloud_pfs::store::{FileStore, LocalStore};
+use paddlecloud_pfs::{Existing, Place, RootError, Space};
 
 /// Where a service was started; `None`, and a line that says so, where it was not.
 fn service(variable: &str) -> Option<String> {
@@ -50,8 +52,6 @@ fn s3_passes_the_suite() {
 #[cfg(feature = "s3")]
 #[test]
 fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
-    use paddlecloud_pfs::root::FileAttributes;
-    use paddlecloud_pfs::{Place, Space};
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
@@ -81,9 +81,6 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
 #[test]
 fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};
-
-    use paddlecloud_pfs::root::FileAttributes;
-    use paddlecloud_pfs::{Existing, Place, Space};
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
@@ -195,21 +192,125 @@ fn cephfs_passes_the_suite() {
     conformance::check(&LocalStore::open(folder.path()).unwrap(), Leaves::Drafts);
 }
 
+/// Writes a file as the service does; what a failed write leaves is dropped.
+fn write(store: &dyn FileStore, place: &Place, content: &[u8]) -> Result<(), RootError> {
+    let mut file = store.begin(place, FileAttributes::default())?;
+    for piece in content.chunks(100_000) {
+        file.append(piece)?;
+    }
+    file.publish(Existing::Replace).map(drop)
+}
+
+/// What a small file holds.
+fn content(store: &dyn FileStore, place: &Place) -> Vec<u8> {
+    let mut bytes = vec![0; 100];
+    let read = store.open(place).unwrap().read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(read);
+    bytes
+}
+
+/// A file of `ann`, who has a quota.
+fn anns(path: &str) -> Place {
+    Place {
+        space: Space::Home("ann".parse().unwrap()),
+        path: path.parse().unwrap(),
+    }
+}
+
+/// A write into a home that is full by the backend's own word is refused with limit and use, and changes nothing.
+fn is_refused_by_the_backends_quota(store: &dyn FileStore, limit: u64) {
+    let error = write(store, &anns("f"), &vec![7; 3_000_000]).unwrap_err();
+    let RootError::FsQuota { kept: Some(kept), .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(kept.limit, limit, "{error}");
+    let numbers = format!("{} of {limit} bytes are used", kept.used);
+    assert!(error.to_string().contains(&numbers), "{error}");
+    assert_eq!(content(store, &anns("f")), b"the old one");
+    let names: Vec<String> = store
+        .list(&anns(""))
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.path.to_string())
+        .collect();
+    assert_eq!(names, ["f"]);
+    let drafts = store.sweep(&anns("").space, Default::default()).unwrap();
+    assert_eq!(drafts, 0, "nothing staged is left");
+}
+
 #[test]
 fn cephfs_tells_and_enforces_its_own_quota() {
-    use paddlecloud_pfs::store::FileStore;
     let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
         return;
     };
     let folder = tempfile::tempdir_in(mount).unwrap();
     let store = LocalStore::open(folder.path()).unwrap();
-    let space = paddlecloud_pfs::Space::Home("ann".parse().unwrap());
-    assert_eq!(store.quota(&space).unwrap(), None);
-    store.space(&space).unwrap();
-    let set = std::process::Command::new("setfattr")
-        .args(["-n", "ceph.quota.max_bytes", "-v", "1000000"])
-        .arg(folder.path().join("home/ann"))
-        .status();
-    assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
-    assert_eq!(store.quota(&space).unwrap(), Some(1_000_000));
+    assert_eq!(store.quota(&anns("").space).unwrap(), None);
+    write(&store, &anns("f"), b"the old one").unwrap();
+    let set = |attribute: &str, value: &str, at: &str| {
+        let set = std::process::Command::new("setfattr")
+            .args(["-n", attribute, "-v", value])
+            .arg(folder.path().join(at))
+            .status();
+        assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
+    };
+    set("ceph.quota.max_bytes", "1000000", "home/ann");
+    assert_eq!(store.quota(&anns("").space).unwrap(), Some(1_000_000));
+    is_refused_by_the_backends_quota(&store, 1_000_000);
+    write(&store, &anns("g"), &[7; 1000]).expect("what fits is taken");
+    store.remove(&anns("g")).unwrap();
+
+    // Also one that is set for all homes together.
+    set("ceph.quota.max_bytes", "0", "home/ann");
+    set("ceph.quota.max_bytes", "2000000", "home");
+    is_refused_by_the_backends_quota(&store, 2_000_000);
+}
+
+#[cfg(feature = "hdfs")]
+#[test]
+fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
+    let (Some(url), Some(classes)) = (
+        service("PADDLECLOUD_TEST_HDFS"),
+        service("PADDLECLOUD_TEST_HDFS_CLASSES"),
+    ) else {
+        return;
+    };
+    let settings = paddlecloud_backends::HdfsSettings {
+        url: format!("{url}/quota").parse().unwrap(),
+        user: None,
+        config: None,
+        replication: Some(2),
+    };
+    let store = paddlecloud_backends::open_hdfs(&settings).unwrap();
+    let set = |bytes: &str| {
+        let set = std::process::Command::new("java")
+            .args([
+                "-cp",
+                &classes,
+                "org.apache.hadoop.hdfs.tools.DFSAdmin",
+                "-fs",
+                &url,
+            ])
+            .args(["-setSpaceQuota", bytes, "/quota/home/ann"])
+            .status();
+        assert!(set.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
+    };
+    let limit = || store.quota(&anns("").space).unwrap();
+    assert_eq!(limit(), None, "nobody has that home");
+    store.make_folder(&anns("")).unwrap();
+    assert_eq!(limit(), None);
+    // The cluster counts both copies of every block, users count their files once.
+    set("800m");
+    assert_eq!(limit(), Some(400 << 20));
+    write(&*store, &anns("big"), &vec![7; 3_000_000]).unwrap();
+    assert_eq!(store.usage(&anns("")).unwrap().bytes, 3_000_000);
+    assert_eq!(limit(), Some(400 << 20), "what is there counts on both sides");
+
+    store.remove(&anns("big")).unwrap();
+    write(&*store, &anns("f"), b"the old one").unwrap();
+    set("100m");
+    is_refused_by_the_backends_quota(&*store, 50 << 20);
+    let error = write(&*store, &anns("g"), b"small").unwrap_err().to_string();
+    assert!(error.contains("sets a whole block aside"), "{error}");
+    store.remove_all(&anns("f")).unwrap();
 }

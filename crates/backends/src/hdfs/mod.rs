@@ -4,6 +4,7 @@
 //! writes at an offset; times have milliseconds.
 
 mod failure;
+mod quota;
 mod writing;
 
 use std::io;
@@ -233,9 +234,10 @@ impl FileStore for HdfsStore {
 
     fn make_folder(&self, place: &Place) -> Result<(), RootError> {
         let key = self.new_key(place)?;
-        self.ask("make the folder", &place.path, move |client| async move {
+        let made = self.ask("make the folder", &place.path, move |client| async move {
             client.mkdirs(&key, 0o755, true).await
-        })
+        });
+        made.map_err(|error| self.explain(&place.space, error))
     }
 
     fn remove(&self, place: &Place) -> Result<(), RootError> {
@@ -256,11 +258,12 @@ impl FileStore for HdfsStore {
         // A missing source and a missing target folder are one and the same error there.
         self.status(from)?;
         let (source, target) = (self.key(from)?, self.new_key(to)?);
-        self.ask("rename", &to.path, move |client| async move {
+        let renamed = self.ask("rename", &to.path, move |client| async move {
             client
                 .rename(&source, &target, existing == Existing::Replace)
                 .await
-        })
+        });
+        renamed.map_err(|error| self.explain(&to.space, error))
     }
 
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
@@ -376,18 +379,7 @@ impl FileStore for HdfsStore {
     }
 
     fn quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
-        let key = self.space_key(space);
-        let summary = self.ask("measure", &RelPath::root(), move |client| async move {
-            client.get_content_summary(&key).await
-        });
-        match summary {
-            // The cluster counts every copy of a block, so this is what fits at most.
-            Ok(summary) => {
-                Ok(Some(summary.space_quota).filter(|quota| (1..=i64::MAX as u64).contains(quota)))
-            }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(self.bytes_kept(space)?.map(|kept| kept.limit))
     }
 }
 

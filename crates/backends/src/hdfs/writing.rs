@@ -50,7 +50,8 @@ impl NewHdfsFile {
         let name = draft.clone();
         let writer = store.ask("begin", &place.path, move |client| async move {
             client.create(&name, options).await
-        })?;
+        });
+        let writer = writer.map_err(|error| store.explain(&place.space, error))?;
         Ok(NewHdfsFile {
             store: store.clone(),
             place: place.clone(),
@@ -75,7 +76,12 @@ impl NewHdfsFile {
         let writer = self.writer.take().ok_or_else(gone)?;
         let (writer, written) = self.store.0.waiter.wait(work(writer)).ok_or_else(gone)?;
         self.writer = Some(writer);
-        written.map_err(|error| told(action, &self.place.path, error))
+        let told = |error| self.explained(told(action, &self.place.path, error));
+        written.map_err(told)
+    }
+
+    fn explained(&self, error: RootError) -> RootError {
+        self.store.explain(&self.place.space, error)
     }
 }
 
@@ -98,14 +104,15 @@ impl NewFile for NewHdfsFile {
             .attributes
             .mtime
             .map(|mtime| mtime.as_nanos().max(0) as u64 / 1_000_000);
-        self.store.ask("publish", &path, move |client| async move {
+        let named = self.store.ask("publish", &path, move |client| async move {
             if let Some(mtime) = mtime {
                 client.set_times(&draft, mtime, mtime).await?;
             }
             client
                 .rename(&draft, &target, existing == Existing::Replace)
                 .await
-        })?;
+        });
+        named.map_err(|error| self.explained(error))?;
         self.published = true;
         self.store.stat(&self.place)
     }

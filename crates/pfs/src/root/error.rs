@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::KeptQuota;
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys::Errno;
 
@@ -30,8 +31,8 @@ pub enum RootError {
     Spared(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
-    #[error("the file system's quota does not allow to write `{0}`")]
-    FsQuota(RelPath),
+    #[error("the file system's own quota leaves no room for `{path}`{}", in_numbers(kept))]
+    FsQuota { path: RelPath, kept: Option<KeptQuota> },
     #[error("`{0}` is too long a path for this file system")]
     TooLong(RelPath),
     #[error("`{path}` cannot be kept in this storage: {reason}")]
@@ -81,7 +82,7 @@ impl RootError {
             Errno::LOOP => Self::ThroughLink(at),
             Errno::ACCESS | Errno::PERM => Self::Denied(at),
             Errno::NOSPC => Self::NoSpace(at),
-            Errno::DQUOT => Self::FsQuota(at),
+            Errno::DQUOT => Self::FsQuota { path: at, kept: None },
             Errno::NAMETOOLONG => Self::TooLong(at),
             Errno::ILSEQ => Self::NotNameable(at),
             // A socket, or a pipe nobody reads: opened without blocking, it says so.
@@ -108,11 +109,11 @@ impl RootError {
             | Self::Denied(path)
             | Self::Spared(path)
             | Self::NoSpace(path)
-            | Self::FsQuota(path)
             | Self::TooLong(path)
             | Self::NotNameable(path)
             | Self::Changing(path)
             | Self::Busy(path)
+            | Self::FsQuota { path, .. }
             | Self::Unsupported { path, .. }
             | Self::Unreachable { path, .. }
             | Self::Io { path, .. }
@@ -139,6 +140,11 @@ impl RootError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))
     }
+}
+
+/// Limit and use, where they are known.
+fn in_numbers(kept: &Option<KeptQuota>) -> String {
+    kept.map(|kept| format!(": {kept}")).unwrap_or_default()
 }
 
 /// As `if_there`; what a locked folder hides is nothing either.

@@ -1,12 +1,90 @@
 //! Numbers that a file system keeps about its folders by itself (CephFS: recursive sizes and quotas).
 
 use std::ffi::CStr;
+use std::fmt;
 
-use super::{Root, RootError, STAGING, Usage};
+use super::{FOLDER, Root, RootError, STAGING, Usage};
 use crate::relpath::RelPath;
-use crate::sys;
+use crate::sys::{self, Mode, OFlags, OwnedFd};
+
+/// So far above a root its quota may be set.
+const MOST_ABOVE: usize = 64;
+
+/// A quota that a file system or a store keeps by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptQuota {
+    pub used: u64,
+    pub limit: u64,
+    pub counted: Counted,
+    /// What takes room beside what is used, in words that follow the numbers; empty where nothing does.
+    pub beside: &'static str,
+}
+
+/// What a quota counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Bytes,
+    /// Files and folders.
+    Names,
+}
+
+impl KeptQuota {
+    /// What is left of it.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
+impl fmt::Display for KeptQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.counted {
+            Counted::Bytes => "bytes",
+            Counted::Names => "files and folders",
+        };
+        write!(
+            f,
+            "{} of {} {what} are used{}",
+            self.used, self.limit, self.beside
+        )
+    }
+}
+
+/// Of several quotas the one that a refused write ran into: names that are used up, else the fewest bytes left.
+pub fn in_the_way(quotas: impl IntoIterator<Item = KeptQuota>) -> Option<KeptQuota> {
+    let stops = |quota: &KeptQuota| quota.counted == Counted::Bytes || quota.room() == 0;
+    let order = |quota: &KeptQuota| (quota.counted == Counted::Bytes, quota.room());
+    quotas.into_iter().filter(stops).min_by_key(order)
+}
 
 impl Root {
+    /// The same failure with limit and use, where a quota of the file system is the reason and it tells them.
+    pub fn explain(&self, error: RootError) -> RootError {
+        match error {
+            RootError::FsQuota { path, kept: None } => RootError::FsQuota {
+                path,
+                kept: in_the_way(self.kept_quotas()),
+            },
+            other => other,
+        }
+    }
+
+    /// The quotas that the file system keeps of this folder and those above it. Only numbers are read there.
+    fn kept_quotas(&self) -> Vec<KeptQuota> {
+        let flags = FOLDER | OFlags::CLOEXEC;
+        let mut quotas = Vec::new();
+        let mut folder = sys::openat(self.fd(), ".", flags, Mode::empty());
+        for _ in 0..MOST_ABOVE {
+            let Ok(here) = &folder else { break };
+            // Above its mount there is another file system.
+            if number(here, c"ceph.dir.rbytes").is_none() {
+                break;
+            }
+            quotas.extend(quotas_of(here));
+            folder = sys::openat(here, "..", flags, Mode::empty());
+        }
+        quotas
+    }
+
     /// What a folder holds as the file system counts it, which costs nothing; `None` where it does not.
     ///
     /// CephFS lags behind by seconds.
@@ -58,5 +136,80 @@ impl Root {
             other => other?,
         };
         sys::number_attribute(&folder, name).map_err(|errno| RootError::errno("measure", path, errno))
+    }
+}
+
+fn number(folder: &OwnedFd, name: &CStr) -> Option<u64> {
+    sys::number_attribute(folder, name).ok().flatten()
+}
+
+/// What CephFS limits a folder to; 0 is no limit there.
+fn quotas_of(folder: &OwnedFd) -> impl Iterator<Item = KeptQuota> {
+    let kinds = [
+        (Counted::Bytes, c"ceph.quota.max_bytes", c"ceph.dir.rbytes"),
+        (Counted::Names, c"ceph.quota.max_files", c"ceph.dir.rentries"),
+    ];
+    kinds.into_iter().filter_map(|(counted, limit, used)| {
+        Some(KeptQuota {
+            limit: number(folder, limit).filter(|limit| *limit > 0)?,
+            used: number(folder, used)?,
+            counted,
+            beside: "",
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(counted: Counted, used: u64, limit: u64) -> KeptQuota {
+        KeptQuota {
+            used,
+            limit,
+            counted,
+            beside: "",
+        }
+    }
+
+    #[test]
+    fn a_refused_write_ran_into_the_quota_that_has_the_least_room() {
+        use Counted::{Bytes, Names};
+        let (home, above) = (quota(Bytes, 0, 1000), quota(Bytes, 500_000, 1_000_000));
+        let free = quota(Names, 1, 10);
+        assert_eq!(in_the_way([above, free, home]), Some(home));
+        let full = quota(Names, 10, 10);
+        assert_eq!(in_the_way([above, full, home]), Some(full));
+        assert_eq!(in_the_way([free]), None);
+        assert_eq!(in_the_way([]), None);
+    }
+
+    #[test]
+    fn a_quota_is_told_with_limit_and_use() {
+        let path: RelPath = "d/f".parse().unwrap();
+        let told = |kept| {
+            let path = path.clone();
+            RootError::FsQuota { path, kept }.to_string()
+        };
+        assert_eq!(
+            told(Some(quota(Counted::Bytes, 7, 10))),
+            "the file system's own quota leaves no room for `d/f`: 7 of 10 bytes are used"
+        );
+        assert_eq!(
+            told(Some(quota(Counted::Names, 10, 10))),
+            "the file system's own quota leaves no room for `d/f`: 10 of 10 files and folders are used"
+        );
+        assert_eq!(told(None), "the file system's own quota leaves no room for `d/f`");
+    }
+
+    #[test]
+    fn a_folder_without_quotas_adds_nothing_to_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let path: RelPath = "f".parse().unwrap();
+        let explained = root.explain(RootError::FsQuota { path, kept: None });
+        assert!(matches!(explained, RootError::FsQuota { kept: None, .. }));
+        let other = root.explain(RootError::NoSpace("f".parse().unwrap()));
+        assert!(matches!(other, RootError::NoSpace(_)));
     }
 }

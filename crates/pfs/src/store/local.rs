@@ -113,7 +113,8 @@ impl FileStore for LocalStore {
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
         let staged = self.space(&place.space)?.stage_file(attributes)?;
         Ok(Box::new(NewLocalFile {
-            staged,
+            staged: staged.map_err(|error| space.explain(error))?,
+            space,
             path: place.path.clone(),
         }))
     }
@@ -183,16 +184,18 @@ struct NewLocalFile {
     staged: StagedFile,
     path: RelPath,
 }
+    space: Root,
 
 impl NewFile for NewLocalFile {
     fn append(&mut self, bytes: &[u8]) -> Result<(), RootError> {
         self.staged
             .write_all(bytes)
-            .map_err(|error| RootError::io("write", &self.path, error))
+            .map_err(|error| self.space.explain(RootError::io("write", &self.path, error)))
     }
 
     fn publish(self: Box<Self>, existing: Existing) -> Result<Meta, RootError> {
-        self.staged.publish(&self.path, existing)
+        let published = self.staged.publish(&self.path, existing);
+        published.map_err(|error| self.space.explain(error))
     }
 }
 

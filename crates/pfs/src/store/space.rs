@@ -65,6 +65,15 @@ impl OpenSpace {
         }
     }
 
+    /// The same failure with limit and use, where a quota of the storage itself is the reason and it tells them.
+    pub fn explain(&self, error: RootError) -> RootError {
+        match self {
+            Self::Folder(root) => root.explain(error),
+            // A store tells them itself.
+            Self::Remote(_) => error,
+        }
+    }
+
     /// Where a node really lies, links followed but its own; elsewhere there are none.
     pub fn real_place(&self, path: &RelPath) -> Result<RelPath, RootError> {
         match self {

@@ -6,6 +6,7 @@ use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
 use paddlecloud_pfs::root::GlobError;
 use paddlecloud_pfs::share::ShareError;
+use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{AccessError, PfsPath, RootError, Space};
 
 /// Why a request about files failed.
@@ -66,7 +67,22 @@ impl FilesError {
             FilesError::Pack(PackError::Storage(source)) => source,
             _ => return false,
         };
-        matches!(source, RootError::NoSpace(_) | RootError::FsQuota(_))
+        matches!(source, RootError::NoSpace(_) | RootError::FsQuota { .. })
+    }
+
+    /// The same with limit and use, where a quota that the storage itself keeps is the reason.
+    pub(super) fn explained(self, space: &OpenSpace) -> FilesError {
+        match self {
+            FilesError::Storage { path, source } => FilesError::Storage {
+                path,
+                source: space.explain(source),
+            },
+            FilesError::Assembly(AssemblyError::Storage(source)) => {
+                AssemblyError::Storage(space.explain(source)).into()
+            }
+            FilesError::Pack(PackError::Storage(source)) => PackError::Storage(space.explain(source)).into(),
+            other => other,
+        }
     }
 
     /// What the caller may know of it.
@@ -80,7 +96,7 @@ impl FilesError {
             (_, ErrorName::StorageFull) => {
                 body.with_hint("free some space on the server, or ask an administrator")
             }
-            (FilesError::Quota(_), _) => body.with_hint(
+            (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "remove something: `paddlectl du` shows what is big, and what unfinished uploads hold",
             ),
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
@@ -140,7 +156,7 @@ fn storage_name(error: &RootError) -> ErrorName {
         RootError::Denied(_) | RootError::Spared(_) => ErrorName::Forbidden,
         RootError::NoSpace(_) => ErrorName::StorageFull,
         RootError::Unreachable { .. } | RootError::Busy(_) => ErrorName::Unavailable,
-        RootError::FsQuota(_) => ErrorName::QuotaExceeded,
+        RootError::FsQuota { .. } => ErrorName::QuotaExceeded,
         _ => ErrorName::Internal,
     }
 }

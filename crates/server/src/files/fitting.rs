@@ -56,7 +56,10 @@ impl Tight {
         };
         let room = room.map_err(|refused| {
             self.refused = Some(refused);
-            RootError::FsQuota(entry.path.clone())
+            RootError::FsQuota {
+                path: entry.path.clone(),
+                kept: None,
+            }
         })?;
         self.taken.push(Taken {
             path: entry.path.clone(),

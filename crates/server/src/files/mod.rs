@@ -201,12 +201,11 @@ impl Files {
 impl Reached {
     /// Names the path that was asked for in an error of the storage.
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
-        let shown = self.shown.clone();
-        move |source| match source {
-            RootError::Spared(_) => FilesError::Ours(shown.clone()),
+        |source| match source {
+            RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
             source => FilesError::Storage {
-                path: Box::new(shown.clone()),
-                source,
+                path: Box::new(self.shown.clone()),
+                source: self.root.explain(source),
             },
         }
     }

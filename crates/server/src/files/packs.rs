@@ -86,7 +86,7 @@ impl PackIn {
         let fed = self.parser.feed(bytes);
         match self.parser.sink().refusal() {
             Some(refused) => Err(refused),
-            None => Ok(fed?),
+            None => fed.map_err(|error| FilesError::from(error).explained(&self.folder.root)),
         }
     }
 

@@ -133,7 +133,10 @@ impl Engine<'_> {
             let own = item.local.clone();
             let error = match error {
                 TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(own).into(),
-                TransferError::Local(RootError::FsQuota(_)) => RootError::FsQuota(own).into(),
+                TransferError::Local(RootError::FsQuota { kept, .. }) => {
+                    let kept = *kept;
+                    RootError::FsQuota { path: own, kept }.into()
+                }
                 other => TransferError::Io {
                     action: "write what was fetched",
                     source: std::io::Error::other(other.to_string()),
