@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use paddlecloud_api::client::files::{FileClient, ListOptions};
-use paddlecloud_api::files::{FileKind, FileMeta, FileView, below};
+use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below};
 use paddlecloud_pfs::{PfsPath, RelPath};
 use serde::Serialize;
 
@@ -97,27 +97,73 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         paths.push(home(&session).await?);
     }
     let files = session.client.files();
+    let mut tally = Tally::default();
+    let named = Named::by(&files, &paths, &mut tally).await?;
     let mut lister = Lister {
         args,
         out: &mut context.world.out,
         rows: Vec::new(),
-        headed: paths.len() > 1,
+        headed: paths.len() > 1 || named.count() > 1,
         blocks: 0,
     };
-    let mut tally = Tally::default();
-    for path in &paths {
-        match lister.argument(&files, path, &mut tally).await {
-            Ok(()) => {}
+    lister.nodes(&named.nodes)?;
+    for folder in &named.folders {
+        match lister.folder(&files, folder, &mut tally).await {
             Err(CliError::Client(error)) if is_about_one_path(&error) => {
-                tally.refuse(path.path.to_string(), &error);
+                tally.refuse(folder.to_string(), &error);
             }
-            Err(error) => return Err(error),
+            listed => listed?,
         }
     }
     lister.end()?;
     match tally.failures() {
         0 => Ok(DONE),
         _ => tally.end("list", context.world),
+    }
+}
+
+/// What the arguments name, in the order of ls(1): first what is no folder.
+#[derive(Debug, Default)]
+struct Named {
+    nodes: Vec<FileView>,
+    /// Also behind links: what they hold is listed.
+    folders: Vec<PfsPath>,
+}
+
+impl Named {
+    async fn by(files: &FileClient<'_>, arguments: &[Remote], tally: &mut Tally) -> Result<Named, CliError> {
+        let mut named = Named::default();
+        for argument in arguments {
+            if !argument.is_pattern() {
+                let path = &argument.path;
+                if let Some(meta) = tally.pass(path, files.stat(path).await)? {
+                    named.take(path.into(), meta);
+                }
+                continue;
+            }
+            let found = tally.pass(&argument.path, remote::find(files, argument).await)?;
+            for view in found.unwrap_or_default() {
+                let behind = match view.meta.kind {
+                    // One that leads nowhere is shown as what it is.
+                    FileKind::Link => files.stat(&view.path.0).await.ok(),
+                    _ => None,
+                };
+                let behind = behind.filter(FileMeta::is_folder);
+                named.take(view.path, behind.unwrap_or(view.meta));
+            }
+        }
+        Ok(named)
+    }
+
+    fn take(&mut self, path: WirePath, meta: FileMeta) {
+        match meta.is_folder() {
+            true => self.folders.push(path.0),
+            false => self.nodes.push(FileView { path, meta }),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len() + self.folders.len()
     }
 }
 
@@ -132,30 +178,14 @@ struct Lister<'a> {
 }
 
 impl Lister<'_> {
-    async fn argument(
-        &mut self,
-        files: &FileClient<'_>,
-        remote: &Remote,
-        tally: &mut Tally,
-    ) -> Result<(), CliError> {
-        if remote.is_pattern() {
-            let found = remote::find(files, remote).await?;
-            return found.iter().try_for_each(|view| self.node(view));
+    /// Nodes that were named themselves are shown with their whole paths.
+    fn nodes(&mut self, views: &[FileView]) -> Result<(), CliError> {
+        for view in views {
+            let path = &view.path.0;
+            self.show(path, path.to_string().as_bytes(), &path.to_string(), &view.meta)?;
         }
-        let meta = files.stat(&remote.path).await?;
-        if meta.is_folder() {
-            return self.folder(files, &remote.path, tally).await;
-        }
-        self.node(&FileView {
-            path: (&remote.path).into(),
-            meta,
-        })
-    }
-
-    /// A node that was named itself is shown with its whole path.
-    fn node(&mut self, view: &FileView) -> Result<(), CliError> {
-        let path = &view.path.0;
-        self.show(path, path.to_string().as_bytes(), &path.to_string(), &view.meta)
+        self.blocks += usize::from(!views.is_empty());
+        Ok(())
     }
 
     /// All that a folder holds; what of it cannot be looked at is told.
