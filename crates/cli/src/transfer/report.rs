@@ -11,7 +11,7 @@ use crate::error::{CliError, DONE, chain};
 use crate::time_text::size;
 use crate::world::World;
 
-/// More failures than this are counted, not listed.
+/// More failures than this are counted, not listed, on a terminal: it shows no more. A file takes them all.
 const LISTED: usize = 50;
 
 /// Something that did not get to its place.
@@ -181,11 +181,8 @@ impl Tally {
             let error = CliError::refused(format!("cannot {what} {}", lost.words("`")));
             return Err(self.hints.into_iter().fold(error, CliError::with_hint));
         }
-        for lost in self.lost.iter().take(LISTED) {
-            world.err.line(format!("  {}", lost.words("")));
-        }
-        if self.lost.len() > LISTED {
-            world.err.line(format!("  and {} more", self.lost.len() - LISTED));
+        for line in listed(&self.lost, world.err.is_terminal) {
+            world.err.line(line);
         }
         if self.broken_off > 0 {
             let left = counted(self.broken_off);
@@ -194,6 +191,25 @@ impl Tally {
         let error = CliError::refused(format!("cannot {what} {}", counted(count)));
         Err(self.hints.into_iter().fold(error, CliError::with_hint))
     }
+}
+
+/// A line for each; on a terminal not for too many.
+fn listed(lost: &[Lost], is_terminal: bool) -> Vec<String> {
+    let shown = match is_terminal {
+        true => lost.len().min(LISTED),
+        false => lost.len(),
+    };
+    let mut lines: Vec<String> = lost[..shown]
+        .iter()
+        .map(|lost| format!("  {}", lost.words("")))
+        .collect();
+    if shown < lost.len() {
+        let more = lost.len() - shown;
+        lines.push(format!(
+            "  and {more} more; with `2> FILE` behind the command all are listed there"
+        ));
+    }
+    lines
 }
 
 /// Whether a file is left out for what it is, and not for what happened to it.
@@ -211,7 +227,9 @@ fn is_for_good(error: &TransferError) -> bool {
                 | RootError::IsAFolder(_)
                 | RootError::NotAFolder(_)
         ),
-        TransferError::Pack(PackError::LinkOutside(_)) | TransferError::NotAFile => true,
+        TransferError::Pack(PackError::LinkOutside(_))
+        | TransferError::NotAFile
+        | TransferError::NotReplaced { .. } => true,
         _ => false,
     }
 }
@@ -313,6 +331,21 @@ mod tests {
         let lost = Lost::new("/pfs/x", "`/pfs/x` does not exist");
         assert_eq!(lost.words("`"), "`/pfs/x`: it does not exist");
         assert_eq!(Lost::new("a", "it is a folder").words(""), "a: it is a folder");
+    }
+
+    #[test]
+    fn a_file_takes_all_failures_and_a_terminal_the_first_ones() {
+        let lost: Vec<Lost> = (0..LISTED + 2)
+            .map(|at| Lost::new(format!("f{at}"), "no"))
+            .collect();
+        assert_eq!(listed(&lost, false).len(), LISTED + 2);
+        let told = listed(&lost, true);
+        assert_eq!(told.len(), LISTED + 1);
+        assert_eq!(
+            told[LISTED],
+            "  and 2 more; with `2> FILE` behind the command all are listed there"
+        );
+        assert_eq!(listed(&lost[..LISTED], true).last().unwrap(), "  f49: no");
     }
 
     #[test]
