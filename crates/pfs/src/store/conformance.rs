@@ -24,7 +24,7 @@ pub enum Leaves {
 pub fn check(store: &dyn FileStore, leaves: Leaves) {
     let suite = Suite { store, leaves };
     store.make_folder(&suite.at("")).expect("the home can be made");
-    let parts: [Part; 15] = [
+    let parts: [Part; 16] = [
         ("a written file is read back", a_written_file_is_read_back),
         ("an empty file is a file", an_empty_file_is_a_file),
         (
@@ -49,7 +49,11 @@ pub fn check(store: &dyn FileStore, leaves: Leaves) {
             files_and_folders_are_not_mixed_up,
         ),
         ("strange names", strange_names),
-        ("limits are told", limits_are_told),
+        ("what reaches a limit is kept", what_reaches_a_limit_is_kept),
+        (
+            "what is beyond a limit is refused",
+            what_is_beyond_a_limit_is_refused,
+        ),
         ("many writers at once", many_writers_at_once),
         (
             "what was left unfinished is swept",
@@ -394,17 +398,73 @@ fn strange_names(suite: &Suite<'_>) {
     }
 }
 
-fn limits_are_told(suite: &Suite<'_>) {
+/// What is exactly as deep, or as long, as the store allows is a file like any other.
+fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
+    let limits = suite.store.limits();
+    let deepest = vec!["d"; limits.depth].join("/");
+    for path in [
+        deepest,
+        "n".repeat(limits.name),
+        as_long_as(limits.path, limits.name),
+    ] {
+        let place = suite.at(&path);
+        limits.check(&place.path).expect("it breaks no limit");
+        let above = place.path.parent().unwrap_or_default();
+        let folder = Place {
+            path: above,
+            ..suite.at("")
+        };
+        suite
+            .store
+            .make_folder(&folder)
+            .expect("the folders above it can be made");
+        suite.put(&path, path.as_bytes());
+        assert_eq!(suite.get(&path), path.as_bytes());
+        let size = suite.store.stat(&place).expect("it is there").size;
+        assert_eq!(size, path.len() as u64);
+        let listed = suite.store.list(&folder).expect("its folder can be listed");
+        let listed: Vec<RelPath> = listed.into_iter().map(|entry| entry.path).collect();
+        assert_eq!(listed, [place.path.clone()]);
+        let top = place.path.parts().next().expect("it has a name");
+        let top = Place {
+            path: RelPath::from_bytes(top).expect("a name is a path"),
+            ..suite.at("")
+        };
+        assert_eq!(suite.store.usage(&top).expect("it can be measured").files, 1);
+        suite.store.remove_all(&top).expect("it can be removed");
+    }
+}
+
+/// A path of exactly so many bytes, with as few names as possible.
+fn as_long_as(bytes: usize, longest_name: usize) -> String {
+    let names = (bytes + 1).div_ceil(longest_name + 1);
+    let letters = bytes + 1 - names;
+    let name = |index: usize| "n".repeat(letters * (index + 1) / names - letters * index / names);
+    (0..names).map(name).collect::<Vec<_>>().join("/")
+}
+
+/// What is one beyond a limit is refused, and the refusal says which limit.
+fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deep = vec!["d"; limits.depth + 1].join("/");
-    let long = vec!["n".repeat(200); limits.path.div_ceil(200)].join("/");
-    for path in [deep, long] {
-        // What cannot even be said needs no refusal.
-        let Ok(path) = path.parse::<RelPath>() else {
-            continue;
+    let name = "n".repeat(limits.name + 1);
+    let long = as_long_as(limits.path + 1, limits.name);
+    for (path, limit) in [(deep, limits.depth), (name, limits.name), (long, limits.path)] {
+        let told = match path.parse::<RelPath>() {
+            Ok(path) => {
+                let place = Place { path, ..suite.at("") };
+                suite.refuses(&place);
+                limits
+                    .check(&place.path)
+                    .expect_err("it breaks a limit")
+                    .to_string()
+            }
+            // Nobody can even ask for it, whatever the store.
+            Err(error) => error.to_string(),
         };
-        let place = Place { path, ..suite.at("") };
-        suite.refuses(&place);
+        // Where a path of so many names is longer than any may be, that is what is told.
+        let known = [limit, limits.path].map(|limit| format!("{limit} "));
+        assert!(known.iter().any(|limit| told.contains(limit)), "{told}");
     }
 }
 

@@ -111,7 +111,8 @@ impl FileStore for LocalStore {
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
-        let staged = self.space(&place.space)?.stage_file(attributes)?;
+        let space = self.space(&place.space)?;
+        let staged = space.stage_file(attributes);
         Ok(Box::new(NewLocalFile {
             staged: staged.map_err(|error| space.explain(error))?,
             space,
