@@ -3,10 +3,11 @@
 //! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. Nothing is
 //! forgotten by looking: what was found is remembered instead once somebody was told ([`Finding::mend`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::content::{Hashing, Hint, HintStore};
+use crate::content::{Hashing, Hint, HintStore, Kept, Told};
 use crate::digest::Digest;
 use crate::path::Space;
 use crate::relpath::RelPath;
@@ -40,28 +41,22 @@ pub enum Verdict {
 pub struct Finding {
     /// What was known when the check began.
     pub hint: Hint,
+    kept: Kept,
     pub verdict: Verdict,
     /// What is there, where it could be read.
     found: Option<(Stamp, Digest)>,
 }
 
 impl Finding {
-    /// Remembers what is there instead of what was known, unless the file has become known anew meanwhile. Damage stays
-    /// remembered as such: the bytes that were stored are the right ones.
-    pub fn mend(&self, hints: &HintStore) {
-        if !hints.is_latest(&self.hint) {
-            return;
-        }
-        let place = &self.hint.place;
-        match (self.verdict, self.found) {
-            (Verdict::RemovedOutside, _) => hints.forget(place),
-            (Verdict::Touched | Verdict::ChangedOutside, Some((stamp, digest))) => hints.record(Hint {
-                place: place.clone(),
-                stamp,
-                digest,
-            }),
-            _ => {}
-        }
+    /// Remembers what is there instead of what was known when the check was told, unless the file has become known anew
+    /// meanwhile. Damage stays remembered as such: the bytes that were stored are the right ones.
+    pub fn mend(&self, hints: &HintStore, told: &mut Told) {
+        let found = match (self.verdict, self.found) {
+            (Verdict::RemovedOutside, _) => None,
+            (Verdict::Touched | Verdict::ChangedOutside, Some(found)) => Some(found),
+            _ => return,
+        };
+        hints.renew(&self.hint, self.kept, found, told);
     }
 }
 
@@ -77,23 +72,35 @@ pub enum Step {
 /// Reads known files one after the other, in the order of their places. Every file gets its verdict, whatever is wrong
 /// with another.
 pub struct Checker {
-    hints: std::vec::IntoIter<Hint>,
+    hints: std::vec::IntoIter<(Hint, Kept)>,
+    told: Told,
     /// With nothing where a space cannot be opened.
-    spaces: Vec<(Space, Option<OpenSpace>)>,
+    spaces: BTreeMap<Space, Option<OpenSpace>>,
     reading: Option<Reading>,
 }
 
 impl Checker {
-    /// Begins to check all files that are known in these spaces. Files of a space that cannot be opened are unreadable.
-    pub fn new(hints: &HintStore, spaces: Vec<(Space, Option<OpenSpace>)>) -> Self {
-        let mut known = hints.all();
-        known.retain(|hint| spaces.iter().any(|(space, _)| *space == hint.place.space));
-        known.sort_by(|one, other| one.place.cmp(&other.place));
+    /// Begins to check all files that are known. Those of a space that cannot be opened are unreadable.
+    pub fn new(hints: &HintStore, mut open: impl FnMut(&Space) -> Option<OpenSpace>) -> Self {
+        let (mut known, told) = hints.all();
+        known.sort_by(|(one, _), (other, _)| one.place.cmp(&other.place));
+        let of_spaces = known.chunk_by(|(one, _), (other, _)| one.place.space == other.place.space);
+        let spaces = of_spaces.map(|files| files[0].0.place.space.clone());
+        let spaces = spaces.map(|space| {
+            let opened = open(&space);
+            (space, opened)
+        });
         Self {
+            spaces: spaces.collect(),
             hints: known.into_iter(),
-            spaces,
+            told,
             reading: None,
         }
+    }
+
+    /// What its findings are mended with.
+    pub fn end(self) -> Told {
+        self.told
     }
 
     /// Goes on until a file is checked or the time is up, if only by a little; `None` after the last file.
@@ -108,6 +115,7 @@ impl Checker {
         };
         Some(Step::Checked(Box::new(Finding {
             hint: reading.hint,
+            kept: reading.kept,
             verdict,
             found,
         })))
@@ -115,12 +123,11 @@ impl Checker {
 
     fn next_known(&mut self, hints: &HintStore) -> Option<Reading> {
         loop {
-            let hint = self.hints.next()?;
-            let (_, space) = self.spaces.iter().find(|(space, _)| *space == hint.place.space)?;
-            match space {
+            let (hint, kept) = self.hints.next()?;
+            match self.spaces.get(&hint.place.space)? {
                 // Links lead elsewhere tomorrow; what lies there has its own name.
                 Some(space) if lies_behind_a_link(space, &hint.place.path) => hints.forget(&hint.place),
-                space => return Some(Reading::new(hint, space.clone())),
+                space => return Some(Reading::new(hint, kept, space.clone())),
             }
         }
     }
@@ -135,6 +142,7 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
 /// A file that is being read.
 struct Reading {
     hint: Hint,
+    kept: Kept,
     /// Nothing where it cannot be opened.
     space: Option<OpenSpace>,
     attempts: usize,
@@ -149,9 +157,10 @@ struct Open {
 type Outcome = (Verdict, Option<(Stamp, Digest)>);
 
 impl Reading {
-    fn new(hint: Hint, space: Option<OpenSpace>) -> Self {
+    fn new(hint: Hint, kept: Kept, space: Option<OpenSpace>) -> Self {
         Self {
             hint,
+            kept,
             space,
             attempts: ATTEMPTS,
             open: None,
@@ -233,6 +242,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::pack::Unpacked;
     use crate::path::Place;
     use crate::root::{Existing, Root};
     use crate::testing::{as_ordinary_user, plant, rel, scratch};
@@ -255,16 +265,16 @@ mod tests {
         place
     }
 
-    fn findings(hints: &HintStore, root: Option<&Root>) -> Vec<Finding> {
-        let root = root.map(|root| root.clone().into());
-        let mut checker = Checker::new(hints, vec![(space(), root)]);
+    fn findings(hints: &HintStore, root: Option<&Root>) -> (Vec<Finding>, Told) {
+        let mut checker = Checker::new(hints, |_| root.map(|root| root.clone().into()));
         let long = Instant::now() + Duration::from_secs(3600);
         let steps = std::iter::from_fn(|| checker.next(hints, long));
         let checked = steps.map(|step| match step {
             Step::Checked(finding) => *finding,
             Step::Busy => panic!("an hour is not over"),
         });
-        checked.collect()
+        let checked = checked.collect();
+        (checked, checker.end())
     }
 
     fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
@@ -278,8 +288,8 @@ mod tests {
         plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
         let hints = HintStore::new();
         let place = known(&hints, &root, "link/f", b"1");
-        assert!(findings(&hints, Some(&root)).is_empty());
-        assert!(hints.all().iter().all(|hint| hint.place != place));
+        assert!(findings(&hints, Some(&root)).0.is_empty());
+        assert!(hints.all().0.iter().all(|(hint, _)| hint.place != place));
     }
 
     #[test]
@@ -305,12 +315,12 @@ mod tests {
             ("touched", Verdict::Touched),
         ];
         let expected = expected.map(|(name, verdict)| (name.to_owned(), verdict));
-        assert_eq!(told(&findings(&hints, Some(&root))), expected);
-        let again = findings(&hints, Some(&root));
+        assert_eq!(told(&findings(&hints, Some(&root)).0), expected);
+        let (again, mut since) = findings(&hints, Some(&root));
         assert_eq!(told(&again), expected, "looking alone changes nothing");
 
-        again.iter().for_each(|finding| finding.mend(&hints));
-        let mut unsound = told(&findings(&hints, Some(&root)));
+        again.iter().for_each(|finding| finding.mend(&hints, &mut since));
+        let mut unsound = told(&findings(&hints, Some(&root)).0);
         unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
         let damaged = ("damaged".to_owned(), Verdict::Damaged);
         assert_eq!(unsound, [damaged], "damage stays reported, the rest is mended");
@@ -323,12 +333,50 @@ mod tests {
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
         known(&hints, &root, "f", b"content");
         fs::remove_file(folder.path().join("f")).unwrap();
-        let found = findings(&hints, Some(&root));
+        let (found, mut since) = findings(&hints, Some(&root));
         assert_eq!(found[0].verdict, Verdict::RemovedOutside);
         root.write_file(&rel("f"), b"sent anew", Existing::Keep).unwrap();
         known(&hints, &root, "f", b"sent anew");
-        found[0].mend(&hints);
+        found[0].mend(&hints, &mut since);
         assert_eq!(hints.len(), 1, "the new file stays known");
+    }
+
+    #[test]
+    fn small_files_are_mended_in_the_log_and_two_checks_do_not_mend_each_others_files() {
+        let (folder, root) = scratch();
+        let data = tempfile::tempdir().unwrap();
+        let hints = HintStore::load(&data.path().join("hints"));
+        let top = Place {
+            space: space(),
+            path: RelPath::root(),
+        };
+        let sent = |name: &str, content: &[u8]| {
+            root.write_file(&rel(name), content, Existing::Replace).unwrap();
+            let unpacked = Unpacked {
+                path: rel(name),
+                digest: Digest::of(content),
+                stamp: root.stat(&rel(name)).unwrap().stamp,
+            };
+            hints.note(&top, &[unpacked]).unwrap();
+        };
+        for name in ["a", "b", "c"] {
+            sent(name, b"content");
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("b"), "another").unwrap();
+        let (first, mut since_first) = findings(&hints, Some(&root));
+        // It comes anew, which only the second check was told of.
+        sent("a", b"sent anew");
+        let (second, mut since_second) = findings(&hints, Some(&root));
+        first
+            .iter()
+            .for_each(|finding| finding.mend(&hints, &mut since_first));
+        second
+            .iter()
+            .for_each(|finding| finding.mend(&hints, &mut since_second));
+        assert!(hints.is_empty(), "nothing of it is kept in memory");
+        let left = [("a".to_owned(), Verdict::Sound), ("b".to_owned(), Verdict::Sound)];
+        assert_eq!(told(&findings(&hints, Some(&root)).0), left);
     }
 
     #[test]
@@ -338,7 +386,7 @@ mod tests {
         let content = vec![7; 9 << 20];
         root.write_file(&rel("large"), &content, Existing::Keep).unwrap();
         known(&hints, &root, "large", &content);
-        let mut checker = Checker::new(&hints, vec![(space(), Some(root.clone().into()))]);
+        let mut checker = Checker::new(&hints, |_| Some(root.clone().into()));
         let mut busy = 0;
         let verdict = loop {
             match checker.next(&hints, Instant::now()) {
@@ -363,10 +411,10 @@ mod tests {
             for name in ["a", "b", "c"] {
                 known(&hints, root, name, b"content");
             }
-            let found = findings(&hints, Some(root));
+            let (found, mut since) = findings(&hints, Some(root));
             let verdicts: Vec<Verdict> = found.iter().map(|finding| finding.verdict).collect();
             assert_eq!(verdicts, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
-            found.iter().for_each(|finding| finding.mend(&hints));
+            found.iter().for_each(|finding| finding.mend(&hints, &mut since));
             assert_eq!(hints.len(), 3, "it is not forgotten for that");
         });
     }
@@ -377,7 +425,7 @@ mod tests {
         let hints = HintStore::new();
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
         known(&hints, &root, "f", b"content");
-        let found = findings(&hints, None);
+        let (found, _) = findings(&hints, None);
         assert_eq!(told(&found), [("f".to_owned(), Verdict::Unreadable)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Remembers what files contain, so that it need not be sent again and damage is noticed.
 //!
 //! Of large files, and of those somebody asked about, that is kept in memory; of small ones, which are many, in a log
-//! (`notes`) that serves checks alone.
+//! (`notes`) for checks, and as little of it in memory (`stored`) as it takes to notice that one is damaged.
 //!
 //! The published file is the only copy of its bytes, and people change it behind our back: every answer is
 //! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::hash::hash_range;
 use super::known::Known;
-use super::notes::Notes;
+use super::notes::{Notes, Since};
 use super::sealed;
+use super::stored::Stored;
 use crate::digest::Digest;
 use crate::pack::Unpacked;
 use crate::path::{Place, Space};
@@ -48,7 +49,19 @@ pub struct HintStore {
     known: Mutex<Known>,
     /// Absent for a store that nobody saves.
     notes: Option<Notes>,
+    stored: Stored,
 }
+
+/// Where a hint is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    Memory,
+    Log,
+}
+
+/// When all hints were told: what became known of a file since is the later word.
+#[derive(Debug)]
+pub struct Told(Option<Since>);
 
 /// So many are forgotten before others have their turn.
 const FORGOTTEN_AT_ONCE: usize = 1000;
@@ -63,9 +76,11 @@ impl HintStore {
     pub fn load(path: &Path) -> Self {
         let hints: Option<Vec<Hint>> =
             sealed::read(path, MAGIC).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let stored = Stored::default();
         let store = Self {
             // Without it small files are not known, as on a disk that is full.
-            notes: Notes::open(&path.with_extension("small")).ok(),
+            notes: Notes::open(&path.with_extension("small"), &stored).ok(),
+            stored,
             ..Self::default()
         };
         hints
@@ -77,12 +92,13 @@ impl HintStore {
 
     /// Saves all hints in one step; what is known of small files is on the disk already.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let body = serde_json::to_vec(&self.remembered()).expect("strings and numbers always become JSON");
+        let hints: Vec<Hint> = self.lock().hints().collect();
+        let body = serde_json::to_vec(&hints).expect("strings and numbers always become JSON");
         sealed::write(path, MAGIC, &body)?;
         self.notes.as_ref().map_or(Ok(()), Notes::compact)
     }
 
-    /// Notes what small files contain that were just published below a folder: all at once, for checks.
+    /// Notes what small files contain that were just published below a folder: all at once.
     pub fn note(&self, folder: &Place, files: &[Unpacked]) -> Result<(), RootError> {
         let mut known = self.lock();
         if known.len() > 0 {
@@ -94,6 +110,9 @@ impl HintStore {
             }
         }
         drop(known);
+        for file in files {
+            self.stored.insert(&file.stamp, &file.digest);
+        }
         let noted = self
             .notes
             .as_ref()
@@ -134,14 +153,45 @@ impl HintStore {
         let _ = self.notes.as_ref().map(|notes| notes.forget(place));
     }
 
-    /// Whether a hint that a check was given by [`HintStore::all`] is still the latest word on its file.
-    pub fn is_latest(&self, hint: &Hint) -> bool {
-        let known = self.lock().get(&hint.place);
-        match (known, &self.notes) {
-            (Some(known), _) => known == (hint.stamp, hint.digest),
-            (None, Some(notes)) => notes.is_quiet(&hint.place),
-            (None, None) => false,
+    /// Puts what a check found in the place of the hint it was told, or nothing where it found nothing; not if something became
+    /// known of the file since.
+    pub fn renew(&self, hint: &Hint, kept: Kept, found: Option<(Stamp, Digest)>, told: &mut Told) {
+        let mut known = self.lock();
+        match (known.get(&hint.place), kept) {
+            (Some(now), _) if now == (hint.stamp, hint.digest) => match found {
+                Some((stamp, digest)) => known.record(Hint {
+                    stamp,
+                    digest,
+                    place: hint.place.clone(),
+                }),
+                None => {
+                    known.remove(&hint.place);
+                    drop(known);
+                    self.forget_noted(&hint.place);
+                }
+            },
+            (None, Kept::Log) => {
+                drop(known);
+                if let (Some(notes), Told(Some(since))) = (&self.notes, told) {
+                    // What cannot be noted is found again.
+                    let renewed = notes.renew(&hint.place, found, since).unwrap_or(false);
+                    if let Some((stamp, digest)) = found.filter(|_| renewed) {
+                        self.stored.insert(&stamp, &digest);
+                    }
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// Whether it is known what a small file with this stamp was when it was stored.
+    pub fn is_stored(&self, stamp: &Stamp) -> bool {
+        self.stored.is_known(stamp)
+    }
+
+    /// Whether a small file that has this stamp and this content was stored with another: the disk lies.
+    pub fn is_damaged(&self, stamp: &Stamp, content: &Digest) -> bool {
+        self.stored.contradicts(stamp, content)
     }
 
     /// What a file is known to contain, if it still has the stamp it had then.
@@ -150,21 +200,18 @@ impl HintStore {
         known.filter(|(seen, _)| seen == stamp).map(|(_, digest)| digest)
     }
 
-    /// All hints, for checking them against the files.
-    pub fn all(&self) -> Vec<Hint> {
+    /// All hints, for checking them against the files, and what to [`HintStore::renew`] them with.
+    pub fn all(&self) -> (Vec<(Hint, Kept)>, Told) {
         // Notes that cannot be read are none.
         let noted = self.notes.as_ref().and_then(|notes| notes.all().ok());
-        let mut all = self.remembered();
+        let (noted, since) = noted.unzip();
         let known = self.lock();
+        let mut all: Vec<(Hint, Kept)> = known.hints().map(|hint| (hint, Kept::Memory)).collect();
         let noted = noted.unwrap_or_default().into_iter();
         let only_noted = noted.filter(|(place, _)| known.get(place).is_none());
-        all.extend(only_noted.map(|(place, (stamp, digest))| Hint { place, stamp, digest }));
-        all
-    }
-
-    /// Those that are kept in memory.
-    fn remembered(&self) -> Vec<Hint> {
-        self.lock().hints().collect()
+        let hint = |(place, (stamp, digest))| Hint { place, stamp, digest };
+        all.extend(only_noted.map(|noted| (hint(noted), Kept::Log)));
+        (all, Told(since))
     }
 
     /// How many files are known in memory.
@@ -452,6 +499,10 @@ mod tests {
         assert!(hints.is_empty());
     }
 
+    fn all(hints: &HintStore) -> Vec<Hint> {
+        hints.all().0.into_iter().map(|(hint, _)| hint).collect()
+    }
+
     fn unpacked(path: &str, root: &Root) -> Unpacked {
         let content = root.stat(&rel(path)).map(|meta| meta.stamp);
         Unpacked {
@@ -482,8 +533,7 @@ mod tests {
         hints.note(&top, &files).unwrap();
         assert_eq!(hints.digest_of(&large, &files[2].stamp), None);
         let known = |hints: &HintStore| {
-            let mut paths: Vec<String> = hints
-                .all()
+            let mut paths: Vec<String> = all(hints)
                 .iter()
                 .map(|hint| hint.place.path.to_string())
                 .collect();
@@ -491,8 +541,10 @@ mod tests {
             paths
         };
         assert_eq!(known(&hints), ["d/a", "d/sub/b", "f"]);
-        let hint = hints.all().into_iter().find(|hint| hint.place == large).unwrap();
-        assert!(hints.is_latest(&hint));
+        let (mut told, mut since) = hints.all();
+        told.retain(|(hint, _)| hint.place == large);
+        let (hint, kept) = told.remove(0);
+        assert_eq!(kept, Kept::Log);
         assert_eq!((hint.digest, hint.stamp), (files[2].digest, files[2].stamp));
         // What was found by a check, or came as a large file, is newer.
         let newer = Hint {
@@ -500,14 +552,14 @@ mod tests {
             ..hint.clone()
         };
         hints.record(newer.clone());
-        assert!(hints.is_latest(&newer) && !hints.is_latest(&hint));
-        assert!(hints.all().contains(&newer) && !hints.all().contains(&hint));
+        hints.renew(&hint, kept, None, &mut since);
+        assert!(all(&hints).contains(&newer) && !all(&hints).contains(&hint));
         hints.forget_below(&place("d"));
         hints.save(&path).unwrap();
         let hints = HintStore::load(&path);
         assert_eq!(known(&hints), ["f"]);
         hints.forget(&large);
-        assert_eq!(hints.all(), [], "the older word does not come back");
+        assert_eq!(all(&hints), [], "the older word does not come back");
     }
 
     #[test]
@@ -517,7 +569,7 @@ mod tests {
         recorded(&hints, &root, home("ann"), b"data");
         let path = folder.path().join("hints");
         hints.save(&path).unwrap();
-        assert_eq!(HintStore::load(&path).all(), hints.all());
+        assert_eq!(all(&HintStore::load(&path)), all(&hints));
         let mut bytes = fs::read(&path).unwrap();
         bytes[30] ^= 1;
         fs::write(&path, bytes).unwrap();

@@ -13,11 +13,12 @@ mod ranges;
 mod rolling;
 mod sealed;
 mod stat_cache;
+mod stored;
 
 pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter, Outline};
 pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::{Hashing, hash_file};
-pub use self::hints::{Hint, HintStore, Wanted};
+pub use self::hints::{Hint, HintStore, Kept, Told, Wanted};
 pub use self::stat_cache::StatCache;

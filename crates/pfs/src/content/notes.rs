@@ -1,38 +1,24 @@
 //! What is known of small files, on the disk: too many to keep in memory, and read only when all files are checked.
 //!
-//! One log, appended once for a whole pack, replayed when somebody asks and written anew when much of it is out of date:
-//!
-//! ```text
-//! log   = magic frame*
-//! frame = length of body u32 | body | first 8 bytes of its BLAKE3          integers are little-endian
-//! body  = kind u8 | length of space u16 | space (JSON) | length of path u16 | path | file*
-//! file  = length of path below that u16 | path | digest (32 bytes) | device u64 | inode u64 | size u64
-//!         | time of change i64 | of change of the node i64 (nanoseconds since 1970)
-//! ```
-//!
-//! Kind 1 notes files, kind 2 says that what was known at or below the path holds no more. It stays open for good, so
-//! that a thread that acts for a user can add to it, too.
+//! One log, appended once for a whole pack, replayed when somebody asks and written anew when much of it is out of date. It
+//! stays open for good, so that a thread that acts for a user can add to it, too.
+
+mod frames;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use self::frames::{FILES, Frame, GONE, MAGIC, frames, gone, replay};
+use super::stored::Stored;
 use crate::digest::Digest;
-use crate::entry::Mtime;
 use crate::pack::Unpacked;
-use crate::path::{Place, Space};
+use crate::path::Place;
 use crate::relpath::RelPath;
 use crate::root::{Stamp, fresh_name};
 
-const MAGIC: &[u8; 8] = b"PFSNOTE1";
-const FILES: u8 = 1;
-const GONE: u8 = 2;
-const CHECK: usize = 8;
-
-/// A frame is ended when it has become so long; none is longer than twice that.
-const FRAME: usize = 4 << 20;
 /// More is not noted: about a million files.
 const LONGEST: u64 = 160 << 20;
 /// A log that is shorter is not worth writing anew.
@@ -54,28 +40,36 @@ pub(super) struct Notes {
 struct Log {
     file: File,
     len: u64,
+    /// How often it was written anew.
+    version: u64,
     /// How long it was when it was last written anew.
     compact: u64,
-    /// What came since it was last read whole; none since it is another file.
-    since: Option<Since>,
 }
 
+/// What came into the log since somebody read all of it.
 #[derive(Debug)]
-struct Since {
-    /// How long it was then.
-    read: u64,
-    /// How far it was looked through after that.
+pub(super) struct Since {
+    /// Which log it was.
+    version: u64,
+    /// How far it was looked through.
     looked: u64,
+    /// Bytes of others' that were.
+    read: u64,
     noted: HashSet<Place>,
     gone: HashSet<Place>,
 }
 
 impl Notes {
-    /// Opens a log, or begins one. What a crash tore off its end is dropped.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// Opens a log, or begins one, and tells what the files in it were. What a crash tore off its end is dropped.
+    pub fn open(path: &Path, stored: &Stored) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path)?;
-        let mut noted = |_: u8, _: Frame| {};
-        let len = match replay(&file, 0, &mut noted)? {
+        let mut take = |kind: u8, frame: Frame| {
+            if kind == FILES {
+                let contents = frame.contents();
+                contents.for_each(|(_, (stamp, digest))| stored.insert(&stamp, &digest));
+            }
+        };
+        let len = match replay(&file, 0, &mut take)? {
             Some(len) => len,
             None => {
                 file.set_len(0)?;
@@ -87,8 +81,8 @@ impl Notes {
         let log = Log {
             file,
             len,
+            version: 0,
             compact: 0,
-            since: None,
         };
         Ok(Self {
             path: path.to_owned(),
@@ -98,18 +92,7 @@ impl Notes {
 
     /// Notes files that were just published below a folder.
     pub fn add(&self, folder: &Place, files: &[Unpacked]) -> io::Result<()> {
-        let mut log = self.lock();
-        if log.len < LONGEST {
-            return log.append(&frames(folder, files.iter()));
-        }
-        // What was known of them must not be taken for what they are now.
-        let mut gone = Vec::new();
-        for file in files {
-            let path = folder.path.join(&file.path).map_err(io::Error::other)?;
-            let space = folder.space.clone();
-            gone.extend(framed(&body(GONE, &Place { space, path })));
-        }
-        log.append(&gone)
+        self.lock().add(folder, files)
     }
 
     /// Notes that what was known at or below a place holds no more.
@@ -118,31 +101,49 @@ impl Notes {
         if log.len <= MAGIC.len() as u64 {
             return Ok(());
         }
-        log.append(&framed(&body(GONE, place)))
+        log.append(&gone(place))
     }
 
-    /// All that is known.
-    pub fn all(&self) -> io::Result<Noted> {
-        let mut log = self.lock();
-        log.since = Some(Since {
-            read: log.len,
+    /// All that is known, and what to ask [`Notes::renew`] with later.
+    pub fn all(&self) -> io::Result<(Noted, Since)> {
+        let log = self.lock();
+        let since = Since {
+            version: log.version,
             looked: log.len,
+            read: 0,
             noted: HashSet::new(),
             gone: HashSet::new(),
-        });
-        noted_in(&log.file)
+        };
+        let file = log.file.try_clone()?;
+        // Others add to it while it is read. What they add is both told and not quiet.
+        drop(log);
+        Ok((noted_in(&file)?, since))
     }
 
-    /// Whether nothing was noted of a place since everything was last read; what cannot be told is not so.
-    pub fn is_quiet(&self, place: &Place) -> bool {
+    /// Notes what a file is now, or that it is gone, unless something was noted of it since everything was read: then that
+    /// is the latest word. What cannot be told any more is taken for that.
+    pub fn renew(&self, place: &Place, now: Option<(Stamp, Digest)>, since: &mut Since) -> io::Result<bool> {
         let mut log = self.lock();
-        let Log { file, len, since, .. } = &mut *log;
-        match since {
-            Some(since) if *len - since.read <= LOOKED_THROUGH => {
-                since.look_on(file).is_ok() && since.is_quiet(place)
-            }
-            _ => false,
+        if !log.is_quiet(place, since)? {
+            return Ok(false);
         }
+        let before = log.len;
+        match (now, place.path.split_last()) {
+            (Some((stamp, digest)), Some((parent, name))) => {
+                let folder = Place {
+                    space: place.space.clone(),
+                    path: parent,
+                };
+                let path = RelPath::from_bytes(name).map_err(io::Error::other)?;
+                log.add(&folder, &[Unpacked { path, digest, stamp }])?;
+            }
+            _ => log.append(&gone(place))?,
+        }
+        if since.looked == before {
+            // Nothing that the same asker would have to look through again.
+            since.looked = log.len;
+        }
+        Ok(true)
     }
 
     /// Writes the log anew if most of it is out of date, as far as its length tells.
@@ -164,8 +165,8 @@ impl Notes {
         *log = Log {
             file,
             len,
+            version: log.version + 1,
             compact: len,
-            since: None,
         };
         Ok(())
     }
@@ -176,6 +177,20 @@ impl Notes {
 }
 
 impl Log {
+    fn add(&mut self, folder: &Place, files: &[Unpacked]) -> io::Result<()> {
+        if self.len < LONGEST {
+            return self.append(&frames(folder, files.iter()));
+        }
+        // What was known of them must not be taken for what they are now.
+        let mut all = Vec::new();
+        for file in files {
+            let path = folder.path.join(&file.path).map_err(io::Error::other)?;
+            let space = folder.space.clone();
+            all.extend(gone(&Place { space, path }));
+        }
+        self.append(&all)
+    }
+
     /// All or nothing: what comes behind half a frame could not be read.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(bytes) {
@@ -184,6 +199,17 @@ impl Log {
         }
         self.len += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Whether nothing was noted of a place since then; what cannot be told is not so.
+    fn is_quiet(&self, place: &Place, since: &mut Since) -> io::Result<bool> {
+        if self.version != since.version || since.read + self.len - since.looked > LOOKED_THROUGH {
+            return Ok(false);
+        }
+        if since.looked < self.len {
+            since.look_on(&self.file)?;
+        }
+        Ok(since.is_quiet(place))
     }
 }
 
@@ -195,6 +221,7 @@ impl Since {
             _ => noted.extend(frame.files().map(|(place, _)| place)),
         };
         if let Some(end) = replay(file, self.looked, &mut take)? {
+            self.read += end - self.looked;
             self.looked = end;
         }
         Ok(())
@@ -248,163 +275,11 @@ fn noted_in(file: &File) -> io::Result<Noted> {
     Ok(noted)
 }
 
-/// One entry of the log, taken apart.
-struct Frame {
-    place: Place,
-    /// Files, not taken apart yet.
-    rest: Vec<u8>,
-}
-
-impl Frame {
-    fn parse(body: &[u8]) -> Option<(u8, Self)> {
-        let (kind, mut rest) = body.split_first()?;
-        let space: Space = serde_json::from_slice(take_text(&mut rest)?).ok()?;
-        let path = RelPath::from_bytes(take_text(&mut rest)?).ok()?;
-        let frame = Self {
-            place: Place { space, path },
-            rest: rest.to_vec(),
-        };
-        matches!(*kind, FILES | GONE).then_some((*kind, frame))
-    }
-
-    fn files(&self) -> impl Iterator<Item = (Place, (Stamp, Digest))> + '_ {
-        let mut rest = self.rest.as_slice();
-        std::iter::from_fn(move || {
-            let path = RelPath::from_bytes(take_text(&mut rest)?).ok()?;
-            let (digest, after) = rest.split_first_chunk::<{ Digest::LEN }>()?;
-            rest = after;
-            let mut number = || {
-                let (number, after) = rest.split_first_chunk::<8>()?;
-                rest = after;
-                Some(u64::from_le_bytes(*number))
-            };
-            let stamp = Stamp {
-                device: number()?,
-                inode: number()?,
-                size: number()?,
-                mtime: Mtime::from_nanos(number()? as i64),
-                ctime: Mtime::from_nanos(number()? as i64),
-            };
-            let place = Place {
-                space: self.place.space.clone(),
-                path: self.place.path.join(&path).ok()?,
-            };
-            Some((place, (stamp, Digest::from_bytes(*digest))))
-        })
-    }
-}
-
-fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, after) = rest.split_first_chunk::<2>()?;
-    let (text, after) = after.split_at_checked(u16::from_le_bytes(*len).into())?;
-    *rest = after;
-    Some(text)
-}
-
-fn put_text(body: &mut Vec<u8>, text: &[u8]) {
-    let len = u16::try_from(text.len()).expect("paths and names are shorter than 64 KiB");
-    body.extend_from_slice(&len.to_le_bytes());
-    body.extend_from_slice(text);
-}
-
-/// The beginning of a body.
-fn body(kind: u8, place: &Place) -> Vec<u8> {
-    let mut body = vec![kind];
-    let space = serde_json::to_vec(&place.space).expect("strings always become JSON");
-    put_text(&mut body, &space);
-    put_text(&mut body, place.path.as_bytes());
-    body
-}
-
-fn frames<'a>(folder: &Place, files: impl Iterator<Item = &'a Unpacked>) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut frame = body(FILES, folder);
-    let empty = frame.len();
-    for Unpacked { path, digest, stamp } in files {
-        put_text(&mut frame, path.as_bytes());
-        frame.extend_from_slice(digest.as_bytes());
-        let times = [stamp.mtime, stamp.ctime].map(|time| time.as_nanos() as u64);
-        for number in [stamp.device, stamp.inode, stamp.size, times[0], times[1]] {
-            frame.extend_from_slice(&number.to_le_bytes());
-        }
-        if frame.len() >= FRAME {
-            out.extend(framed(&frame));
-            frame.truncate(empty);
-        }
-    }
-    if frame.len() > empty {
-        out.extend(framed(&frame));
-    }
-    out
-}
-
-fn framed(body: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(body.len()).expect("a frame is ended long before that");
-    [&len.to_le_bytes(), body, &check_of(body)].concat()
-}
-
-fn check_of(body: &[u8]) -> [u8; CHECK] {
-    let hash = blake3::hash(body);
-    hash.as_bytes()[..CHECK].try_into().expect("eight of 32 bytes")
-}
-
-/// Hands on every whole frame from an offset on; answers where they end. `None` when this is no such log.
-fn replay(file: &File, from: u64, take: &mut impl FnMut(u8, Frame)) -> io::Result<Option<u64>> {
-    // Its own place in the file: several may read, and appending needs none.
-    let mut reader = BufReader::with_capacity(256 << 10, At { file, offset: from });
-    let mut end = from;
-    if from == 0 {
-        let mut magic = [0; MAGIC.len()];
-        if !fill(&mut reader, &mut magic)? || magic != *MAGIC {
-            return Ok(None);
-        }
-        end += magic.len() as u64;
-    }
-    let mut body = Vec::new();
-    loop {
-        let (mut len, mut check) = ([0; 4], [0; CHECK]);
-        if !fill(&mut reader, &mut len)? {
-            return Ok(Some(end));
-        }
-        let len = u32::from_le_bytes(len) as usize;
-        if len > 2 * FRAME {
-            return Ok(Some(end));
-        }
-        body.resize(len, 0);
-        let is_whole = fill(&mut reader, &mut body)? && fill(&mut reader, &mut check)?;
-        match Frame::parse(&body).filter(|_| is_whole && check == check_of(&body)) {
-            Some((kind, frame)) => take(kind, frame),
-            None => return Ok(Some(end)),
-        }
-        end += (4 + len + CHECK) as u64;
-    }
-}
-
-/// Reads as much as is asked for; `false` when the file ends before.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
-    match reader.read_exact(buffer) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        other => other.map(|()| true),
-    }
-}
-
-/// A file read from a place of one's own.
-struct At<'a> {
-    file: &'a File,
-    offset: u64,
-}
-
-impl Read for At<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = crate::source::Source::read_at(self.file, buffer, self.offset)?;
-        self.offset += read as u64;
-        Ok(read)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Mtime;
+    use crate::path::Space;
     use crate::testing::rel;
 
     fn at(user: &str, path: &str) -> Place {
@@ -432,12 +307,16 @@ mod tests {
     fn opened() -> (tempfile::TempDir, PathBuf, Notes) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
-        let notes = Notes::open(&path).unwrap();
+        let notes = reopened(&path);
         (folder, path, notes)
     }
 
+    fn reopened(path: &Path) -> Notes {
+        Notes::open(path, &Stored::default()).unwrap()
+    }
+
     fn told(notes: &Notes) -> Vec<(String, u64)> {
-        let all = notes.all().unwrap();
+        let (all, _) = notes.all().unwrap();
         let one = |(place, (stamp, digest)): (&Place, &(Stamp, Digest))| {
             assert_eq!(*stamp, file("x", stamp.size).stamp);
             assert_eq!(*digest, file("x", stamp.size).digest);
@@ -462,7 +341,7 @@ mod tests {
         ];
         assert_eq!(told(&notes), expected);
         drop(notes);
-        let notes = Notes::open(&path).unwrap();
+        let notes = reopened(&path);
         assert_eq!(told(&notes), expected);
         notes.forget(&at("ann", "d")).unwrap();
         notes.add(&at("ann", "d"), &[file("new", 6)]).unwrap();
@@ -482,7 +361,7 @@ mod tests {
         for cut in [whole + 1, whole + 20, fs::metadata(&path).unwrap().len() - 1] {
             let bytes = fs::read(&path).unwrap();
             fs::write(&path, &bytes[..cut as usize]).unwrap();
-            let notes = Notes::open(&path).unwrap();
+            let notes = reopened(&path);
             assert_eq!(told(&notes).len(), 1, "{cut}");
             notes.add(&at("ann", ""), &[file("c", 3)]).unwrap();
             assert_eq!(told(&notes).len(), 2, "{cut}");
@@ -495,9 +374,9 @@ mod tests {
         let (_folder, path, notes) = opened();
         drop(notes);
         fs::write(&path, "something else").unwrap();
-        let notes = Notes::open(&path).unwrap();
+        let notes = reopened(&path);
         notes.add(&at("ann", ""), &[file("a", 1)]).unwrap();
-        assert_eq!(told(&Notes::open(&path).unwrap()).len(), 1);
+        assert_eq!(told(&reopened(&path)).len(), 1);
     }
 
     #[test]
@@ -518,22 +397,68 @@ mod tests {
         notes.add(&at("bob", ""), &[file("b", 2)]).unwrap();
         assert_eq!(told(&notes).len(), 1002);
         drop(notes);
-        assert_eq!(told(&Notes::open(&path).unwrap()).len(), 1002);
+        assert_eq!(told(&reopened(&path)).len(), 1002);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
-    fn what_was_noted_since_is_not_quiet() {
+    fn what_was_noted_since_is_not_taken_back_by_what_was_found_before() {
         let (_folder, _path, notes) = opened();
-        notes
-            .add(&at("ann", ""), &[file("d/a", 1), file("d/b", 1), file("e", 1)])
-            .unwrap();
-        assert!(!notes.is_quiet(&at("ann", "e")), "nobody has read it yet");
-        notes.all().unwrap();
-        assert!(notes.is_quiet(&at("ann", "d/a")));
+        let files = [file("d/a", 1), file("d/b", 1), file("d/c", 1), file("e", 1)];
+        notes.add(&at("ann", ""), &files).unwrap();
+        let (_, mut first) = notes.all().unwrap();
+        let now = |version| {
+            let Unpacked { stamp, digest, .. } = file("x", version);
+            Some((stamp, digest))
+        };
+        let renewed = |path: &str, now, since: &mut Since| notes.renew(&at("ann", path), now, since).unwrap();
         notes.add(&at("ann", "d"), &[file("a", 2)]).unwrap();
-        assert!(!notes.is_quiet(&at("ann", "d/a")) && notes.is_quiet(&at("ann", "d/b")));
+        // Another who reads all does not make the first one believe that nothing came.
+        let (_, mut second) = notes.all().unwrap();
+        assert!(!renewed("d/a", now(9), &mut first));
+        assert!(renewed("d/b", now(3), &mut first));
+        assert!(
+            !renewed("d/b", None, &mut second),
+            "the first one's word is newer"
+        );
+        assert!(renewed("d/a", None, &mut second));
         notes.forget(&at("ann", "d")).unwrap();
-        assert!(!notes.is_quiet(&at("ann", "d/b")) && notes.is_quiet(&at("ann", "e")));
+        assert!(!renewed("d/c", now(9), &mut second));
+        assert!(renewed("e", now(4), &mut second));
+        assert_eq!(told(&notes), [("home/ann/e".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn who_renews_much_is_not_stopped_by_its_own_words() {
+        let (_folder, path, notes) = opened();
+        let deep = format!("{}/", "n".repeat(250)).repeat(15);
+        let name = |index: u64| format!("{deep}{index}");
+        let files: Vec<Unpacked> = (0..100).map(|index| file(&name(index), 1)).collect();
+        notes.add(&at("ann", ""), &files).unwrap();
+        let (_, mut since) = notes.all().unwrap();
+        let Unpacked { stamp, digest, .. } = file("x", 2);
+        let mut index = 0;
+        while fs::metadata(&path).unwrap().len() < LOOKED_THROUGH + SHORT {
+            let place = at("ann", &name(index % 100));
+            assert!(notes.renew(&place, Some((stamp, digest)), &mut since).unwrap());
+            index += 1;
+        }
+        // A log that was written anew cannot be looked through.
+        notes.compact().unwrap();
+        assert!(!notes.renew(&at("ann", &name(0)), None, &mut since).unwrap());
+    }
+
+    #[test]
+    fn what_stands_in_it_is_known_by_its_stamp_after_a_restart() {
+        let (_folder, path, notes) = opened();
+        notes.add(&at("ann", "d"), &[file("a", 1), file("b", 2)]).unwrap();
+        notes.forget(&at("ann", "d/b")).unwrap();
+        drop(notes);
+        let stored = Stored::default();
+        Notes::open(&path, &stored).unwrap();
+        let [a, b, c] = [1, 2, 3].map(|version| file("x", version));
+        assert!(stored.contradicts(&a.stamp, &b.digest) && !stored.contradicts(&a.stamp, &a.digest));
+        assert!(stored.is_known(&b.stamp), "a file that moved is the same");
+        assert!(!stored.is_known(&c.stamp));
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! What was found is forgotten only after whoever asked has said that it was told: a connection that breaks loses nothing.
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::{FsckEnd, FsckFinding, FsckLine, FsckVerdict};
 use paddlecloud_pfs::Space;
 use paddlecloud_pfs::check::{Checker, Finding, Step, Verdict};
+use paddlecloud_pfs::content::Told;
 use paddlecloud_pfs::store::OpenSpace;
 
 use super::{Files, FilesError};
@@ -24,41 +24,53 @@ const LINES: usize = 64 << 10;
 /// What checks found and nobody has said to have told yet. Older ones than these find it again.
 const MOST_UNTOLD: usize = 4;
 
-/// Findings of checks that went to their end, by the names of the checks.
+/// Findings of checks that went to their end.
 #[derive(Default)]
-pub(super) struct Untold(Mutex<Vec<(String, Vec<Finding>)>>);
+pub(super) struct Untold(Mutex<Vec<Ended>>);
+
+/// A check that went to its end.
+struct Ended {
+    id: String,
+    findings: Vec<Finding>,
+    /// When all that is known was told to it.
+    told: Told,
+}
 
 impl Untold {
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, Vec<Finding>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Ended>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, findings: Vec<Finding>) -> String {
+    fn keep(&self, findings: Vec<Finding>, told: Told) -> String {
         // Each `RandomState` is keyed anew by the operating system's random source.
         let id = format!("{:016x}", RandomState::new().build_hasher().finish());
         let mut checks = self.lock();
         if checks.len() == MOST_UNTOLD {
             checks.remove(0);
         }
-        checks.push((id.clone(), findings));
+        checks.push(Ended {
+            id: id.clone(),
+            findings,
+            told,
+        });
         id
     }
 
-    fn take(&self, id: &str) -> Option<Vec<Finding>> {
+    fn take(&self, id: &str) -> Option<Ended> {
         let mut checks = self.lock();
-        let at = checks.iter().position(|(known, _)| known == id)?;
-        Some(checks.remove(at).1)
+        let at = checks.iter().position(|ended| ended.id == id)?;
+        Some(checks.remove(at))
     }
 }
 
 /// A check under way.
 pub struct Fsck {
     files: Files,
-    checker: Checker,
+    /// Nothing when it is over.
+    checker: Option<Checker>,
     pause: Duration,
     checked: u64,
     found: Vec<Finding>,
-    ended: bool,
 }
 
 impl Files {
@@ -69,11 +81,10 @@ impl Files {
         }
         Ok(Fsck {
             files: self.clone(),
-            checker: Checker::new(&self.0.hints, self.known_spaces()),
+            checker: Some(Checker::new(&self.0.hints, |space| self.space_to_check(space))),
             pause: SIGN_OF_LIFE,
             checked: 0,
             found: Vec::new(),
-            ended: false,
         })
     }
 
@@ -82,43 +93,37 @@ impl Files {
         if !caller.admin {
             return Err(FilesError::AdminOnly);
         }
-        for finding in self.0.untold.take(id).unwrap_or_default() {
-            finding.mend(&self.0.hints);
+        if let Some(mut ended) = self.0.untold.take(id) {
+            for finding in ended.findings {
+                finding.mend(&self.0.hints, &mut ended.told);
+            }
         }
         Ok(())
     }
 
-    /// Every space that something is known of; nothing where it cannot be opened.
-    fn known_spaces(&self) -> Vec<(Space, Option<OpenSpace>)> {
-        let hints = self.0.hints.all().into_iter();
-        let known: BTreeSet<Space> = hints.map(|hint| hint.place.space).collect();
-        let open = |space: Space| match self.space(&space) {
-            Ok(root) => (space, Some(root)),
-            Err(error) => {
-                tracing::warn!(%space, error = crate::app::chain_of(&error), "a home could not be checked");
-                (space, None)
-            }
-        };
-        known.into_iter().map(open).collect()
+    /// A space that something is known of; nothing where it cannot be opened.
+    fn space_to_check(&self, space: &Space) -> Option<OpenSpace> {
+        let opened = self.space(space).inspect_err(|error| {
+            tracing::warn!(%space, error = crate::app::chain_of(error), "a home could not be checked");
+        });
+        opened.ok()
     }
 }
 
 impl Fsck {
     /// The next lines, or an empty one while a file takes long; `None` after the last.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
-        if self.ended {
-            return None;
-        }
+        let mut checker = self.checker.take()?;
         let mut lines = Vec::new();
         let until = Instant::now() + self.pause;
-        while !self.ended && lines.len() < LINES {
-            match self.checker.next(&self.files.0.hints, until) {
-                Some(Step::Busy) => break,
+        loop {
+            match checker.next(&self.files.0.hints, until) {
+                Some(Step::Busy) => break self.checker = Some(checker),
                 Some(Step::Checked(finding)) => self.note(*finding, &mut lines),
-                None => self.end(&mut lines),
+                None => break self.end(checker, &mut lines),
             }
-            if Instant::now() >= until {
-                break;
+            if lines.len() >= LINES || Instant::now() >= until {
+                break self.checker = Some(checker);
             }
         }
         if lines.is_empty() {
@@ -141,9 +146,9 @@ impl Fsck {
         self.found.push(finding);
     }
 
-    fn end(&mut self, lines: &mut Vec<u8>) {
-        self.ended = true;
-        let id = self.files.0.untold.keep(std::mem::take(&mut self.found));
+    fn end(&mut self, checker: Checker, lines: &mut Vec<u8>) {
+        let found = std::mem::take(&mut self.found);
+        let id = self.files.0.untold.keep(found, checker.end());
         let checked = self.checked;
         write(&FsckLine::End(FsckEnd { checked, id }), lines);
     }
