@@ -74,9 +74,18 @@ impl Background {
 
     /// Ends it without warning when called, from whatever thread; it may be over already.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
+        self.sender_of(Signal::KILL)
+    }
+
+    /// The same as [`Background::interrupt`], from whatever thread; it may be over already.
+    pub fn interrupter(&self) -> impl FnOnce() + Send + use<> {
+        self.sender_of(Signal::INT)
+    }
+
+    fn sender_of(&self, signal: Signal) -> impl FnOnce() + Send + use<> {
         let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the child is not reaped yet");
         move || {
-            let _ = pidfd_send_signal(process, Signal::KILL);
+            let _ = pidfd_send_signal(process, signal);
         }
     }
 

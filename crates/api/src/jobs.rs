@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use paddlecloud_pfs::RelPath;
 use serde::{Deserialize, Serialize};
 
 /// A number or a text: S4 writes `"cpu": 1`, people also write `"cpu": "500m"`.
@@ -347,5 +348,18 @@ pub struct PackageReply {
     pub id: String,
     /// Digests (hex) of files the server cannot find among the caller's packages; empty: it is stored.
     pub missing: Vec<String>,
+    /// Files among the missing of which the server has the beginning, from an upload that broke.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PackagePart>,
     pub stored: bool,
+}
+
+/// How much of a package's file the server has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PackagePart {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub path: RelPath,
+    /// Bytes from its beginning on; the rest may be sent as such.
+    pub have: u64,
 }

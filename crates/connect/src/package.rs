@@ -1,11 +1,15 @@
 //! A local folder on its way up: what belongs to it, and only the files the server lacks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use paddlecloud_api::client::files::Patience;
 use paddlecloud_api::client::{Client, ClientError, UploadWriter, upload_channel};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::jobs::PackageReply;
+use paddlecloud_pfs::pack::{PackError, PackWriter};
 use paddlecloud_pfs::package::{Manifest, Scan, ScanError, ScanOptions, scan};
 use paddlecloud_pfs::{Entry, RelPath, Root};
 
@@ -13,8 +17,8 @@ use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 use crate::known_files::KnownFiles;
 
-/// How often an upload whose connection broke is begun again.
-const TRIES: usize = 3;
+/// How often what arrived may turn out not to be what was sent.
+const MOST_DAMAGED: usize = 4;
 /// How often an upload says how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -115,52 +119,83 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
     }
 }
 
-/// Brings the package to the server, unless it is there. `progress` hears the bytes sent and their total.
+/// Brings the package to the server, unless it is there. `progress` hears the bytes that are there and their total.
 ///
-/// A package is named by its content, so sending it twice is the same as sending it once.
+/// A package is named by its content, so sending it twice is the same as sending it once. What arrived before a connection
+/// broke, or before somebody interrupted an earlier call, is not sent again. As long as anything is heard of the server it
+/// goes on.
 pub async fn upload(
     client: &Client,
     package: &Package,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(), ConnectError> {
-    let mut tries = 1;
+    let mut tries = Tries {
+        patience: Patience::new(client),
+        least: u64::MAX,
+        damaged: 0,
+    };
     loop {
-        match upload_once(client, package, &mut progress).await {
-            Err(ConnectError::Client(ClientError::Broken { .. })) if tries < TRIES => tries += 1,
+        match upload_once(client, package, &mut tries, &mut progress).await {
+            Err(ConnectError::Client(error)) => tries.after(error).await?,
             ended => return ended,
         }
+    }
+}
+
+/// Whether an upload that broke is worth another try.
+struct Tries<'a> {
+    patience: Patience<'a>,
+    /// The fewest bytes that were left to be sent so far.
+    least: u64,
+    damaged: usize,
+}
+
+impl Tries<'_> {
+    /// So many bytes are left. If those are fewer than before, what broke was no failure.
+    fn on_left(&mut self, bytes: u64) {
+        if bytes < self.least {
+            self.least = bytes;
+            self.patience.renew();
+        }
+    }
+
+    async fn after(&mut self, error: ClientError) -> Result<(), ConnectError> {
+        // What came before was not what it should be, or went meanwhile: it is asked for again.
+        self.damaged += usize::from(error.refusal() == Some(ErrorName::Damaged));
+        if self.damaged == MOST_DAMAGED {
+            return Err(error.into());
+        }
+        Ok(self.patience.after(error).await?)
     }
 }
 
 async fn upload_once(
     client: &Client,
     package: &Package,
+    tries: &mut Tries<'_>,
     progress: &mut impl FnMut(u64, u64),
 ) -> Result<(), ConnectError> {
     let id = package.id();
-    let reply = client.package_announce(&package.manifest).await?;
+    let reply = client.package_announce(&package.manifest).await;
+    let reply = reply.map_err(|error| too_many_files(package, error))?;
     if reply.stored {
         return Ok(());
     }
-    let missing: HashSet<String> = reply.missing.into_iter().collect();
-    let entries: Vec<Entry> = package
-        .manifest
-        .entries()
-        .iter()
-        .filter(|entry| is_wanted(entry, &missing))
-        .cloned()
-        .collect();
-    let total: u64 = entries.iter().map(Entry::size).sum();
+    let whole = package.scan.total_bytes;
+    let items = wanted(&package.manifest, &reply);
+    let total: u64 = items.iter().map(Item::bytes).sum();
+    tries.on_left(total);
+    let there = whole.saturating_sub(total);
     let (writer, body) = upload_channel();
     let so_far = body.progress();
     let folder = package.folder.clone();
-    let packing = tokio::task::spawn_blocking(move || pack(&folder, &entries, writer));
+    let packing = tokio::task::spawn_blocking(move || pack(&folder, &items, writer));
     let put = client.package_put(&id, body);
     let mut put = std::pin::pin!(put);
     let sent = loop {
         match tokio::time::timeout(TELL_EVERY, put.as_mut()).await {
             Ok(sent) => break sent,
-            Err(_) => progress(so_far.load(Ordering::Relaxed).min(total), total),
+            Err(_) => progress(there + so_far.load(Ordering::Relaxed).min(total), whole),
         }
     };
     // What went wrong here explains why the server saw a broken stream, so it is told first.
@@ -178,18 +213,69 @@ async fn upload_once(
     }
 }
 
-/// Folders and links always travel; files only when the server lacks their content.
-fn is_wanted(entry: &Entry, missing: &HashSet<String>) -> bool {
-    entry
-        .digest()
-        .is_none_or(|digest| missing.contains(&digest.to_string()))
+/// A refused list says how long it may be; how many files that are is known here.
+fn too_many_files(package: &Package, error: ClientError) -> ConnectError {
+    if error.refusal() != Some(ErrorName::PayloadTooLarge) {
+        return error.into();
+    }
+    let problem = format!(
+        "the package `{}` has too many files, {}: {error}",
+        package.folder.display(),
+        package.scan.file_count()
+    );
+    ConnectError::refused(problem).with_hint(
+        "name what is not needed there in `.paddleignore`; bring data up with `cp` and read it from `/pfs/…`",
+    )
 }
 
-fn pack(folder: &Path, entries: &[Entry], writer: UploadWriter) -> Result<(), String> {
+/// An entry that must be sent.
+struct Item {
+    entry: Entry,
+    /// Bytes of it that the server has.
+    have: u64,
+}
+
+impl Item {
+    fn bytes(&self) -> u64 {
+        self.entry.size() - self.have
+    }
+}
+
+/// Folders and links always travel; files only when the server lacks their content, or the rest of it.
+fn wanted(manifest: &Manifest, reply: &PackageReply) -> Vec<Item> {
+    let missing: HashSet<&str> = reply.missing.iter().map(String::as_str).collect();
+    let parts: HashMap<&RelPath, u64> = reply.parts.iter().map(|part| (&part.path, part.have)).collect();
+    let wanted = manifest.entries().iter().filter(|entry| {
+        let digest = entry.digest();
+        digest.is_none_or(|digest| missing.contains(digest.to_string().as_str()))
+    });
+    wanted
+        .map(|entry| Item {
+            have: parts
+                .get(&entry.path)
+                .copied()
+                .filter(|have| *have < entry.size())
+                .unwrap_or(0),
+            entry: entry.clone(),
+        })
+        .collect()
+}
+
+fn pack(folder: &Path, items: &[Item], writer: UploadWriter) -> Result<(), String> {
     let root = Root::open(folder).map_err(|error| chain(&error))?;
-    let (writer, _) =
-        paddlecloud_pfs::pack::write_pack(&root, entries, writer).map_err(|error| chain(&error))?;
+    let writer = write_items(&root, items, writer).map_err(|error| chain(&error))?;
     writer.finish().map_err(|error| error.to_string())
+}
+
+fn write_items(root: &Root, items: &[Item], writer: UploadWriter) -> Result<UploadWriter, PackError> {
+    let mut stream = PackWriter::new(writer)?;
+    for item in items {
+        match item.have {
+            0 => stream.add(&item.entry, root)?,
+            have => stream.add_rest(&item.entry, root, have)?,
+        }
+    }
+    Ok(stream.finish()?.0)
 }
 
 #[cfg(unix)]

@@ -180,8 +180,10 @@ impl Client {
 
     /// Announces a package and learns which of its files the server lacks.
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
-        self.message(&Call::post(Target::new("/packages"), manifest).replay(Replay::Safe))
-            .await
+        let mut call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
+        // It reads all that it has of the package before it replies.
+        call.patience = Duration::from_secs(1800);
+        self.message(&call).await
     }
 
     /// Sends a pack stream. After it the package is stored, durably.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::UnfinishedUpload;
+use paddlecloud_api::files::{OURS, UnfinishedUpload};
 
 use super::Context;
 use crate::error::CliError;
@@ -15,7 +15,8 @@ use crate::transfer::report::{Lost, Tally};
 /// Show uploads that were begun and not ended, or give them up
 ///
 /// The room of such an upload is kept, so that the same `cp` can go on; three days after the last byte it is cleared
-/// away. `--drop` gives up what is named, by id or by path, and with `--all` everything, also what is just being sent.
+/// away. What came of a package is listed too, and the same `submit` goes on with it. `--drop` gives up what is named,
+/// by id or by path, and with `--all` everything, also what is just being sent.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Ids, or paths `/pfs/…` where the files would appear; all when left out
@@ -56,7 +57,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let (mut count, mut freed) = (0, 0);
     for upload in &found {
         match files.give_up(&upload.id).await {
-            Ok(()) => (count, freed) = (count + 1, freed + upload.size),
+            Ok(()) => (count, freed) = (count + 1, freed + kept_for(upload)),
             // Complete since we looked.
             Err(error) if error.refusal() == Some(ErrorName::NotFound) => {}
             Err(error) => return Err(error.into()),
@@ -67,6 +68,15 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         context.world.err.line(line);
     }
     tally.end("give up", context.world)
+}
+
+/// What an upload keeps others from using: its whole size, but of a package only what is there.
+fn kept_for(upload: &UnfinishedUpload) -> u64 {
+    let mut parts = upload.path.0.place().path.parts();
+    match parts.next() == Some(OURS.as_bytes()) {
+        true => upload.arrived,
+        false => upload.size,
+    }
 }
 
 /// One of those that were named.

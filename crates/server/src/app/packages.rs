@@ -1,16 +1,23 @@
 //! Packages on their way up, and whether a job may use one.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::jobs::PackageReply;
+use paddlecloud_api::files::{OURS, UnfinishedUpload};
+use paddlecloud_api::jobs::{PackagePart, PackageReply};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_pfs::Node;
+use paddlecloud_pfs::pack::KeptTree;
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::staging::StagedId;
 
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
+use crate::files::Files;
 use crate::packages::{PackageError, Receiver};
 
 impl App {
@@ -22,58 +29,144 @@ impl App {
             .await
     }
 
-    /// Remembers what a package consists of and says which files must be sent.
+    /// Remembers what a package consists of and says which files must be sent, and from where on.
     pub async fn package_announce(
         &self,
         caller: &Caller,
-        manifest: &[u8],
+        manifest: bytes::Bytes,
     ) -> Result<PackageReply, ErrorBody> {
         self.files_within_reach()?;
-        let manifest: Manifest = serde_json::from_slice(manifest).map_err(|error| {
-            ErrorBody::new(
-                ErrorName::BadRequest,
-                format!("the list of files cannot be read: {error}"),
-            )
-        })?;
-        if !self.package_has(caller, &manifest.id().to_string()).await? {
+        let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
+        let manifest = Arc::new(manifest.map_err(|_| internal())??);
+        let id = manifest.id();
+        if !self.package_has(caller, &id.to_string()).await? {
+            self.wait_for_other(caller, id).await?;
+            let (user, list) = (caller.user.clone(), Arc::clone(&manifest));
+            let held = self.with_files(move |storage| storage.unfinished_usage(&user, &list));
+            let held = Amount::from(held.await?);
             // Refused before anything is sent; it is set aside when the files come.
-            drop(self.room_for(caller, room_of(&manifest)).await?);
+            drop(self.room_for(caller, id, room_of(&manifest), held).await?);
         }
-        let user = caller.user.clone();
-        self.with_files(move |storage| {
-            let id = manifest.id();
-            let missing = storage.announce(&user, &manifest)?;
-            Ok(PackageReply {
-                id: id.to_string(),
-                missing: missing.iter().map(ToString::to_string).collect(),
-                stored: storage.has_package(&user, id)?,
-            })
+        let (user, storage) = (caller.user.clone(), self.storage.clone());
+        // What is there is read.
+        let announced = self.long.blocking(&caller.user, move || {
+            let wanted = storage.announce(&user, &manifest)?;
+            Ok((wanted, storage.has_package(&user, id)?))
+        });
+        let (wanted, stored) = announced
+            .await
+            .map_err(|_| internal())?
+            .map_err(package_refused)?;
+        let parts = wanted.parts.into_iter().map(|part| PackagePart {
+            path: part.path,
+            have: part.len,
+        });
+        Ok(PackageReply {
+            id: id.to_string(),
+            missing: wanted.missing.iter().map(ToString::to_string).collect(),
+            parts: parts.collect(),
+            stored,
         })
-        .await
     }
 
-    /// Begins to take in the files of an announced package.
+    /// Begins to take in the files of an announced package, or goes on.
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
+        self.wait_for_other(caller, package).await?;
         let receiver = self
             .with_files(move |storage| storage.receive(&user, package))
             .await?;
-        let amount = room_of(receiver.manifest());
+        let (amount, held) = (room_of(receiver.manifest()), Amount::from(receiver.held()));
         let mut upload = Upload {
             id: package,
             receiver: Some(receiver),
             room: None,
             amount,
+            files: self.files.clone(),
+            caller: caller.clone(),
         };
-        upload.room = self.room_for(caller, amount).await?;
+        upload.room = self.room_for(caller, package, amount, held).await?;
         Ok(upload)
     }
 
-    /// Sets room aside in the caller's home, where it has a limit.
-    async fn room_for(&self, caller: &Caller, amount: Amount) -> Result<Option<Reservation>, ErrorBody> {
-        self.with_store(caller, move |files, caller| files.room_at_home(caller, amount))
-            .await
+    /// A client whose connection broke is often back before the server has heard of the break.
+    async fn wait_for_other(&self, caller: &Caller, id: PackageId) -> Result<(), ErrorBody> {
+        let until = tokio::time::Instant::now() + PUT_DOWN_WITHIN;
+        loop {
+            let user = caller.user.clone();
+            let taken = self.with_files(move |storage| storage.is_being_sent(&user, id));
+            if !taken.await? || tokio::time::Instant::now() > until {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Sets room aside in the caller's home, where it has a limit, for a package of which so much is there. What came of
+    /// other packages gives way to one that comes.
+    async fn room_for(
+        &self,
+        caller: &Caller,
+        id: PackageId,
+        amount: Amount,
+        held: Amount,
+    ) -> Result<Option<Reservation>, ErrorBody> {
+        let reserve = || {
+            self.at_length(caller, move |files, caller| match held {
+                Amount { bytes: 0, files: 0 } => files.room_at_home(caller, amount),
+                held => files.room_to_go_on(caller, amount, held),
+            })
+        };
+        let refused = match reserve().await {
+            Err(refused) if refused.error == ErrorName::QuotaExceeded => refused,
+            other => return other,
+        };
+        let user = caller.user.clone();
+        let gone = self.with_files(move |storage| storage.give_up_unfinished(&user, |other| other != id));
+        if gone.await? == 0 {
+            return Err(refused);
+        }
+        self.files.home_changed(caller);
+        reserve().await
+    }
+
+    /// What came of the caller's packages before the stream broke, shown like unfinished uploads of files.
+    pub(super) async fn packages_unfinished(
+        &self,
+        caller: &Caller,
+    ) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
+        if self.files_within_reach().is_err() {
+            return Ok(Vec::new());
+        }
+        let (user, home) = (caller.user.clone(), self.storage.home_name(&caller.user));
+        let found = self.with_files(move |storage| storage.unfinished_packages(&user));
+        let view = |(kept, whole): (KeptTree, Option<u64>)| {
+            let (seconds, nanos) = kept.touched.parts();
+            Some(UnfinishedUpload {
+                id: shown_id(kept.id)?,
+                path: format!("{home}/{OURS}/packages/{}", kept.id).parse().ok()?,
+                size: whole.unwrap_or(kept.bytes),
+                arrived: kept.bytes,
+                touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
+            })
+        };
+        Ok(found.await?.into_iter().filter_map(view).collect())
+    }
+
+    /// Gives up what came of a package; answers whether the id is that of one.
+    pub(super) async fn package_give_up(&self, caller: &Caller, id: &StagedId) -> Result<bool, ErrorBody> {
+        if self.files_within_reach().is_err() {
+            return Ok(false);
+        }
+        let (user, id) = (caller.user.clone(), id.clone());
+        let is_meant = move |package| shown_id(package).as_ref() == Some(&id);
+        let gone = self.with_files(move |storage| storage.give_up_unfinished(&user, is_meant));
+        let gone = gone.await? > 0;
+        if gone {
+            self.files.home_changed(caller);
+        }
+        Ok(gone)
     }
 
     /// A path that leads to an uploaded package's latest run means that package, as it was uploaded.
@@ -115,13 +208,19 @@ impl App {
     }
 }
 
-/// One upload. Pieces are taken in on a thread that may block; dropped unfinished, nothing of it stays.
+/// How long a new upload of a package waits for one that may just be ending.
+const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// One upload. Pieces are taken in on a thread that may block; dropped unfinished, what came stays for the next one.
 pub struct Upload {
     id: PackageId,
     receiver: Option<Receiver>,
-    /// Given back when the upload is given up.
+    /// Given back when the upload ends.
     room: Option<Reservation>,
     amount: Amount,
+    files: Files,
+    caller: Caller,
 }
 
 impl Upload {
@@ -133,7 +232,10 @@ impl Upload {
             (receiver, result)
         });
         let (receiver, result) = work.await.map_err(|_| internal())?;
-        self.receiver = Some(receiver);
+        match result.as_ref().is_err_and(PackageError::is_full) {
+            true => drop(tokio::task::spawn_blocking(move || receiver.discard())),
+            false => self.receiver = Some(receiver),
+        }
         result.map_err(package_refused)
     }
 
@@ -148,6 +250,7 @@ impl Upload {
         Ok(PackageReply {
             id: self.id.to_string(),
             missing: Vec::new(),
+            parts: Vec::new(),
             stored: true,
         })
     }
@@ -155,11 +258,33 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(receiver) = self.receiver.take() {
-            // The thread outlives this future; what it removes is nobody's any more.
-            drop(tokio::task::spawn_blocking(move || receiver.discard()));
-        }
+        let Some(room) = self.room.take() else {
+            return put_down(self.receiver.take());
+        };
+        // What stays counts from now on as whatever lies there.
+        drop(room);
+        self.files.home_changed(&self.caller);
+        put_down(self.receiver.take());
     }
+}
+
+fn put_down(receiver: Option<Receiver>) {
+    if let Some(receiver) = receiver {
+        // The thread outlives whoever asked for the upload.
+        drop(tokio::task::spawn_blocking(move || receiver.put_down()));
+    }
+}
+
+/// What an unfinished package is called among unfinished uploads: the first half of its own id.
+fn shown_id(package: PackageId) -> Option<StagedId> {
+    package.to_string().get(..32)?.parse().ok()
+}
+
+fn read_list(manifest: &[u8]) -> Result<Manifest, ErrorBody> {
+    serde_json::from_slice(manifest).map_err(|error| {
+        let problem = format!("the list of files cannot be read: {error}");
+        ErrorBody::new(ErrorName::BadRequest, problem)
+    })
 }
 
 /// What a package takes once it is here: all its files, whether they are sent or copied from an earlier one.
@@ -203,18 +328,8 @@ pub(super) fn package_refused(error: PackageError) -> ErrorBody {
 }
 
 fn disk_failed(error: &PackageError) -> ErrorBody {
-    let full = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
-        error.source()
-    })
-    .filter_map(|error| error.downcast_ref::<std::io::Error>())
-    .any(|error| {
-        matches!(
-            error.kind(),
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-        )
-    });
     tracing::error!(error = chain_of(error), "the storage failed");
-    if full {
+    if error.is_full() {
         return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
             .with_hint("free some space on the server, for example with `paddlectl prune`");
     }

@@ -1,22 +1,32 @@
 //! `/api/v1/packages`: announced by a list of files, sent as one stream.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Shared;
 use super::reply::{Refused, Reply, envelope};
-use super::request::Raw;
 use crate::auth::Caller;
 
+/// Longest list of files, in bytes: some 300,000 files.
+const MOST_LIST: usize = 64 << 20;
+/// A list that is longer waits for its turn, so that a few of them do not take all memory.
+const SHORT_LIST: usize = 4 << 20;
+static LONG_LISTS: Semaphore = Semaphore::const_new(2);
+/// How long a list may take to come.
+const LIST_WITHIN: Duration = Duration::from_secs(600);
 /// How much of a refused upload is taken, and for how long.
 const DRAIN_BYTES: usize = 1 << 30;
-const DRAIN_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// Whether a package is here: 200 or 404, without a body.
 #[utoipa::path(
@@ -44,9 +54,52 @@ pub(super) async fn package_has(
 pub(super) async fn package_announce(
     State(app): Shared,
     caller: Caller,
-    Raw(manifest): Raw,
+    body: Stream,
 ) -> Reply<Envelope<PackageReply>> {
-    Ok(envelope(app.package_announce(&caller, &manifest).await?))
+    let (list, _turn) = list_of(body).await?;
+    Ok(envelope(app.package_announce(&caller, list).await?))
+}
+
+/// The whole list, and the turn that a long one has as long as it is in memory.
+async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Refused> {
+    let late = || {
+        ErrorBody::new(
+            ErrorName::RequestTimeout,
+            "the list of files did not come in time",
+        )
+    };
+    let read = tokio::time::timeout(LIST_WITHIN, read_list(body)).await;
+    read.map_err(|_| Refused(late().with_hint("submit again")))?
+}
+
+async fn read_list(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Refused> {
+    let mut pieces = body.into_data_stream();
+    let (mut list, mut turn) = (BytesMut::new(), None);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| cut())?;
+        if list.len() + piece.len() > MOST_LIST {
+            drop((list, turn));
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
+            return Err(too_long());
+        }
+        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
+            turn = Some(LONG_LISTS.acquire().await.expect("it is never closed"));
+        }
+        list.extend_from_slice(&piece);
+    }
+    Ok((list.freeze(), turn))
+}
+
+fn too_long() -> Refused {
+    let problem = format!(
+        "the list of the package's files is longer than {} MiB",
+        MOST_LIST >> 20
+    );
+    let refused = ErrorBody::new(ErrorName::PayloadTooLarge, problem);
+    Refused(
+        refused
+            .with_hint("name what is not needed there in `.paddleignore`; bring data up with `paddlectl cp`"),
+    )
 }
 
 /// Takes the files. The package is stored, whole and synced, when the reply comes.
@@ -86,5 +139,5 @@ async fn drain(mut pieces: BodyDataStream) {
 
 fn cut() -> Refused {
     let refused = ErrorBody::new(ErrorName::BadRequest, "the package did not arrive whole");
-    Refused(refused.with_hint("submit again"))
+    Refused(refused.with_hint("submit again: what arrived is not sent again"))
 }

@@ -1,5 +1,7 @@
 //! What can go wrong with packages and run folders.
 
+use std::io::ErrorKind;
+
 use paddlecloud_pfs::RootError;
 use paddlecloud_pfs::pack::PackError;
 
@@ -34,4 +36,16 @@ pub enum PackageError {
     Disk(#[source] std::io::Error),
     #[error("a stored list of files is damaged")]
     Manifest(#[source] serde_json::Error),
+}
+
+impl PackageError {
+    /// Whether there is no space left on the disk.
+    pub fn is_full(&self) -> bool {
+        let reasons = std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| {
+            error.source()
+        });
+        reasons
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .any(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    }
 }

@@ -6,6 +6,7 @@
 //! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
 //!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
 //!   .paddlecloud/packages/<id>/, <id>.json  uploaded once, never changed
+//!   .pfs-staging/package-<id>/              what came of one before the stream broke
 //!   .paddlecloud/runs/<job id>/             one run: its copy of the package, its output
 //!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
 //! ```
@@ -20,6 +21,7 @@ mod lock;
 mod receive;
 mod runs;
 mod turns;
+mod unfinished;
 mod usage;
 
 use std::fs::Permissions;
@@ -36,7 +38,7 @@ use crate::durable;
 pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
 pub use lock::{InUse, StorageLock};
-pub use receive::Receiver;
+pub use receive::{Receiver, Wanted};
 pub use runs::{RunFolders, WorkDir};
 pub use turns::Turn;
 use turns::Turns;

@@ -1,21 +1,32 @@
 //! Taking in an uploaded package: announced by its list of files, sent as one stream, published whole.
 //!
-//! A file that an earlier package of the same user holds is not sent again; it is copied and checked.
+//! A file that an earlier package of the same user holds is not sent again; it is copied and checked. What came before a
+//! stream broke stays and is gone on with; see `unfinished`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::content::hash_file;
-use paddlecloud_pfs::pack::{PackLimits, PackParser, StagedTree, Unpacker};
+use paddlecloud_pfs::pack::{PackLimits, PackParser, Part, StagedTree, Unpacker};
 use paddlecloud_pfs::package::{Manifest, PackageId};
-use paddlecloud_pfs::root::{Durability, FileAttributes};
+use paddlecloud_pfs::root::{Durability, FileAttributes, Usage};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
+use super::unfinished::{drop_unfinished, stock};
 use super::{Owner, PackageError, Storage, ours};
 
 /// Earlier packages that are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
+
+/// What must be sent of a package.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Contents that are not among the user's packages yet.
+    pub missing: Vec<Digest>,
+    /// Of files among these, how much has come already.
+    pub parts: Vec<Part>,
+}
 
 impl Storage {
     /// Whether the user's package is here, whole.
@@ -23,42 +34,57 @@ impl Storage {
         Ok(self.home(user)?.exists(&list_path(id))?)
     }
 
-    /// Remembers a list of files and says which contents are not among the user's packages yet.
-    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Vec<Digest>, PackageError> {
+    /// Remembers a list of files and says what is missing, with what came of the package before.
+    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Wanted, PackageError> {
         let id = manifest.id();
         if self.has_package(user, id)? {
-            return Ok(Vec::new());
+            return Ok(Wanted::default());
         }
         let home = self.home(user)?;
         home.make_dirs(&ours(&["packages"]))?;
         home.write_file(&wanted_path(id), &manifest.to_json(), Existing::Replace)?;
-        let known = known_files(&home)?;
-        let mut wanted: Vec<Digest> = manifest.entries().iter().filter_map(digest_of).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let stock = stock(&home, manifest)?;
+        let mut wanted: HashSet<Digest> = manifest.entries().iter().filter_map(digest_of).collect();
+        wanted.retain(|digest| !stock.whole.contains(digest));
+        let known = known_files(&home, &wanted)?;
         // A job may have changed a stored file: what is not as it should be is asked for again.
         wanted.retain(|digest| {
             !known
                 .get(digest)
                 .is_some_and(|place| holds(&home, place, *digest))
         });
-        Ok(wanted)
+        let mut parts = stock.parts;
+        parts.retain(|part| {
+            let digest = manifest.get(&part.path).and_then(digest_of);
+            digest.is_some_and(|digest| wanted.contains(&digest))
+        });
+        let mut missing: Vec<Digest> = wanted.into_iter().collect();
+        missing.sort_unstable();
+        Ok(Wanted { missing, parts })
     }
 
-    /// Begins to take in the announced package.
+    /// Begins to take in the announced package, or goes on with what came before. Whoever comes while another sends it
+    /// begins anew, beside.
     pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
         let home = self.home(user)?;
         let manifest = announced(&home, id)?;
         if manifest.id() != id {
             return Err(PackageError::WrongId(id.to_string()));
         }
-        let staged = StagedTree::create(&home)?;
-        let parser = staged.unpacker(PackLimits::default());
+        let (staged, staying) = match StagedTree::keep(&home, id) {
+            Ok(tree) => (tree, Staying::Kept),
+            Err(RootError::Busy(_)) => (StagedTree::create(&home)?, Staying::Fresh),
+            Err(error) => return Err(error.into()),
+        };
+        let held = staged.tidy(&manifest)?;
+        let parser = staged.keeping_unpacker(PackLimits::default());
         let publishing = Arc::clone(&self.publishing);
         Ok(Receiver {
             owner: self.owner(user),
             home: home.into_root(),
             staged,
+            staying,
+            held,
             parser,
             manifest,
             id,
@@ -87,11 +113,22 @@ fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
     found == Some(digest)
 }
 
-/// One upload on its way. Dropped without `finish`, nothing of it appears.
+/// What becomes of a staged tree that is not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Staying {
+    /// It is found by its package and gone on with.
+    Kept,
+    /// Nobody would find it.
+    Fresh,
+}
+
+/// One upload on its way. Nothing of it appears without `finish`.
 pub struct Receiver {
     owner: Owner,
     home: Root,
     staged: StagedTree,
+    staying: Staying,
+    held: Usage,
     parser: PackParser<Unpacker>,
     manifest: Manifest,
     id: PackageId,
@@ -105,22 +142,35 @@ impl Receiver {
         &self.manifest
     }
 
+    /// What of it lay there when this began.
+    pub fn held(&self) -> Usage {
+        self.held
+    }
+
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
         let _acting = self.owner.act()?;
         Ok(self.parser.feed(bytes)?)
     }
 
+    /// Stops here. What came stays, if somebody can go on with it.
+    pub fn put_down(self) {
+        let staying = self.staying;
+        self.end(staying);
+    }
+
     /// Gives up; removes what was staged.
     pub fn discard(self) {
+        self.end(Staying::Fresh);
+    }
+
+    fn end(self, staying: Staying) {
         let acting = self.owner.act();
         if let Err(error) = &acting {
             return tracing::warn!(%error, "a staged package could not be removed");
         }
         drop(self.parser);
-        if let Err(error) = self.staged.discard() {
-            tracing::warn!(%error, "a staged package could not be removed");
-        }
+        leave(&self.home, self.staged, staying, self.id);
     }
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
@@ -129,33 +179,57 @@ impl Receiver {
             owner,
             home,
             staged,
+            staying,
             parser,
             manifest,
             id,
             publishing,
+            ..
         } = self;
         let _acting = owner.act()?;
-        parser.finish_unpacking()?;
-        match complete(&home, &staged, &manifest) {
-            Ok(()) => {
-                let _turn = publishing.lock().unwrap_or_else(PoisonError::into_inner);
-                publish(&home, staged, &manifest, id)
-            }
-            Err(error) => {
-                staged.discard()?;
-                Err(error)
-            }
+        let checked = match parser.finish_unpacking() {
+            Ok(_) => complete(&home, &staged, &manifest),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = checked {
+            leave(&home, staged, staying.after(&error), id);
+            return Err(error);
+        }
+        let _turn = publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        publish(&home, staged, staying, &manifest, id)
+    }
+}
+
+impl Staying {
+    /// A disk that is full is not made emptier by what lies on it.
+    pub(super) fn after(self, error: &PackageError) -> Staying {
+        match error.is_full() {
+            true => Staying::Fresh,
+            false => self,
         }
     }
 }
 
+/// Puts a tree down that is not published. Of a package that another upload has brought meanwhile nothing need stay.
+fn leave(home: &Root, staged: StagedTree, staying: Staying, id: PackageId) {
+    if staying == Staying::Kept && !home.exists(&list_path(id)).unwrap_or(false) {
+        return;
+    }
+    if let Err(error) = staged.discard() {
+        tracing::warn!(%error, "a staged package could not be removed");
+    }
+}
+
 fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), PackageError> {
-    let known = known_files(home)?;
+    // What came while nobody could look: a job of the owner's writes there too.
+    staged.tidy(manifest)?;
+    let absent = staged.missing(manifest)?;
+    let sources = Sources::find(home, staged, manifest, &absent)?;
     // Synced as a whole when it is published, not file by file.
     let tree = staged.tree().clone().with_durability(Durability::Relaxed);
     let mut missing = Vec::new();
-    for entry in staged.missing(manifest)? {
-        if !add_from_known(home, &tree, entry, &known)? {
+    for entry in absent {
+        if !add_from_known(home, &tree, entry, &sources)? {
             missing.push(entry);
         }
     }
@@ -165,13 +239,41 @@ fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(),
     }
 }
 
+/// Where contents may be found that did not come with the stream. They are checked when they are taken.
+struct Sources([HashMap<Digest, RelPath>; 2]);
+
+impl Sources {
+    fn find(
+        home: &Root,
+        staged: &StagedTree,
+        manifest: &Manifest,
+        absent: &[&Entry],
+    ) -> Result<Sources, PackageError> {
+        let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| digest_of(entry)).collect();
+        let absent: HashSet<&RelPath> = absent.iter().map(|entry| &entry.path).collect();
+        let mut staging = HashMap::new();
+        // The same content under another name, or what another upload of this package has.
+        let (here, beside) = (staged.place(), StagedTree::place_of(manifest.id()));
+        for folder in [&here, &beside] {
+            for entry in manifest.entries() {
+                if let Some(digest) = digest_of(entry).filter(|digest| wanted.contains(digest))
+                    && (*folder != here || !absent.contains(&entry.path))
+                {
+                    let place = folder.join(&entry.path).map_err(RootError::from)?;
+                    staging.entry(digest).or_insert(place);
+                }
+            }
+        }
+        Ok(Sources([staging, known_files(home, &wanted)?]))
+    }
+
+    fn of(&self, digest: Digest) -> impl Iterator<Item = &RelPath> {
+        self.0.iter().filter_map(move |known| known.get(&digest))
+    }
+}
+
 /// Adds what did not come with the stream; answers whether it could. A file is checked as it is copied.
-fn add_from_known(
-    home: &Root,
-    tree: &Root,
-    entry: &Entry,
-    known: &HashMap<Digest, RelPath>,
-) -> Result<bool, PackageError> {
+fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) -> Result<bool, PackageError> {
     if let Some((parent, _)) = entry.path.split_last() {
         tree.make_dirs(&parent)?;
     }
@@ -182,27 +284,47 @@ fn add_from_known(
             digest, executable, ..
         } => (*digest, *executable),
     };
-    let Some((digest, source)) = digest.and_then(|digest| Some((digest, known.get(&digest)?))) else {
-        return Ok(false);
-    };
-    let Ok((content, _)) = home.open_file_no_links(source) else {
-        return Ok(false);
-    };
     // Mode and time may differ from the source's.
     let attributes = FileAttributes {
         executable,
         mtime: Some(entry.mtime),
     };
-    Ok(tree.fill_from(&entry.path, &content, attributes, digest)?)
+    for (digest, source) in digest
+        .into_iter()
+        .flat_map(|digest| sources.of(digest).map(move |source| (digest, source)))
+    {
+        if let Ok((content, _)) = home.open_file_no_links(source)
+            && tree.fill_from(&entry.path, &content, attributes, digest)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Gives the package its place. One that is there whole stays: a run may be copying from it.
-fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) -> Result<(), PackageError> {
+fn publish(
+    home: &Root,
+    staged: StagedTree,
+    staying: Staying,
+    manifest: &Manifest,
+    id: PackageId,
+) -> Result<(), PackageError> {
     if home.exists(&list_path(id))? {
         staged.discard()?;
     } else {
-        staged.publish(&tree_path(id), Existing::Replace)?;
+        let place = staged.place();
+        if let Err(error) = staged.publish(&tree_path(id), Existing::Replace) {
+            if staying == Staying::Fresh {
+                // Nothing to tell beside the reason.
+                let _ = home.remove_all(&place);
+            }
+            return Err(error.into());
+        }
         home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+    }
+    if staying == Staying::Fresh {
+        drop_unfinished(home, id)?;
     }
     match home.remove(&wanted_path(id)) {
         Err(error) if !error.is_not_found() => Err(error.into()),
@@ -210,15 +332,18 @@ fn publish(home: &Root, staged: StagedTree, manifest: &Manifest, id: PackageId) 
     }
 }
 
-/// Contents of the user's latest packages, by digest.
-fn known_files(home: &Root) -> Result<HashMap<Digest, RelPath>, PackageError> {
+/// Where the user's latest packages have these contents.
+fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, PackageError> {
     let mut known = HashMap::new();
     for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
+        if known.len() == wanted.len() {
+            break;
+        }
         let Ok(manifest) = read_list(home, &list_path(id)) else {
             continue;
         };
         for entry in manifest.entries() {
-            if let Some(digest) = digest_of(entry) {
+            if let Some(digest) = digest_of(entry).filter(|digest| wanted.contains(digest)) {
                 known
                     .entry(digest)
                     .or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
@@ -266,7 +391,7 @@ pub(super) fn list_path(id: PackageId) -> RelPath {
     ours(&["packages", &format!("{id}.json")])
 }
 
-fn wanted_path(id: PackageId) -> RelPath {
+pub(super) fn wanted_path(id: PackageId) -> RelPath {
     ours(&["packages", &format!("{id}.wanted")])
 }
 
@@ -307,7 +432,7 @@ mod tests {
         /// Sends exactly the missing files.
         fn send(&self) -> (PackageId, usize) {
             let manifest = self.manifest();
-            let missing = self.storage.announce(&self.me, &manifest).unwrap();
+            let missing = self.storage.announce(&self.me, &manifest).unwrap().missing;
             if self.storage.has_package(&self.me, manifest.id()).unwrap() {
                 return (manifest.id(), 0);
             }
@@ -387,7 +512,7 @@ mod tests {
         let fixture = Fixture::new();
         fixture.write("a", "1");
         let manifest = fixture.manifest();
-        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap();
+        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap().missing;
         let stream = fixture.pack(&manifest, &missing);
         let begin = || fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
         let mut both = [begin(), begin()];
@@ -429,7 +554,7 @@ mod tests {
         let (id, _) = fixture.send();
         fixture.write("more", "x");
         let manifest = fixture.manifest();
-        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap();
+        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap().missing;
         let stored = tree_path(id).child(b"t.sh").unwrap();
         std::fs::write(
             fixture.storage.home_path(&fixture.me).join(stored.as_path()),
@@ -450,7 +575,12 @@ mod tests {
         let you: UserName = "you".parse().unwrap();
         assert!(!fixture.storage.has_package(&you, id).unwrap());
         assert_eq!(
-            fixture.storage.announce(&you, &fixture.manifest()).unwrap().len(),
+            fixture
+                .storage
+                .announce(&you, &fixture.manifest())
+                .unwrap()
+                .missing
+                .len(),
             1
         );
     }

@@ -56,10 +56,11 @@ impl Storage {
         let id = job.id.as_str();
         let run = ours(&["runs", id]);
         let own = |name: &str| ours(&["runs", id, name]);
-        let in_run = ours(&["runs", id, job.spec.name.as_str()]);
+        let name = folder_name(job);
+        let in_run = ours(&["runs", id, &name]);
         let (workdir, output) = match (&job.spec.snapshot, &job.spec.package) {
             (Some(_), _) => {
-                let output = ours(&["runs", id, job.spec.name.as_str(), "output"]);
+                let output = ours(&["runs", id, &name, "output"]);
                 (WorkDir::Home(in_run), output)
             }
             (None, Some(package)) => match self.place(&job.user, package)? {
@@ -137,18 +138,15 @@ impl Storage {
         point(
             home,
             &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
-            &run_link(job, job.spec.name.as_str()),
+            &run_link(job, &folder_name(job)),
         )?;
-        self.lead_to_latest(home, job, &key, job.spec.name.as_str())?;
+        self.lead_to_latest(home, job, &key, &folder_name(job))?;
         show(home, &shown, &key)
     }
 
     fn prepare_in_place(&self, home: &Root, job: &Job, run: &RunFolders) -> Result<(), PackageError> {
         home.make_dirs(&run.output)?;
-        let in_run = run
-            .run
-            .child(job.spec.name.as_str().as_bytes())
-            .map_err(bad_name)?;
+        let in_run = run.run.child(folder_name(job).as_bytes()).map_err(bad_name)?;
         match &run.workdir {
             WorkDir::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
             WorkDir::Home(package) => {
@@ -271,6 +269,18 @@ impl Storage {
     }
 }
 
+/// What a run keeps beside the folder that is named after its job.
+const OWN: [&str; 4] = ["prepared", "output", "rendezvous", "latest"];
+
+/// The folder, in a run's own, that is named after the job. No job name has a `_`, so none of them meets another.
+fn folder_name(job: &Job) -> String {
+    let name = job.spec.name.as_str();
+    match OWN.contains(&name) {
+        true => format!("{name}_"),
+        false => name.to_owned(),
+    }
+}
+
 fn link_target(home: &Root, place: &RelPath) -> Option<String> {
     match home.stat_link(place).map(|meta| meta.kind) {
         Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
@@ -389,6 +399,23 @@ mod tests {
         fn output(&self, job: &Job) -> PathBuf {
             self.home
                 .join(self.storage.run_folders(job).unwrap().output.as_path())
+        }
+    }
+
+    #[test]
+    fn a_job_called_as_a_run_calls_its_own_has_its_files_and_its_output() {
+        let fixture = Fixture::new();
+        for (number, name) in (0..).zip(OWN) {
+            let mut job = fixture.job(number, Some(fixture.snapshot("one")));
+            Arc::make_mut(&mut job.spec).name = name.parse().unwrap();
+            for boot in ["first", "second"] {
+                let folders = fixture.storage.prepare_run(&job, boot).unwrap();
+                let program = fixture.storage.real_workdir(&job, &folders).join("train.py");
+                assert_eq!(fs::read_to_string(program).unwrap(), "one", "{name}");
+                fs::write(fixture.output(&job).join("model"), name).unwrap();
+                let shown = fixture.home.join("job_word_emb/output/model");
+                assert_eq!(fs::read_to_string(shown).unwrap(), name);
+            }
         }
     }
 

@@ -1,0 +1,323 @@
+//! Packages of which something came before the stream broke: what is there, and how it is given up.
+//!
+//! They lie in the staging folder of the home by the name of their package, and go three days after anything in them
+//! changed, as unfinished uploads of files do.
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::pack::{KeptTree, StagedTree, Stock};
+use paddlecloud_pfs::package::{Manifest, PackageId};
+use paddlecloud_pfs::root::Usage;
+use paddlecloud_pfs::{Root, RootError};
+
+use super::receive::{read_list, wanted_path};
+use super::{PackageError, Storage};
+
+impl Storage {
+    /// Whether somebody is just sending the package.
+    pub fn is_being_sent(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
+        match StagedTree::kept(&*self.home(user)?, id) {
+            Err(RootError::Busy(_)) => Ok(true),
+            other => Ok(other.map(|_| false)?),
+        }
+    }
+
+    /// What came of a package before, apart from what does not belong to it. Contents are not looked at.
+    pub fn unfinished_usage(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, PackageError> {
+        let home = self.home(user)?;
+        match free_tree(&home, manifest.id())? {
+            Some(tree) => Ok(tree.tidy(manifest)?),
+            None => Ok(Usage::default()),
+        }
+    }
+
+    /// Packages of which something came and nobody is sending more, with the bytes of each where that is known.
+    pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<(KeptTree, Option<u64>)>, PackageError> {
+        let home = self.home(user)?;
+        let all = StagedTree::all_kept(&home)?.into_iter();
+        Ok(all
+            .map(|kept| {
+                let list = read_list(&home, &wanted_path(kept.id));
+                (kept, list.ok().map(|list| list.total_bytes()))
+            })
+            .collect())
+    }
+
+    /// Gives up what came of the packages that `is_meant`, unless somebody is sending them. Answers how many went.
+    pub fn give_up_unfinished(
+        &self,
+        user: &UserName,
+        is_meant: impl Fn(PackageId) -> bool,
+    ) -> Result<usize, PackageError> {
+        let home = self.home(user)?;
+        let mut gone = 0;
+        for kept in StagedTree::all_kept(&home)? {
+            gone += usize::from(is_meant(kept.id) && drop_unfinished(&home, kept.id)?);
+        }
+        Ok(gone)
+    }
+}
+
+/// What is there of a package; nothing, while somebody else is at it.
+pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, PackageError> {
+    match free_tree(home, manifest.id())? {
+        Some(tree) => Ok(tree.take_stock(manifest)?),
+        None => Ok(Stock::default()),
+    }
+}
+
+/// Removes what came of a package, unless somebody is at it. Answers whether anything went.
+pub(super) fn drop_unfinished(home: &Root, id: PackageId) -> Result<bool, PackageError> {
+    match free_tree(home, id)? {
+        Some(tree) => Ok(tree.discard().map(|()| true)?),
+        None => Ok(false),
+    }
+}
+
+fn free_tree(home: &Root, id: PackageId) -> Result<Option<StagedTree>, PackageError> {
+    match StagedTree::kept(home, id) {
+        Err(RootError::Busy(_)) => Ok(None),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use paddlecloud_pfs::pack::{PackWriter, Part};
+    use paddlecloud_pfs::package::{ScanOptions, scan};
+
+    use super::*;
+    use crate::packages::{Receiver, Wanted};
+
+    const LARGE: usize = 400_000;
+
+    /// A folder with a large file between two small ones, and a user's storage.
+    struct Fixture {
+        folder: tempfile::TempDir,
+        storage: Storage,
+        me: UserName,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            let source = folder.path().join("src");
+            fs::create_dir_all(source.join("d")).unwrap();
+            for (name, text) in [("a", "1"), ("d/same", "1"), ("z", "last")] {
+                fs::write(source.join(name), text).unwrap();
+            }
+            let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+            fs::write(source.join("large"), large).unwrap();
+            let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
+            Fixture {
+                folder,
+                storage,
+                me: "me".parse().unwrap(),
+            }
+        }
+
+        fn manifest(&self) -> Manifest {
+            let scanned = scan(self.folder.path().join("src"), &ScanOptions::default()).unwrap();
+            scanned.manifest().unwrap()
+        }
+
+        fn announce(&self) -> Wanted {
+            self.storage.announce(&self.me, &self.manifest()).unwrap()
+        }
+
+        fn receive(&self) -> Receiver {
+            self.storage.receive(&self.me, self.manifest().id()).unwrap()
+        }
+
+        fn has_it(&self) -> bool {
+            self.storage.has_package(&self.me, self.manifest().id()).unwrap()
+        }
+
+        /// What a client sends that was told what is wanted.
+        fn stream(&self, wanted: &Wanted) -> Vec<u8> {
+            let root = Root::open(self.folder.path().join("src")).unwrap();
+            let mut writer = PackWriter::new(Vec::new()).unwrap();
+            for entry in self.manifest().entries() {
+                let part = wanted.parts.iter().find(|part| part.path == entry.path);
+                match (entry.digest(), part) {
+                    (Some(digest), _) if !wanted.missing.contains(&digest) => {}
+                    (_, Some(part)) => writer.add_rest(entry, &root, part.len).unwrap(),
+                    _ => writer.add(entry, &root).unwrap(),
+                }
+            }
+            writer.finish().unwrap().0
+        }
+
+        /// Sends so many bytes, and is cut off.
+        fn send(&self, bytes: usize) {
+            let stream = self.stream(&self.announce());
+            let mut receiver = self.receive();
+            receiver.feed(&stream[..bytes]).unwrap();
+            receiver.put_down();
+        }
+
+        fn finish(&self) -> (usize, Result<(), PackageError>) {
+            let stream = self.stream(&self.announce());
+            let mut receiver = self.receive();
+            receiver.feed(&stream).unwrap();
+            (stream.len(), receiver.finish())
+        }
+
+        fn staging(&self) -> PathBuf {
+            self.storage.home_path(&self.me).join(".pfs-staging")
+        }
+    }
+
+    #[test]
+    fn what_came_before_a_cut_is_not_asked_for_again() {
+        let fixture = Fixture::new();
+        assert_eq!(fixture.announce().missing.len(), 3, "two files are the same");
+        fixture.send(300_000);
+        let wanted = fixture.announce();
+        assert_eq!(wanted.missing.len(), 2, "the large one and the last");
+        let [Part { path, len }] = wanted.parts.as_slice() else {
+            panic!("one file is there in part: {wanted:?}");
+        };
+        assert!(path.as_bytes() == b"large" && *len > 290_000, "{wanted:?}");
+        let (sent, finished) = fixture.finish();
+        finished.unwrap();
+        assert!(sent < LARGE - 290_000 + 1000, "{sent}");
+        assert!(fixture.has_it() && !fixture.staging().exists());
+    }
+
+    #[test]
+    fn an_upload_that_fails_at_its_end_is_gone_on_with_and_one_beside_it_leaves_nothing() {
+        let fixture = Fixture::new();
+        let wanted = Wanted {
+            parts: Vec::new(),
+            ..fixture.announce()
+        };
+        let stream = fixture.stream(&wanted);
+        let (mut first, mut second) = (fixture.receive(), fixture.receive());
+        for receiver in [&mut first, &mut second] {
+            receiver.feed(&stream[..300_000]).unwrap();
+        }
+        assert!(second.finish().is_err(), "the stream is not whole");
+        assert_eq!(
+            fs::read_dir(fixture.staging()).unwrap().count(),
+            1,
+            "the first is still at it"
+        );
+        assert!(first.finish().is_err(), "the stream is not whole");
+        assert_eq!(fixture.announce().parts.len(), 1, "it can be gone on with");
+        fixture.finish().1.unwrap();
+        assert!(!fixture.staging().exists());
+    }
+
+    #[test]
+    fn whoever_is_second_may_finish_first_and_nothing_stays() {
+        let fixture = Fixture::new();
+        fixture.send(300_000);
+        // It is told what is there, and then another takes that up.
+        let stream = fixture.stream(&fixture.announce());
+        let first = fixture.receive();
+        assert!(
+            fixture
+                .storage
+                .is_being_sent(&fixture.me, fixture.manifest().id())
+                .unwrap()
+        );
+        let mut second = fixture.receive();
+        second.feed(&stream).unwrap();
+        assert!(
+            matches!(second.finish(), Err(PackageError::Incomplete(1, _))),
+            "only a rest came"
+        );
+        let whole = fixture.stream(&Wanted {
+            parts: Vec::new(),
+            ..fixture.announce()
+        });
+        let mut third = fixture.receive();
+        third.feed(&whole).unwrap();
+        third.finish().unwrap();
+        assert!(fixture.has_it());
+        first.put_down();
+        assert!(
+            !fixture.staging().exists(),
+            "nobody needs the rest of what is here"
+        );
+    }
+
+    #[test]
+    fn a_damaged_beginning_costs_its_file_once() {
+        let fixture = Fixture::new();
+        fixture.send(300_000);
+        let kept = fs::read_dir(fixture.staging()).unwrap().next().unwrap().unwrap();
+        let part = kept.path().join("large");
+        let mut bytes = fs::read(&part).unwrap();
+        bytes[77] ^= 1;
+        fs::write(&part, bytes).unwrap();
+        let (sent, finished) = fixture.finish();
+        assert!(
+            sent < LARGE && matches!(finished, Err(PackageError::Incomplete(1, _))),
+            "{sent}"
+        );
+        let (sent, finished) = fixture.finish();
+        assert!(sent > LARGE, "{sent}");
+        finished.unwrap();
+        assert!(!fixture.staging().exists());
+    }
+
+    #[test]
+    fn what_came_is_listed_and_given_up_unless_it_is_being_sent() {
+        let fixture = Fixture::new();
+        fixture.send(300_000);
+        let id = fixture.manifest().id();
+        let found = fixture.storage.unfinished_packages(&fixture.me).unwrap();
+        let [(kept, Some(whole))] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!((kept.id, *whole), (id, LARGE as u64 + 6));
+        assert!(kept.bytes > 290_000 && kept.bytes < 300_000);
+        let give_up = || fixture.storage.give_up_unfinished(&fixture.me, |_| true).unwrap();
+        let receiver = fixture.receive();
+        assert_eq!(give_up(), 0);
+        receiver.put_down();
+        assert_eq!(give_up(), 1);
+        assert!(!fixture.staging().exists());
+        assert_eq!(fixture.announce().missing.len(), 3);
+    }
+
+    #[test]
+    fn what_a_job_puts_there_is_neither_published_nor_counted() {
+        let fixture = Fixture::new();
+        fixture.send(300_000);
+        let kept = fs::read_dir(fixture.staging())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        fs::write(kept.join("huge"), vec![0; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink("/etc", kept.join("z")).unwrap();
+        let held = fixture
+            .storage
+            .unfinished_usage(&fixture.me, &fixture.manifest())
+            .unwrap();
+        assert!(held.bytes < LARGE as u64, "{held:?}");
+        // And while it comes.
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        fs::create_dir(kept.join("late")).unwrap();
+        receiver.feed(&stream).unwrap();
+        receiver.finish().unwrap();
+        let stored = fixture
+            .storage
+            .home_path(&fixture.me)
+            .join(".paddlecloud/packages");
+        let tree = stored.join(fixture.manifest().id().to_string());
+        let mut names: Vec<_> = fs::read_dir(tree)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a", "d", "large", "z"]);
+    }
+}

@@ -1,0 +1,222 @@
+//! A package on its way up outlives cut connections, Ctrl-C and the death of either side: what arrived is not sent again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use e2e::{TestEnvironment, wait_until};
+
+use super::dice::seed;
+use super::network::Way;
+use super::site::Site;
+use super::trees::assert_identical;
+use super::{arg, noise, staged};
+
+const SMALL: usize = 20;
+const LARGE: usize = 12 << 20;
+/// What goes over the wire for the whole package, a little less.
+const WIRE: u64 = (SMALL as u64 + 12) << 20;
+
+/// A package of 20 files of 1 MiB and one of 12 MiB in their midst.
+fn plant(folder: &Path) -> PathBuf {
+    for number in 0..SMALL {
+        let file = folder.join(format!("{number:02}"));
+        fs::write(file, noise(number as u64, 1 << 20)).expect("a file can be written");
+    }
+    fs::write(folder.join("09-large"), noise(77, LARGE)).expect("a file can be written");
+    folder.to_owned()
+}
+
+fn submit(folder: &Path) -> Vec<&str> {
+    let words = ["submit", "-jobname", "job", "-pservers", "0", "-cpu", "20m"];
+    [&words[..], &["-entry", "true", arg(folder)]].concat()
+}
+
+/// The stored package is the folder that was submitted, and nothing else lies about.
+#[track_caller]
+fn assert_stored(site: &Site<'_>, folder: &Path) {
+    let stored = stored(site);
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    assert_identical(folder, &stored[0]);
+    assert_eq!(staged(site.storage()), Vec::<PathBuf>::new());
+}
+
+fn stored(site: &Site<'_>) -> Vec<PathBuf> {
+    let packages = site.home("ada").join(".paddlecloud/packages");
+    let entries = fs::read_dir(packages).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+#[test]
+fn a_network_that_cuts_every_connection_only_slows_a_submit() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    site.network().cut_after(seed(), 1 << 20..3 << 20);
+    site.run("ada", &submit(&folder)).ok();
+    let (cuts, up) = (site.network().cuts(), site.network().passed(Way::Up));
+    assert!(cuts > 8, "the network cut {cuts} connections only");
+    // What a cut connection had in its buffers, and the list, which is sent anew each time.
+    let most = WIRE + cuts * (256 << 10);
+    assert!(up < most, "{up} bytes went, {most} would do");
+    site.network().heal();
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    site.network();
+    let client = site.begin("ada", &submit(&folder));
+    let interrupt = client.interrupter();
+    site.network().after(WIRE / 2, interrupt);
+    let (status, lines) = client.end();
+    assert_eq!(status.code(), Some(1), "{}", lines.join("\n"));
+    let said = lines.join("\n");
+    assert!(
+        said.contains("the same command goes on where this one stopped"),
+        "{said}"
+    );
+    wait_until("the server must have put down what came", || {
+        (!staged(site.storage()).is_empty()).then_some(())
+    });
+    site.network().heal();
+
+    let before = site.network().passed(Way::Up);
+    site.run("ada", &submit(&folder)).ok();
+    let sent = site.network().passed(Way::Up) - before;
+    assert!(sent < WIRE * 6 / 10, "{sent} of {WIRE} bytes went again");
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_submit_outlives_the_death_of_its_server() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    site.network();
+    let mut client = site.begin("ada", &submit(&folder));
+    let (killer, lead_nowhere) = (site.server().killer(), site.network().lead_nowhere());
+    site.network().after(WIRE / 2, || {
+        lead_nowhere();
+        killer();
+    });
+    wait_until("the server must die or the client be done", || {
+        (site.has_ended() || client.has_ended()).then_some(())
+    });
+    assert!(site.has_ended(), "it died in the middle");
+    let before = site.network().passed(Way::Up);
+    site.start_again();
+    let (status, lines) = client.end();
+    assert!(status.success(), "{}", lines.join("\n"));
+    let sent = site.network().passed(Way::Up) - before;
+    assert!(sent < WIRE * 6 / 10, "{sent} of {WIRE} bytes went again");
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "  quota: {storage: 50Mi}\n");
+    let folder = plant(&env.folder("package"));
+    site.network();
+    let client = site.begin("ada", &submit(&folder));
+    site.network().after(WIRE / 2, client.killer());
+    let (status, _) = client.end();
+    assert_eq!(status.code(), None, "it was killed");
+    site.stop();
+    site.start_again();
+    assert!(!staged(site.storage()).is_empty(), "what came stays");
+    site.network().heal();
+
+    // With what is there already it would be more than may be stored: that counts once.
+    let before = site.network().passed(Way::Up);
+    site.run("ada", &submit(&folder)).ok();
+    let sent = site.network().passed(Way::Up) - before;
+    assert!(sent < WIRE * 6 / 10, "{sent} of {WIRE} bytes went again");
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn what_came_of_a_package_gives_way_to_another_and_can_be_dropped() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "  quota: {storage: 80Mi}\n");
+    let folder = plant(&env.folder("package"));
+    site.network();
+    let begin_and_break = |site: &mut Site<'_>| {
+        let client = site.begin("ada", &submit(&folder));
+        site.network().after(WIRE / 2, client.killer());
+        client.end();
+        site.network().heal();
+        wait_until("something of it must be there", || {
+            (!staged(site.storage()).is_empty()).then_some(())
+        });
+    };
+    begin_and_break(&mut site);
+    let listed = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+    let path = listed[0]["path"].as_str().expect("it is listed").to_owned();
+    assert!(path.contains("/.paddlecloud/packages/"), "{path}");
+    site.run("ada", &["pfs", "uploads", "--all", "--drop"]).ok();
+    assert_eq!(staged(site.storage()), Vec::<PathBuf>::new());
+
+    begin_and_break(&mut site);
+    // 70 MiB fit into 80 only without what lies there.
+    let other = env.folder("other");
+    for number in 0..7 {
+        fs::write(other.join(number.to_string()), noise(900 + number, 10 << 20))
+            .expect("a file can be written");
+    }
+    site.run("ada", &submit(&other)).ok();
+    assert_stored(&site, &other);
+}
+
+#[test]
+fn a_package_of_thirty_thousand_files_is_taken() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let folder = env.folder("package");
+    for group in 0..30 {
+        let group = folder.join(format!("images-of-the-training-set-{group:02}"));
+        fs::create_dir(&group).expect("a folder can be made");
+        for number in 0..1000 {
+            fs::write(group.join(format!("{number:04}.jpg")), "").expect("a file can be written");
+        }
+    }
+    site.run("ada", &submit(&folder)).ok();
+    let stored = stored(&site);
+    let groups = fs::read_dir(&stored[0]).expect("it is stored").flatten();
+    let files = groups.map(|group| fs::read_dir(group.path()).expect("a folder").count());
+    assert_eq!(files.sum::<usize>(), 30_000);
+}
+
+#[test]
+fn folders_called_as_a_run_calls_its_own_are_packages_like_others() {
+    let env = TestEnvironment::new();
+    for name in ["output", "latest", "prepared", "rendezvous"] {
+        let package = env.package(name).file("say.sh", "pwd > output/where; ls");
+        let words = [
+            "submit",
+            "-pservers",
+            "0",
+            "-cpu",
+            "20m",
+            "-entry",
+            "sh say.sh",
+            package.arg(),
+        ];
+        env.paddlectl(&words).ok();
+        env.paddlectl(&["wait", name]).ok();
+        let lines = env.logs(name).join("\n");
+        assert!(lines.contains("say.sh"), "{lines}");
+        // Under its own name, wherever that leads.
+        let who = env.paddlectl(&["whoami", "-o", "json"]).ok().json();
+        let home = who["home"].as_str().expect("whoami names the home").to_owned();
+        env.paddlectl(&["cat", &format!("{home}/{name}/output/where")])
+            .ok()
+            .prints(name);
+    }
+}
