@@ -154,7 +154,7 @@ impl Merge {
         name: &[u8],
     ) -> Result<(), Errno> {
         let old = stat_name(target, name).ok();
-        match root::publish_node((source, name), (target, name), self.existing) {
+        match root::publish_over((source, name), (target, name), old.as_ref(), self.existing) {
             Err(Errno::EXIST) if self.existing == Existing::Keep => {
                 self.merged.kept.push(path.clone());
                 return Ok(());
@@ -305,6 +305,32 @@ mod tests {
         assert_eq!(fixture.read("d/w"), "3");
         assert_eq!(fixture.read("d/x"), "a file");
         assert!(!fixture.folder.path().join(".pfs-staging").exists());
+    }
+
+    #[test]
+    fn a_socket_or_pipe_is_not_replaced() {
+        let fixture = Fixture::new(&[("d/a", "a")]);
+        let path = fixture.folder.path().join("d/socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let staged = fixture.staged(&[("socket", "x"), ("b", "b")]);
+        let merged = staged
+            .merge(&"d".parse().unwrap(), Existing::Replace, false)
+            .unwrap();
+        let [(failed, RootError::NotAFile(_))] = merged.failed.as_slice() else {
+            panic!("{:?}", merged.failed);
+        };
+        assert_eq!(failed.to_string(), "socket");
+        assert_eq!(fixture.read("d/b"), "b");
+        let place: RelPath = "d/socket".parse().unwrap();
+        assert_eq!(fixture.root.stat_link(&place).unwrap().kind, Kind::Special);
+        for existing in [Existing::Replace, Existing::Keep] {
+            fixture.root.write_file(&place, b"x", existing).unwrap_err();
+            let link = fixture
+                .root
+                .publish_link(&"d/a".parse().unwrap(), &place, existing);
+            link.unwrap_err();
+        }
+        assert_eq!(fixture.root.stat_link(&place).unwrap().kind, Kind::Special);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{Durability, Meta, Root, RootError, stat_name, timestamps};
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
 use crate::sys::{
-    self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags,
+    self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Stat,
 };
 
 /// Folder, directly below a root, that holds what is not published yet. Hidden from listings, gone when empty.
@@ -244,15 +244,39 @@ pub(crate) fn tidy_staging(root: &Root) {
 
 type Name<'a> = (&'a OwnedFd, &'a [u8]);
 
-/// Moves a node to its place in one step, keeping or replacing what is there.
+/// Moves a node to its place in one step, keeping or replacing what is there. A socket, pipe or device is not replaced: it
+/// would be gone for everybody who uses it.
 pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<(), Errno> {
+    let there = match existing {
+        Existing::Replace => stat_name(to.0, to.1).ok(),
+        Existing::Keep => None,
+    };
+    publish_over(from, to, there.as_ref(), existing)
+}
+
+/// The same for whoever has looked at what is there.
+pub(crate) fn publish_over(
+    from: Name<'_>,
+    to: Name<'_>,
+    there: Option<&Stat>,
+    existing: Existing,
+) -> Result<(), Errno> {
     match existing {
+        Existing::Replace if there.is_some_and(is_special) => Err(Errno::NXIO),
         Existing::Replace => sys::renameat(from.0, from.1, to.0, to.1),
         Existing::Keep => match sys::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => keep_without_flag(from, to),
             done => done,
         },
     }
+}
+
+fn is_special(stat: &Stat) -> bool {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    !matches!(
+        kind,
+        FileType::RegularFile | FileType::Directory | FileType::Symlink
+    )
 }
 
 /// For file systems without `RENAME_NOREPLACE` (some FUSE ones): a hard link and `mkdir` refuse a taken
