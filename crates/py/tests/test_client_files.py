@@ -1,6 +1,8 @@
 """The file service through `Client.files` and `AsyncClient.files`, on the real embedded server."""
 
 import asyncio
+import os
+import stat
 
 import pytest
 from embedded import LIMIT_SECONDS, home  # noqa: F401
@@ -50,6 +52,18 @@ def test_a_folder_goes_up_and_comes_back_the_same(files, folder, tree, tmp_path)
     (back / "a.txt").write_bytes(b"changed here")
     assert files.download(f"{folder}/new/tree", back, overwrite=False).kept == 1
     assert (back / "a.txt").read_bytes() == b"changed here"
+
+
+def test_a_pipe_is_not_replaced_by_a_file(files, folder, tree, tmp_path):
+    files.upload(tree, f"{folder}/tree")
+    here = tmp_path / "here"
+    here.mkdir()
+    os.mkfifo(here / "a.txt")
+    for remote, local in [("tree/a.txt", here / "a.txt"), ("tree", here)]:
+        with pytest.raises(errors.TransferFailedError, match="a.txt` is "):
+            files.download(f"{folder}/{remote}", local)
+    assert stat.S_ISFIFO((here / "a.txt").stat().st_mode)
+    assert (here / "run.sh").read_bytes() == b"#!/bin/sh\n", "the others came"
 
 
 def test_ranges_of_a_file_are_read(files, folder, tree):

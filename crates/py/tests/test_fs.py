@@ -121,6 +121,18 @@ def test_a_file_that_is_there_is_not_made_anew(pfs, tree):
         pfs.open(f"{tree}/a.csv", "ab")
 
 
+def test_a_file_that_is_only_to_be_made_does_not_replace_one(pfs, tree, tmp_path):
+    before = pfs.cat_file(f"{tree}/a.csv")
+    other = tmp_path / "other.csv"
+    other.write_bytes(b"other")
+    with pytest.raises(FileExistsError):
+        pfs.put_file(other, f"{tree}/a.csv", mode="create")
+    assert pfs.cat_file(f"{tree}/a.csv") == before
+    pfs.put_file(other, f"{tree}/new.csv", mode="create")
+    with pytest.raises(FileExistsError):
+        pfs.put_file(other, f"{tree}/new.csv", mode="create")
+
+
 def test_a_file_that_changes_while_it_is_read_is_told(pfs, folder):
     path = f"{folder}/changing"
     pfs.pipe_file(path, b"a" * 300_000)

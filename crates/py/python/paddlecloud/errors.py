@@ -131,6 +131,7 @@ _BY_NAME: dict[str | None, type[RefusedError]] = {
     "quota-exceeded": QuotaExceededError,
     "not-found": NotFoundError,
     "conflict": ConflictError,
+    "changing": ConflictError,
     "name-taken": NameTakenError,
     "package-missing": ConflictError,
     "not-there-yet": NotThereYetError,

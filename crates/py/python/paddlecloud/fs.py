@@ -193,9 +193,9 @@ class PfsFileSystem(AbstractFileSystem):
             if os.path.isdir(lpath):
                 self.client.files.mkdir(path, parents=True)
                 return
-            if mode == "create" and self.client.files.exists(path):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            done = self.client.files.upload(lpath, path)
+            done = self.client.files.upload(lpath, path, overwrite=mode != "create")
+        if mode == "create" and not done.transferred:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         _tell(callback, done.bytes)
 
     def modified(self, path: str) -> datetime:
@@ -264,7 +264,7 @@ class PfsFile(AbstractBufferedFile):
         overwrite = "x" not in self.mode
         with self._written, _as_os_errors(self.path):
             done = self.fs.client.files.upload(self._written.name, self.path, overwrite=overwrite, checksum=True)
-        if done.kept:
+        if not overwrite and not done.transferred:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
 
     def discard(self) -> None:

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use paddlecloud_api::client::files::{
-    Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload,
+    Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload, walk,
 };
 use paddlecloud_api::files::{WirePath, split_last};
 use paddlecloud_connect::{ConnectError, chain};
 use paddlecloud_pfs::content::CHUNK;
-use paddlecloud_pfs::root::Kind;
-use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root};
+use paddlecloud_pfs::{Existing, PfsPath};
 use serde::Deserialize;
 
 use super::failure::Failure;
@@ -130,8 +129,8 @@ impl FileOperation {
                 checksum,
             } => {
                 let options = transfer(overwrite, checksum);
-                let upload = uploaded(files, local, remote.0).await?;
-                told(files.upload(vec![upload], &options, &()).await)
+                let (upload, unread) = uploaded(files, local, remote.0).await?;
+                told(files.upload(vec![upload], &options, &()).await, unread)
             }
             FileOperation::Download {
                 remote,
@@ -140,8 +139,8 @@ impl FileOperation {
                 checksum,
             } => {
                 let options = transfer(overwrite, checksum);
-                let download = downloaded(files, remote.0, local).await?;
-                told(files.download(vec![download], &options, &()).await)
+                let (download, unread) = downloaded(files, remote.0, local).await?;
+                told(files.download(vec![download], &options, &()).await, unread)
             }
             FileOperation::Publish { path, seconds } => {
                 reply(&files.publish(&path.0, Duration::from_secs(seconds)).await?)
@@ -191,70 +190,76 @@ async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64
     Ok(Reply::Bytes(bytes))
 }
 
-/// A file or a folder of this machine, which becomes exactly `remote`. The folders on the way are made.
-async fn uploaded(files: FileClient<'_>, local: PathBuf, remote: PfsPath) -> Result<Upload, Failure> {
+/// What did not get there, and why. The rest did.
+#[derive(serde::Serialize)]
+struct Left {
+    path: String,
+    message: String,
+}
+
+/// A file or a folder of this machine, which becomes exactly `remote`. The folders on the way are made. Sockets, pipes and
+/// devices stay here, and what an interrupted download left.
+async fn uploaded(
+    files: FileClient<'_>,
+    local: PathBuf,
+    remote: PfsPath,
+) -> Result<(Upload, Vec<Left>), Failure> {
     let meta = std::fs::metadata(&local).map_err(|error| unusable(&local, &error))?;
     if !meta.is_dir() {
         if let Some((folder, _)) = split_last(&remote) {
             files.mkdir(&folder, true).await?;
         }
-        return Ok(Upload::File { local, remote });
+        return Ok((Upload::File { local, remote }, Vec::new()));
     }
     let folder = local.clone();
     let walked = tokio::task::spawn_blocking(move || walk(&folder)).await;
-    let entries = walked.map_err(|error| unusable(&local, &error))??;
+    let walked = walked.map_err(|error| unusable(&local, &error))?;
+    let walked = walked.map_err(|error| unusable(&local, &error))?;
     files.mkdir(&remote, true).await?;
-    Ok(Upload::Tree {
+    let unread = walked.unread.iter().map(|error| Left {
+        path: local.display().to_string(),
+        message: chain(error),
+    });
+    let unread = unread.collect();
+    let upload = Upload::Tree {
         local,
         remote,
-        entries,
-    })
-}
-
-/// What a folder holds; sockets, pipes and devices stay here, and what an interrupted download left.
-fn walk(folder: &Path) -> Result<Vec<Entry>, Failure> {
-    let wrong = |error: &dyn std::error::Error| unusable(folder, error);
-    let root = Root::open(folder).map_err(|error| wrong(&error))?;
-    let mut entries = Vec::new();
-    for found in root.walk(&RelPath::root()).only_finished() {
-        let found = found.map_err(|error| wrong(&error))?;
-        let node = match found.meta.kind {
-            Kind::Dir => Node::Dir,
-            Kind::File => Node::File {
-                size: found.meta.size,
-                executable: found.meta.executable,
-                digest: None,
-            },
-            Kind::Symlink(target) => Node::Symlink { target },
-            Kind::Special => continue,
-        };
-        entries.push(Entry {
-            path: found.path,
-            node,
-            mtime: found.meta.mtime,
-        });
-    }
-    Ok(entries)
+        entries: walked.entries,
+    };
+    Ok((upload, unread))
 }
 
 /// A file or a folder of the cluster, which becomes exactly `local`. The folders on the way are made.
-async fn downloaded(files: FileClient<'_>, remote: PfsPath, local: PathBuf) -> Result<Download, Failure> {
+async fn downloaded(
+    files: FileClient<'_>,
+    remote: PfsPath,
+    local: PathBuf,
+) -> Result<(Download, Vec<Left>), Failure> {
     if files.stat(&remote).await?.is_file() {
         let folder = local.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
-        return Ok(Download::File { remote, local });
+        return Ok((Download::File { remote, local }, Vec::new()));
     }
     let options = ListOptions {
         recursive: true,
         digests: false,
     };
-    let listed = files.list(&remote, options).await?.collect().await?;
+    let mut listing = files.list(&remote, options).await?;
+    let mut entries = Vec::new();
+    while let Some(listed) = listing.next_readable().await? {
+        entries.extend(listed.entry());
+    }
+    let unread = listing.take_unread().into_iter().map(|unread| Left {
+        path: unread.path.to_string(),
+        message: unread.error.msg,
+    });
     std::fs::create_dir_all(&local).map_err(|error| unusable(&local, &error))?;
-    Ok(Download::Tree {
+    let download = Download::Tree {
         remote,
         local,
-        entries: listed.iter().filter_map(|entry| entry.entry()).collect(),
-    })
+        entries,
+    };
+    Ok((download, unread.collect()))
 }
 
 fn unusable(path: &Path, error: &dyn std::error::Error) -> Failure {
@@ -265,9 +270,10 @@ fn unusable(path: &Path, error: &dyn std::error::Error) -> Failure {
     })
 }
 
-/// The summary. When nothing got there and the server said why, that is the answer.
-fn told(mut summary: Summary) -> Result<Reply, Failure> {
+/// The summary, with what could not even be looked at. When nothing got there and the server said why, that is the answer.
+fn told(mut summary: Summary, unread: Vec<Left>) -> Result<Reply, Failure> {
     if let [only] = summary.failures.as_slice()
+        && unread.is_empty()
         && summary.transferred + summary.unchanged + summary.kept == 0
         && matches!(only.error, TransferError::Server(_))
         && let Some(failure) = summary.failures.pop()
@@ -275,11 +281,11 @@ fn told(mut summary: Summary) -> Result<Reply, Failure> {
     {
         return Err(error.into());
     }
-    let failures: Vec<_> = summary
-        .failures
-        .iter()
-        .map(|failure| serde_json::json!({"path": failure.path, "message": chain(&failure.error)}))
-        .collect();
+    let failed = summary.failures.iter().map(|failure| Left {
+        path: failure.path.clone(),
+        message: chain(&failure.error),
+    });
+    let failures: Vec<Left> = failed.chain(unread).collect();
     reply(&serde_json::json!({
         "transferred": summary.transferred,
         "unchanged": summary.unchanged,
