@@ -65,7 +65,7 @@ impl Steps {
 
     /// Prints how every step ended; an error when one of them failed.
     pub fn finish(self) -> Result<()> {
-        eprint!("\n{}", self.summary());
+        eprint!("\n{}{}", self.summary(), self.not_tried());
         let failed = self
             .ended
             .iter()
@@ -75,6 +75,20 @@ impl Steps {
             0 => Ok(()),
             1 => bail!("one step failed"),
             n => bail!("{n} steps failed"),
+        }
+    }
+
+    /// What a run that ends well leaves open, each with its reason; empty when nothing was left out.
+    fn not_tried(&self) -> String {
+        let mut text = String::new();
+        for step in &self.ended {
+            if let Outcome::Skipped(why) = &step.outcome {
+                writeln!(text, "NOT TRIED HERE: {}: {why}", step.title).expect("a string takes any text");
+            }
+        }
+        match text.is_empty() {
+            true => text,
+            false => format!("\n{text}"),
         }
     }
 
@@ -178,9 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_step_is_no_failure() {
+    fn a_skipped_step_is_no_failure_and_is_told_at_the_end() {
         let mut steps = Steps::default();
+        steps.run("tidy", "nothing", || Ok(()));
+        assert_eq!(steps.not_tried(), "");
         steps.skip("deny", "cargo-deny is not installed");
+        assert_eq!(
+            steps.not_tried(),
+            "\nNOT TRIED HERE: deny: cargo-deny is not installed\n"
+        );
         assert!(steps.finish().is_ok());
     }
 

@@ -43,9 +43,18 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
     std::fs::write(&done, wanted).context("cannot note that the jars are there")
 }
 
+/// Whether Maven gets anything here: its own smallest file, without what that needs.
+pub fn is_offered(workspace: &Workspace) -> bool {
+    let words = ["-q", "-B", "dependency:get", "-Dtransitive=false"];
+    let mut maven = workspace.program("mvn", &words);
+    maven.arg("-Dartifact=org.apache.hadoop:hadoop-main:3.4.1:pom");
+    step::run(&mut maven).is_ok()
+}
+
 /// The running cluster.
 pub struct Hdfs {
     port: String,
+    classes: String,
     _process: Process,
     _folder: Scratch,
 }
@@ -64,7 +73,7 @@ impl Hdfs {
             .args(["-Xmx512m", "--add-opens", "java.base/java.lang=ALL-UNNAMED"])
             .arg(format!("-Djava.io.tmpdir={}", folder.path().display()))
             .arg("-cp")
-            .arg(classes)
+            .arg(&classes)
             .arg("MiniHdfs")
             .arg(folder.path().join("cluster"))
             .current_dir(folder.path());
@@ -72,6 +81,7 @@ impl Hdfs {
         let port = process.line_after("ready")?;
         Ok(Hdfs {
             port,
+            classes,
             _process: process,
             _folder: folder,
         })
@@ -81,5 +91,10 @@ impl Hdfs {
 impl Running for Hdfs {
     fn place(&self) -> String {
         format!("hdfs://127.0.0.1:{}", self.port)
+    }
+
+    /// Tests set quotas as an administrator does, with Hadoop's own program.
+    fn more(&self) -> Vec<(&'static str, String)> {
+        vec![("PADDLECLOUD_TEST_HDFS_CLASSES", self.classes.clone())]
     }
 }

@@ -24,6 +24,11 @@ pub enum Service {
 pub trait Running {
     /// What tests are told about where it is.
     fn place(&self) -> String;
+
+    /// What else they are told, by the names of variables.
+    fn more(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 impl Service {
@@ -68,6 +73,15 @@ impl Service {
         }
     }
 
+    /// Whether what it consists of can be had from here at all; asked when fetching it failed.
+    fn is_offered(self, workspace: &Workspace) -> bool {
+        match self {
+            Service::Ceph => true,
+            Service::Hdfs => hdfs::is_offered(workspace),
+            Service::S3 => s3::is_offered(workspace),
+        }
+    }
+
     fn start(self, workspace: &Workspace) -> Result<Box<dyn Running>> {
         Ok(match self {
             Service::Ceph => Box::new(ceph::Ceph::start()?),
@@ -77,7 +91,8 @@ impl Service {
     }
 }
 
-/// What becomes of a service that this machine cannot run.
+/// What becomes of a service that this machine cannot have: programs are missing, or the registry is out of reach. One
+/// that can be had and does not come up is a failure either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
     /// It was asked for.
@@ -86,23 +101,54 @@ pub enum Absent {
     Skipped,
 }
 
+/// Why a service cannot be tried.
+#[derive(Debug)]
+enum Lacking {
+    /// It cannot be had here.
+    Absent(anyhow::Error),
+    /// It could be had, and something of ours or of its own is broken.
+    Broken(anyhow::Error),
+}
+
+impl Lacking {
+    /// What a task does about it: the reason to leave the service out, or to fail.
+    fn judged(self, absent: Absent) -> std::result::Result<String, anyhow::Error> {
+        match (self, absent) {
+            (Lacking::Absent(error), Absent::Skipped) => Ok(format!("{error:#}")),
+            (Lacking::Absent(error), Absent::Fails) | (Lacking::Broken(error), _) => Err(error),
+        }
+    }
+}
+
+/// Brings a service onto this machine, or says why that cannot be.
+fn bring(workspace: &Workspace, service: Service) -> std::result::Result<(), Lacking> {
+    if let Some(reason) = service.missing() {
+        return Err(Lacking::Absent(anyhow::anyhow!(reason)));
+    }
+    service
+        .fetch(workspace)
+        .map_err(|error| match service.is_offered(workspace) {
+            true => Lacking::Broken(error),
+            false => Lacking::Absent(error.context("its registry cannot be reached from here")),
+        })
+}
+
 /// Adds the steps that test the stores against real services.
 pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], absent: Absent) {
     let mut ready = Vec::new();
     for service in services {
-        let fetched = match service.missing() {
-            Some(reason) => Err(anyhow::anyhow!(reason)),
-            None => service.fetch(workspace),
+        let lacking = match bring(workspace, *service) {
+            Ok(()) => {
+                ready.push(*service);
+                continue;
+            }
+            Err(lacking) => lacking,
         };
-        match (fetched, absent) {
-            (Ok(()), _) => ready.push(*service),
-            (Err(error), Absent::Skipped) => steps.skip(&title(*service), &format!("{error:#}")),
-            (Err(error), Absent::Fails) => {
-                steps.run(
-                    &title(*service),
-                    "bring what is missing onto this machine",
-                    || Err(error),
-                );
+        match lacking.judged(absent) {
+            Ok(reason) => steps.skip(&title(*service), &reason),
+            Err(error) => {
+                let mend = "bring what is missing onto this machine";
+                steps.run(&title(*service), mend, || Err(error));
             }
         }
     }
@@ -146,7 +192,7 @@ fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
     let test = |name: &str, filter: &[&str]| {
         let mut command = workspace.cargo(&["test", "--test", name]);
         command.args(SELECTED).arg("--").args(filter);
-        step::run(command.env(service.variable(), &place))
+        step::run(command.env(service.variable(), &place).envs(running.more()))
     };
     let suite = test("suite", &[]);
     let programs = test("e2e", &["files::backends::"]);
@@ -155,5 +201,21 @@ fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
         (Ok(()), Ok(())) => Ok(()),
         (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
         (Err(suite), Err(_)) => bail!("{suite:#}, and the programs failed too"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn only_what_cannot_be_had_is_left_out() {
+        let absent = || Lacking::Absent(anyhow!("no java"));
+        let broken = || Lacking::Broken(anyhow!("it does not compile"));
+        assert_eq!(absent().judged(Absent::Skipped).unwrap(), "no java");
+        assert!(absent().judged(Absent::Fails).is_err());
+        assert!(broken().judged(Absent::Skipped).is_err());
+        assert!(broken().judged(Absent::Fails).is_err());
     }
 }

@@ -43,6 +43,12 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
     step::run(&mut install).context("s3s-fs cannot be installed here")
 }
 
+/// Whether cargo's registry answers here.
+pub fn is_offered(workspace: &Workspace) -> bool {
+    let of = format!("{PROGRAM}@{VERSION}");
+    step::capture(&mut workspace.cargo(&["info", "--quiet", &of])).is_ok()
+}
+
 /// The service with one empty bucket called `bucket`.
 pub struct S3 {
     port: u16,
