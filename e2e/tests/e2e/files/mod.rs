@@ -2,6 +2,7 @@
 
 mod backends;
 mod bad_network;
+mod broken_submits;
 mod confinement;
 mod copying;
 mod damage;
