@@ -37,7 +37,7 @@ impl Merged {
         let settled = staged
             .into_iter()
             .filter_map(|file| match placed.get(&file.path) {
-                Some(stamp) => Some(Unpacked {
+                Some(stamp) => is_still(&file.stamp, stamp).then_some(Unpacked {
                     stamp: **stamp,
                     ..file
                 }),
@@ -45,6 +45,13 @@ impl Merged {
             });
         settled.collect()
     }
+}
+
+/// Whether what was looked at after a file took its place is that file, and nobody has put another there or written to it.
+fn is_still(staged: &Stamp, placed: &Stamp) -> bool {
+    let moved_here = placed.device == staged.device;
+    let is_same_node = (placed.inode, placed.mtime) == (staged.inode, staged.mtime);
+    placed.size == staged.size && (is_same_node || !moved_here)
 }
 
 /// Up to here one sync per folder is cheaper than writing out the whole file system.
@@ -267,8 +274,31 @@ mod tests {
             stamp: staged.tree().stat(&path.parse().unwrap()).unwrap().stamp,
         };
         let files = ["a", "kept", "sub/deep/e", "wall"].map(unpacked);
+        let staged_as = files[0].clone();
         std::fs::remove_file(fixture.folder.path().join("d/a")).unwrap();
         let merged = staged.merge(&"d".parse().unwrap(), Existing::Keep, true).unwrap();
+        let inode = staged_as.stamp.inode + 1;
+        for stamp in [
+            Stamp {
+                inode,
+                ..staged_as.stamp
+            },
+            Stamp {
+                size: 9,
+                ..staged_as.stamp
+            },
+            Stamp {
+                mtime: crate::Mtime::from_nanos(1),
+                ..staged_as.stamp
+            },
+        ] {
+            let another = Unpacked {
+                stamp,
+                ..staged_as.clone()
+            };
+            let settled = merged.settled([another]);
+            assert_eq!(settled, [], "something else lay there when it was looked at");
+        }
         let settled = merged.settled(files);
         let told: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
         assert_eq!(told, ["a", "sub/deep/e"], "neither what was kept nor what failed");

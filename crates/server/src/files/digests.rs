@@ -24,7 +24,7 @@ pub(super) enum Looked {
 
 /// A file that is being read for its digest.
 pub(super) struct Reading {
-    place: Place,
+    reached: Reached,
     file: Arc<dyn ReadAt>,
     hashing: Hashing,
     began: Mtime,
@@ -54,7 +54,7 @@ impl Files {
             return Ok(Looked::Known(known));
         }
         Ok(Looked::Unknown(Box::new(Reading {
-            place: reached.place.clone(),
+            reached: reached.clone(),
             file,
             hashing: Hashing::default(),
             began: Mtime::from(SystemTime::now()),
@@ -85,13 +85,13 @@ impl Reading {
 
     fn read_on(&mut self, files: &Files) -> Result<Option<Digest>, FilesError> {
         let read = self.hashing.read_on(&*self.file);
-        let digest = read.map_err(|error| FilesError::Disk(error, "read"))?;
+        let Some(digest) = read.map_err(|error| FilesError::Disk(error, "read"))? else {
+            return Ok(None);
+        };
         let stamp = self.file.meta().stamp;
-        if let Some(digest) = digest
-            && stamp.is_settled(self.began)
-        {
-            files.remember(&self.place, stamp, digest);
+        if files.sound(&self.reached, &stamp, &digest)? && stamp.is_settled(self.began) {
+            files.remember(&self.reached.place, stamp, digest);
         }
-        Ok(digest)
+        Ok(Some(digest))
     }
 }

@@ -38,6 +38,11 @@ pub enum FilesError {
     NoUpload(String),
     #[error("`{0}` changed since it was looked at")]
     OtherVersion(PfsPath),
+    #[error("{}", damaged(.0))]
+    DamagedThere(Box<PfsPath>),
+    /// The same behind a link, which does not tell where the file lies.
+    #[error("{}", damaged(.0))]
+    DamagedShare(String),
     #[error("{0}")]
     BadRequest(String),
     #[error(transparent)]
@@ -56,6 +61,11 @@ pub enum FilesError {
 fn told(path: &PfsPath, source: &RootError) -> String {
     let inside = format!("`{}`", path.place().path);
     source.to_string().replace(&inside, &format!("`{path}`"))
+}
+
+fn damaged(what: &impl std::fmt::Display) -> String {
+    let problem = "its bytes on the server's disk are not what the server stored: the disk is damaged";
+    format!("`{what}` cannot be had: {problem}")
 }
 
 impl FilesError {
@@ -99,6 +109,9 @@ impl FilesError {
             (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "remove something: `paddlectl du` shows what is big, and what unfinished uploads hold",
             ),
+            (FilesError::DamagedThere(_), _) => {
+                body.with_hint("send the file again if you have it, and tell an administrator")
+            }
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: nothing of it was kept")
             }
@@ -123,6 +136,7 @@ impl FilesError {
             FilesError::Pack(error) => pack_name(error),
             FilesError::Assembly(error) => assembly_name(error),
             FilesError::OtherVersion(_) => ErrorName::Conflict,
+            FilesError::DamagedThere(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
             FilesError::Share(_) => ErrorName::NotFound,
             FilesError::Disk(error, _) if is_no_space(error) => ErrorName::StorageFull,
             FilesError::Disk(..) | FilesError::Owner(_) => ErrorName::Internal,

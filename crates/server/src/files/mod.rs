@@ -17,6 +17,7 @@ mod moving;
 mod old;
 mod packs;
 mod shares;
+mod sound;
 mod spans;
 mod tree;
 mod unfinished;

@@ -11,7 +11,7 @@ use paddlecloud_pfs::pack::{
 };
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Access, Entry, Existing, Node, PfsPath, RelPath};
+use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, RelPath};
 
 use super::content::PIECE;
 use super::fitting::{Fitting, Tight};
@@ -312,7 +312,8 @@ impl PackOut {
         Ok(writer.add_file(&entry, self.content.as_slice())?)
     }
 
-    /// Reads a whole file, so that nothing can go wrong once its head is sent.
+    /// Reads a whole file, so that nothing can go wrong once its head is sent. One that is not what it was stored as is left
+    /// out: whoever then asks for it alone hears that it is damaged.
     fn read(&mut self, path: &RelPath) -> Option<Entry> {
         let reached = self.folder.below(path).ok()?;
         let file = reached.root.open_file(&reached.place.path).ok()?;
@@ -323,7 +324,8 @@ impl PackOut {
         self.content.resize(usize::try_from(meta.size).ok()? + 1, 0);
         let read = read_full(&*file, &mut self.content).ok()?;
         self.content.truncate(read);
-        if read as u64 != meta.size {
+        let digest = Digest::of(&self.content);
+        if read as u64 != meta.size || self.store.0.hints.is_damaged(&meta.stamp, &digest) {
             return None;
         }
         Some(Entry {
@@ -331,7 +333,7 @@ impl PackOut {
             node: Node::File {
                 size: meta.size,
                 executable: meta.executable,
-                digest: None,
+                digest: Some(digest),
             },
             mtime: meta.mtime,
         })

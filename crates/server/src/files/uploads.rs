@@ -304,7 +304,7 @@ impl Files {
                 room.settle(asked, replaced);
             }
             if request.mtime.is_some() {
-                self.remember(&reached.place, reached.stat_link()?.stamp, digest);
+                self.remember_stored(&reached.place, reached.stat_link()?.stamp, digest);
             }
         }
         Ok(made)
@@ -482,7 +482,7 @@ impl Files {
         self.forget_upload(id);
         self.give_up_superseded(&live.reached, Some(id));
         if live.assembly.plan().mtime.is_some() {
-            self.remember(&live.reached.place, meta.stamp, request.digest);
+            self.remember_stored(&live.reached.place, meta.stamp, request.digest);
         }
         Ok(FileMeta {
             digest: Some(request.digest),

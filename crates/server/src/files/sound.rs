@@ -1,0 +1,215 @@
+//! Small files that are not handed out when the disk has changed them behind everybody's back.
+//!
+//! Of large ones whoever fetches them finds that out by the digest he is told; of small ones only enough is known to say that
+//! something is wrong, so they are read first. Files that are copied on the cluster are not looked at, nor what jobs read.
+
+use paddlecloud_api::files::SMALL_FILE;
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::pack::Unpacked;
+use paddlecloud_pfs::root::Stamp;
+use paddlecloud_pfs::store::ReadAt;
+use paddlecloud_pfs::{Digest, Place, RelPath};
+
+use super::{Files, FilesError, Reached};
+
+impl Files {
+    /// The digest of an open file as it was stored, where that is known. A small file that is another by now is refused.
+    pub(super) fn stored_digest(
+        &self,
+        reached: &Reached,
+        file: &dyn ReadAt,
+    ) -> Result<Option<Digest>, FilesError> {
+        let meta = file.meta();
+        if meta.size > SMALL_FILE || !self.0.hints.is_stored(&meta.stamp) {
+            return Ok(self.0.hints.digest_of(&reached.place, &meta.stamp));
+        }
+        let digest = hash_file(file).map_err(|error| FilesError::Disk(error, "read"))?;
+        let is_sound = self.sound(reached, &meta.stamp, &digest)?;
+        Ok(is_sound.then_some(digest))
+    }
+
+    /// Whether a file that was read is what it was when it was stored, as far as that is known. Refused when it is damaged;
+    /// not sound either when somebody wrote to it meanwhile.
+    pub(super) fn sound(
+        &self,
+        reached: &Reached,
+        stamp: &Stamp,
+        digest: &Digest,
+    ) -> Result<bool, FilesError> {
+        if !self.0.hints.is_damaged(stamp, digest) {
+            return Ok(true);
+        }
+        // What was read and the stamp belong together only if nobody wrote meanwhile.
+        match reached.stat()?.stamp == *stamp {
+            true => {
+                tracing::error!(path = %reached.shown, "the bytes of a file are not what was stored: the disk is damaged");
+                Err(FilesError::DamagedThere(Box::new(reached.shown.clone())))
+            }
+            false => Ok(false),
+        }
+    }
+
+    /// Remembers what a file contains that was just published by itself with the time it had elsewhere.
+    pub(super) fn remember_stored(&self, place: &Place, stamp: Stamp, digest: Digest) {
+        let named = place.path.split_last();
+        let named = named.and_then(|(parent, name)| Some((parent, RelPath::from_bytes(name).ok()?)));
+        let Some((parent, path)) = named.filter(|_| stamp.size <= SMALL_FILE) else {
+            return self.remember(place, stamp, digest);
+        };
+        let folder = Place {
+            space: place.space.clone(),
+            path: parent,
+        };
+        if let Err(error) = self.0.hints.note(&folder, &[Unpacked { path, digest, stamp }]) {
+            tracing::warn!(%error, "what a file holds is not known to checks");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use paddlecloud_api::files::{ListLine, PackRequest};
+    use paddlecloud_pfs::pack::{PackLimits, unpack};
+    use paddlecloud_pfs::{PfsPath, Root, Space};
+
+    use super::*;
+    use crate::auth::Caller;
+    use crate::config::Config;
+    use crate::files::{BytesAsked, PartsAsked};
+    use crate::packages::Storage;
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        files: Files,
+        me: Caller,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+            let text = "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
+            let config = Config::parse(text, &folder.path().join("server.yaml")).unwrap();
+            std::fs::create_dir_all(&config.storage).unwrap();
+            let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
+            Fixture {
+                files: Files::open(&config, &storage).unwrap(),
+                me: Caller {
+                    user: "me".parse().unwrap(),
+                    admin: false,
+                },
+                folder,
+            }
+        }
+
+        fn home(&self) -> std::path::PathBuf {
+            self.folder.path().join("data/storage/home/me")
+        }
+
+        /// A file that was stored as one thing and is another: what a flipped bit on the disk looks like.
+        fn damaged(&self, name: &str, stored: &str, found: &str) {
+            std::fs::create_dir_all(self.home()).unwrap();
+            let path = self.home().join(name);
+            std::fs::write(&path, found).unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            let earlier = SystemTime::now() - Duration::from_secs(3600);
+            file.set_modified(earlier).unwrap();
+            let root = Root::open(self.home()).unwrap();
+            let stamp = root.stat(&name.parse().unwrap()).unwrap().stamp;
+            let place = Place {
+                space: Space::Home("me".parse().unwrap()),
+                path: name.parse().unwrap(),
+            };
+            self.files
+                .remember_stored(&place, stamp, Digest::of(stored.as_bytes()));
+        }
+
+        /// What becomes of a file by every way it can be asked for alone.
+        fn asked_for(&self, name: &str) -> [Option<FilesError>; 3] {
+            let path = path(name);
+            let parts = PartsAsked {
+                first: 0,
+                count: 1,
+                skip: 0,
+            };
+            let content = self.files.content(&self.me, &path, &BytesAsked::default());
+            let parts = self.files.parts(&self.me, &path, parts, None);
+            let digest = self
+                .files
+                .stat(&self.me, &path, false, crate::files::DigestWanted::Always);
+            [content.err(), parts.err(), digest.err()]
+        }
+
+        /// Those files that come in a pack.
+        fn in_a_pack(&self, names: &[&str]) -> Vec<String> {
+            let request = PackRequest {
+                path: path("").into(),
+                files: names.iter().map(|name| name.parse().unwrap()).collect(),
+            };
+            let mut pack = self.files.pack_out(&self.me, request).unwrap();
+            let mut bytes = Vec::new();
+            while let Some(piece) = pack.next_piece().unwrap() {
+                bytes.extend_from_slice(&piece);
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let root = Root::open(folder.path()).unwrap();
+            unpack(&root, bytes.as_slice(), PackLimits::default()).unwrap();
+            let listed = root.list(&RelPath::root()).unwrap();
+            listed.iter().map(|entry| entry.path.to_string()).collect()
+        }
+    }
+
+    fn path(name: &str) -> PfsPath {
+        format!("/pfs/dc/home/me/{name}").parse().unwrap()
+    }
+
+    #[test]
+    fn a_damaged_small_file_is_refused_by_every_way_and_named() {
+        let fixture = Fixture::new();
+        fixture.damaged("bad", "right", "wrong");
+        fixture.damaged("good", "right", "right");
+        for error in fixture.asked_for("bad") {
+            let told = error.unwrap().refusal();
+            assert_eq!(told.error, paddlecloud_api::error::ErrorName::Damaged);
+            assert!(told.msg.contains("`/pfs/dc/home/me/bad`"), "{}", told.msg);
+            assert!(told.msg.contains("the disk is damaged"), "{}", told.msg);
+        }
+        assert!(fixture.asked_for("good").iter().all(Option::is_none));
+        assert_eq!(fixture.in_a_pack(&["bad", "good"]), ["good"]);
+        let (home, mut lines) = (path(""), Vec::new());
+        let mut lister = fixture.files.list(&fixture.me, &home, true, true).unwrap();
+        while let Some(more) = lister.next_lines() {
+            lines.extend(more);
+        }
+        let mut told = lines.split(|byte| *byte == b'\n');
+        let mut next = || serde_json::from_slice(told.next().unwrap()).unwrap();
+        assert!(matches!(next(), ListLine::Unread(entry) if entry.path.0 == path("bad")));
+        assert!(matches!(next(), ListLine::Entry(entry) if entry.meta.digest == Some(Digest::of(b"right"))));
+    }
+
+    #[test]
+    fn nobody_is_told_of_damage_where_somebody_wrote_to_the_file() {
+        let fixture = Fixture::new();
+        fixture.damaged("f", "right", "wrong");
+        std::fs::write(fixture.home().join("f"), "newer").unwrap();
+        assert!(fixture.asked_for("f").iter().all(Option::is_none));
+        assert_eq!(fixture.in_a_pack(&["f"]), ["f"]);
+    }
+
+    #[test]
+    fn asking_for_a_digest_does_not_make_damage_the_truth() {
+        let fixture = Fixture::new();
+        fixture.damaged("f", "right", "wrong");
+        drop(fixture.asked_for("f"));
+        let admin = Caller {
+            admin: true,
+            ..fixture.me.clone()
+        };
+        let mut fsck = fixture.files.fsck(&admin).unwrap();
+        let lines: Vec<u8> = std::iter::from_fn(|| fsck.next_lines()).flatten().collect();
+        let told = String::from_utf8(lines).unwrap();
+        assert!(told.contains("damaged") && told.contains("home/me/f"), "{told}");
+    }
+}
