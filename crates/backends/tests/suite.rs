@@ -110,7 +110,9 @@ fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
         });
         let renamed = store.rename(&at("top/from"), &at("top/to"), Existing::Keep);
         moved.store(true, Ordering::Relaxed);
-        renamed.unwrap();
+        // What arrives after the second look at the folder stays, too; nobody can tell that any more.
+        let is_told = matches!(renamed, Ok(()) | Err(paddlecloud_pfs::RootError::Changing(_)));
+        assert!(is_told, "{renamed:?}");
         writer.join().unwrap()
     });
     assert!(!arrived.is_empty(), "somebody wrote meanwhile");

@@ -201,6 +201,8 @@ impl FileStore for HdfsStore {
             links: false,
             moves_whole: true,
             stays_open: false,
+            lists_times: true,
+            own_name: "",
             writers: WRITERS,
         }
     }

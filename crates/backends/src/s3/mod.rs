@@ -7,7 +7,11 @@ mod begun;
 mod connecting;
 mod http;
 mod keys;
+mod listing;
+mod moving;
 mod reading;
+#[cfg(test)]
+mod tests;
 mod writing;
 
 use std::path::Path;
@@ -15,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt};
 use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Meta, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Place, RelPath, Root, RootError, Space};
@@ -28,7 +32,6 @@ use self::connecting::{client, told};
 use self::keys::{Keys, MARKER};
 use self::reading::{OpenObject, folder_meta, meta_of};
 use self::writing::NewObject;
-use crate::copy_through::copy_through;
 use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{OpenError, S3Settings};
@@ -37,8 +40,6 @@ use crate::{OpenError, S3Settings};
 const RETRIES: usize = 4;
 /// Objects that are asked about, written or copied at the same time.
 const AT_ONCE: usize = 16;
-/// Larger objects the service does not copy by itself.
-const COPIED_WHOLE: u64 = 5 << 30;
 
 /// What we keep in an object's metadata.
 const MTIME: &str = "pfs-mtime";
@@ -55,6 +56,8 @@ struct Inner {
     waiter: Waiter,
     keys: Keys,
     begun: Begun,
+    /// Keys on a page of a listing, where the service is not to decide.
+    page: Option<usize>,
     name: String,
 }
 
@@ -72,6 +75,7 @@ impl S3Store {
             waiter: Waiter::new("s3").map_err(OpenError::Threads)?,
             keys: Keys::new(&settings.prefix, settings.longest_key),
             begun: Begun::open(notes).map_err(OpenError::Notes)?,
+            page: None,
             name: name.clone(),
         }));
         let top = store.0.keys.top();
@@ -110,7 +114,7 @@ impl S3Store {
     }
 
     fn head(&self, place: &Place) -> Result<Option<GetResult>, RootError> {
-        if place.path.is_root() {
+        if place.path.is_root() || place.path.name() == Some(MARKER.as_bytes()) {
             return Ok(None);
         }
         let key = self.0.keys.of(place)?;
@@ -135,24 +139,8 @@ impl S3Store {
             space: place.space.clone(),
             path: place.path.parent().unwrap_or_default(),
         };
-        let (folder, key) = (self.0.keys.of(&above)?, key.clone());
-        self.ask("list", &place.path, move |client| async move {
-            let listed = client.list_with_delimiter(Some(&folder)).await?;
-            Ok(listed.objects.iter().any(|object| object.location == key))
-        })
-    }
-
-    /// Whether any key lies below a place.
-    fn is_folder(&self, place: &Place) -> Result<bool, RootError> {
-        let key = self.0.keys.of(place)?;
-        self.ask("look at", &place.path, move |client| async move {
-            client
-                .list(Some(&key))
-                .next()
-                .await
-                .transpose()
-                .map(|first| first.is_some())
-        })
+        let objects = self.inside(&above)?.objects;
+        Ok(objects.iter().any(|object| object.location == *key))
     }
 
     /// The folder something is to be made in must be one.
@@ -184,41 +172,10 @@ impl S3Store {
         }
     }
 
-    /// Everything below a place: paths inside its space, sizes, and whether it is only the mark of a folder.
-    fn below(&self, place: &Place) -> Result<Vec<Below>, RootError> {
-        let key = self.0.keys.of(place)?;
-        let found: Vec<ObjectMeta> = self.ask("list", &place.path, move |client| async move {
-            client.list(Some(&key)).try_collect().await
-        })?;
-        let mut below = Vec::with_capacity(found.len());
-        for object in found {
-            // What is no path of ours was put there by somebody else and cannot be shown.
-            if let Some(path) = self.0.keys.path_of(&place.space, &object.location) {
-                below.push(Below {
-                    is_marker: path.name() == Some(MARKER.as_bytes()),
-                    key: object.location,
-                    size: object.size,
-                    path,
-                });
-            }
-        }
-        Ok(below)
-    }
-
     fn mark_folder(&self, place: &Place) -> Result<(), RootError> {
         let key = self.0.keys.marker(place)?;
         self.ask("make the folder", &place.path, move |client| async move {
             client.put(&key, Bytes::new().into()).await.map(drop)
-        })
-    }
-
-    fn copy_object(&self, from: &Place, to: &Place, size: u64) -> Result<(), RootError> {
-        if size > COPIED_WHOLE {
-            return copy_through(self, from, to, Existing::Replace).map(drop);
-        }
-        let (source, target) = (self.0.keys.of(from)?, self.new_key(to)?);
-        self.ask("copy", &from.path, move |client| async move {
-            client.copy(&source, &target).await
         })
     }
 
@@ -261,14 +218,6 @@ fn no_answer(path: &RelPath) -> RootError {
     }
 }
 
-/// One object below a folder.
-struct Below {
-    key: Key,
-    path: RelPath,
-    size: u64,
-    is_marker: bool,
-}
-
 impl FileStore for S3Store {
     fn limits(&self) -> StoreLimits {
         StoreLimits {
@@ -280,6 +229,8 @@ impl FileStore for S3Store {
             links: false,
             moves_whole: false,
             stays_open: false,
+            lists_times: false,
+            own_name: MARKER,
             writers: AT_ONCE,
         }
     }
@@ -299,18 +250,15 @@ impl FileStore for S3Store {
     }
 
     fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
-        let key = self.0.keys.of(place)?;
-        let listed = self.ask("list", &place.path, move |client| async move {
-            client.list_with_delimiter(Some(&key)).await
-        })?;
-        if listed.objects.is_empty() && listed.common_prefixes.is_empty() {
+        let listed = self.inside(place)?;
+        if listed.objects.is_empty() && listed.folders.is_empty() {
             return Err(match self.object(place)? {
                 Some(_) => RootError::NotAFolder(place.path.clone()),
                 None => RootError::NotFound(place.path.clone()),
             });
         }
         let inside = |key: &Key| self.0.keys.path_of(&place.space, key);
-        let folders = listed.common_prefixes.iter().filter_map(inside);
+        let folders = listed.folders.iter().filter_map(inside);
         let mut entries: Vec<DirEntry> = folders
             .map(|path| DirEntry {
                 path,
@@ -349,21 +297,25 @@ impl FileStore for S3Store {
     }
 
     fn remove(&self, place: &Place) -> Result<(), RootError> {
-        if self.object(place)?.is_none() {
-            let below = self.below(place)?;
-            let marker = place.path.child(MARKER.as_bytes())?;
-            if below.is_empty() {
-                return Err(RootError::NotFound(place.path.clone()));
-            }
-            if below.iter().any(|one| one.path != marker) {
-                return Err(RootError::NotEmpty(place.path.clone()));
+        if self.object(place)?.is_some() {
+            return self.remove_object(place);
+        }
+        match self.is_empty_folder(place)? {
+            None => Err(RootError::NotFound(place.path.clone())),
+            Some(false) => Err(RootError::NotEmpty(place.path.clone())),
+            Some(true) => {
+                self.delete_keys(&place.path, vec![self.0.keys.marker(place)?])?;
+                self.keep_parent(place)
             }
         }
-        self.remove_all(place)
     }
 
     fn remove_all(&self, place: &Place) -> Result<(), RootError> {
-        let mut keys: Vec<Key> = self.below(place)?.into_iter().map(|one| one.key).collect();
+        let mut keys: Vec<Key> = self
+            .below(place)?
+            .into_iter()
+            .map(|one| one.object.location)
+            .collect();
         if self.object(place)?.is_some() {
             keys.push(self.0.keys.of(place)?);
         }
@@ -378,21 +330,15 @@ impl FileStore for S3Store {
         if from == to {
             return self.stat(from).map(drop);
         }
-        if !self.stat(from)?.is_dir() {
-            self.check_place(to, existing)?;
-            self.copy(from, to, existing)?;
-            self.delete_keys(&from.path, vec![self.0.keys.of(from)?])?;
-            return self.keep_parent(from);
+        self.new_key(to)?;
+        match self.stat(from)?.is_dir() {
+            true => self.move_folder(from, to, existing),
+            false => self.move_object(from, to, existing),
         }
-        self.check_folder_target(from, to)?;
-        let below = self.below(from)?;
-        self.copy_below(from, &below, to, existing)?;
-        // Exactly what was copied goes; what somebody put there meanwhile stays.
-        self.delete_keys(&from.path, below.into_iter().map(|one| one.key).collect())?;
-        self.keep_parent(from)
     }
 
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+        self.new_key(to)?;
         if let Some(meta) = self.object(from)? {
             self.check_place(to, existing)?;
             self.copy_object(from, to, meta.size)?;
@@ -401,12 +347,7 @@ impl FileStore for S3Store {
                 files: 1,
             });
         }
-        if from.space == to.space && to.path.is_within(&from.path) {
-            return Err(RootError::IntoItself {
-                from: from.path.clone(),
-                to: to.path.clone(),
-            });
-        }
+        self.check_not_into_itself(from, to)?;
         let below = self.below(from)?;
         if below.is_empty() {
             return Err(RootError::NotFound(from.path.clone()));
@@ -414,7 +355,7 @@ impl FileStore for S3Store {
         self.copy_below(from, &below, to, existing)?;
         let files = below.iter().filter(|one| !one.is_marker);
         Ok(Copied {
-            bytes: files.clone().map(|one| one.size).sum(),
+            bytes: files.clone().map(|one| one.object.size).sum(),
             files: files.count() as u64,
         })
     }
@@ -453,7 +394,7 @@ impl FileStore for S3Store {
         folders.sort();
         folders.dedup();
         Ok(Usage {
-            bytes: files.clone().map(|one| one.size).sum(),
+            bytes: files.clone().map(|one| one.object.size).sum(),
             files: files.count() as u64,
             folders: folders.len() as u64,
             ..Usage::default()
@@ -490,51 +431,6 @@ impl S3Store {
         Ok(found
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner))
-    }
-
-    /// Copies objects that were found below a folder.
-    fn copy_below(
-        &self,
-        from: &Place,
-        below: &[Below],
-        to: &Place,
-        existing: Existing,
-    ) -> Result<(), RootError> {
-        self.make_folder(to)?;
-        for_each(below, AT_ONCE, |one| {
-            let rest = one.path.strip_prefix(&from.path).unwrap_or_default();
-            let source = Place {
-                space: from.space.clone(),
-                path: one.path.clone(),
-            };
-            let target = Place {
-                space: to.space.clone(),
-                path: to.path.join(&rest)?,
-            };
-            if existing == Existing::Keep && !one.is_marker && self.object(&target)?.is_some() {
-                return Err(RootError::Exists(target.path));
-            }
-            self.copy_object(&source, &target, one.size)
-        })
-    }
-
-    /// A folder takes a place only when nothing or an empty folder is there.
-    fn check_folder_target(&self, from: &Place, to: &Place) -> Result<(), RootError> {
-        if from.space == to.space && to.path.is_within(&from.path) {
-            return Err(RootError::IntoItself {
-                from: from.path.clone(),
-                to: to.path.clone(),
-            });
-        }
-        self.check_parent(to)?;
-        if self.object(to)?.is_some() {
-            return Err(RootError::NotAFolder(to.path.clone()));
-        }
-        let marker = to.path.child(MARKER.as_bytes())?;
-        match self.below(to)?.iter().any(|one| one.path != marker) {
-            true => Err(RootError::NotEmpty(to.path.clone())),
-            false => Ok(()),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A store that happens to lie on this machine and hides it, so that spools can be tested without a service.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{FileStore, LocalStore, NewFile, OpenSpace, ReadAt, StoreLimits};
@@ -18,6 +18,10 @@ struct Elsewhere {
     store: LocalStore,
     /// Whether nothing can be written just now.
     is_down: AtomicBool,
+    /// Whether an entry of a listing costs as much as one that is asked for.
+    lists_dearly: AtomicBool,
+    /// What was asked for: entries of listings, and single places.
+    asked: AtomicUsize,
 }
 
 impl FileStore for Elsewhere {
@@ -25,6 +29,7 @@ impl FileStore for Elsewhere {
         StoreLimits {
             links: false,
             writers: 4,
+            lists_times: !self.lists_dearly.load(Ordering::Relaxed),
             ..self.store.limits()
         }
     }
@@ -34,11 +39,14 @@ impl FileStore for Elsewhere {
     }
 
     fn stat(&self, place: &Place) -> Result<Meta, RootError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.store.stat(place)
     }
 
     fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError> {
-        self.store.list(place)
+        let listed = self.store.list(place)?;
+        self.asked.fetch_add(listed.len(), Ordering::Relaxed);
+        Ok(listed)
     }
 
     fn make_folder(&self, place: &Place) -> Result<(), RootError> {
@@ -100,6 +108,8 @@ fn stage() -> Stage {
     let store = Arc::new(Elsewhere {
         store: LocalStore::open(there.path()).unwrap(),
         is_down: AtomicBool::new(false),
+        lists_dearly: AtomicBool::new(false),
+        asked: AtomicUsize::new(0),
     });
     let spool = LocalStore::open(here.path()).unwrap();
     let shared: Arc<dyn FileStore> = store.clone();
@@ -220,10 +230,32 @@ fn looking_at_many_is_looking_at_each() {
         "d/3", "d/no", "d/8", "e/lone", "no/such", "d/0", "d/1", "d/2", "d/3/x",
     ]
     .map(rel);
-    let many = stage.space.stat_many(&wanted).unwrap();
     let each: Vec<Option<Meta>> = wanted.iter().map(|path| stage.space.stat(path).ok()).collect();
-    assert_eq!(many, each);
-    assert_eq!(many.iter().flatten().count(), 6);
+    assert_eq!(each.iter().flatten().count(), 6);
+    for lists_dearly in [false, true] {
+        stage.store.lists_dearly.store(lists_dearly, Ordering::Relaxed);
+        assert_eq!(stage.space.stat_many(&wanted).unwrap(), each, "{lists_dearly}");
+    }
+}
+
+/// A folder with many files is looked at some of them at a time; each time all of it would be too much.
+#[test]
+fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
+    let stage = stage();
+    for index in 0..100 {
+        stage.put(&format!("d/{index}"), "");
+    }
+    stage.store.lists_dearly.store(true, Ordering::Relaxed);
+    let asked = |paths: &[RelPath]| {
+        let before = stage.store.asked.load(Ordering::Relaxed);
+        let found = stage.space.stat_many(paths).unwrap();
+        let asked = stage.store.asked.load(Ordering::Relaxed) - before;
+        (found.iter().flatten().count(), asked)
+    };
+    let some: Vec<RelPath> = (0..10).map(|index| rel(&format!("d/{index}"))).collect();
+    assert_eq!(asked(&some), (10, 11), "these and their folder");
+    let new: Vec<RelPath> = (0..10).map(|index| rel(&format!("new/{index}"))).collect();
+    assert_eq!(asked(&new), (0, 1), "a folder that is not there holds nothing");
 }
 
 #[test]

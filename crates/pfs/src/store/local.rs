@@ -64,6 +64,8 @@ impl FileStore for LocalStore {
             links: true,
             moves_whole: true,
             stays_open: true,
+            lists_times: true,
+            own_name: "",
             writers: 1,
         }
     }
@@ -256,10 +258,11 @@ mod tests {
         );
         (limits.name, limits.depth, limits.links) = (4, 2, false);
         (limits.names, limits.without) = (NameRule::Utf8NoControls, ":");
+        (limits.own_name, limits.stays_open) = (".own", false);
         assert_eq!(
             limits.to_string(),
             "names of 4 bytes, paths of 4095 bytes, 2 folders deep; names are UTF-8 without control \
-             characters, without `:`; no symbolic links"
+             characters, without `:`; no symbolic links; reading ends when a file is replaced"
         );
         let told = |path: &str| limits.check(&path.parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
@@ -268,6 +271,7 @@ mod tests {
         );
         assert!(told("a/b/c").ends_with("folders nest at most 2 deep here"));
         assert!(told("abcde").ends_with("names have at most 4 bytes here"));
+        assert!(told("a/.own").ends_with("the storage itself uses the name `.own`"));
         assert!(told(r"\xff").ends_with("names must be UTF-8 here"));
         assert!(limits.check(&"été".parse().unwrap()).is_err(), "five bytes");
         assert!(limits.check(&"a/b".parse().unwrap()).is_ok());

@@ -113,6 +113,10 @@ pub struct StoreLimits {
     /// Whether a file that is open stays readable when it is replaced or removed. Where it does not, reading fails;
     /// it never goes on in another file.
     pub stays_open: bool,
+    /// Whether a listing tells all that is asked of an entry. Where it does not, every entry costs a request more.
+    pub lists_times: bool,
+    /// A name that the store uses itself and nothing else may have; none where it is empty.
+    pub own_name: &'static str,
     /// How many files are worth writing at the same time.
     pub writers: usize,
 }
@@ -146,6 +150,9 @@ impl fmt::Display for StoreLimits {
         if !self.moves_whole {
             f.write_str("; moving copies, then removes")?;
         }
+        if !self.stays_open {
+            f.write_str("; reading ends when a file is replaced")?;
+        }
         Ok(())
     }
 }
@@ -168,6 +175,9 @@ impl StoreLimits {
         }
         if path.parts().any(|name| name.len() > self.name) {
             return refused(format!("names have at most {} bytes here", self.name));
+        }
+        if !self.own_name.is_empty() && path.parts().any(|name| name == self.own_name.as_bytes()) {
+            return refused(format!("the storage itself uses the name `{}`", self.own_name));
         }
         let Ok(text) = std::str::from_utf8(bytes) else {
             return match self.names {

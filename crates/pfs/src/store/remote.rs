@@ -3,7 +3,7 @@
 //!
 //! Nothing is acknowledged before the store has it. What a crash leaves in the spool is gone on with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,8 +109,68 @@ impl RemoteSpace {
         }
     }
 
-    /// Asks for single paths, but looks through a folder when several of it are wanted: a request each is dear.
+    /// Asks for single paths, but looks through a folder when several of it are wanted: a request each is dear. Where a
+    /// listing costs a request for every entry, only those are asked for that are wanted, many at a time.
     pub(super) fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
+        match self.store.limits().lists_times {
+            true => self.stat_by_listing(paths),
+            false => self.stat_each(paths),
+        }
+    }
+
+    fn stat_each(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
+        let mut folders: HashMap<RelPath, usize> = HashMap::new();
+        for path in paths {
+            *folders.entry(path.parent().unwrap_or_default()).or_default() += 1;
+        }
+        // What lies in a folder that is not there need not be asked for: most of a tree that is new.
+        let folders: Vec<RelPath> = folders
+            .into_iter()
+            .filter(|(_, wanted)| *wanted > ONE_BY_ONE)
+            .map(|(folder, _)| folder)
+            .collect();
+        let there = self.for_each(&folders, |folder| if_there(self.stat(folder)));
+        let mut absent = HashSet::new();
+        for (folder, found) in folders.iter().zip(there) {
+            if !found?.is_some_and(|meta| meta.is_dir()) {
+                absent.insert(folder);
+            }
+        }
+        let look = |path: &RelPath| match absent.contains(&path.parent().unwrap_or_default()) {
+            true => Ok(None),
+            false => if_there(self.stat(path)),
+        };
+        self.for_each(paths, look).into_iter().collect()
+    }
+
+    /// Does something for each item, as many at a time as the store likes; the answers are in the items' order.
+    fn for_each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::with_capacity(items.len()));
+        let run = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(index) else {
+                    return;
+                };
+                let result = work(item);
+                done.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((index, result));
+            }
+        };
+        let threads = self.store.limits().writers.clamp(1, items.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(run);
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(index, _)| *index);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    fn stat_by_listing(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
         let mut wanted: HashMap<RelPath, usize> = HashMap::new();
         for path in paths {
             *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
@@ -208,30 +268,19 @@ impl RemoteSpace {
         files: &[DirEntry],
         merged: &mut Merged,
     ) {
-        let next = AtomicUsize::new(0);
-        let outcome = Mutex::new(merged);
-        let work = || {
-            while let Some(entry) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let placed = self.merge_file(tree, folder, existing, entry);
-                let mut merged = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-                match placed {
-                    Ok((old, new)) => {
-                        old.iter().for_each(|old| merged.replaced.add(old));
-                        merged.placed.push((entry.path.clone(), new.stamp));
-                    }
-                    Err(RootError::Exists(_)) if existing == Existing::Keep => {
-                        merged.kept.push(entry.path.clone());
-                    }
-                    Err(error) => merged.failed.push((entry.path.clone(), error)),
+        let placed = self.for_each(files, |entry| self.merge_file(tree, folder, existing, entry));
+        for (entry, placed) in files.iter().zip(placed) {
+            match placed {
+                Ok((old, new)) => {
+                    old.iter().for_each(|old| merged.replaced.add(old));
+                    merged.placed.push((entry.path.clone(), new.stamp));
                 }
+                Err(RootError::Exists(_)) if existing == Existing::Keep => {
+                    merged.kept.push(entry.path.clone());
+                }
+                Err(error) => merged.failed.push((entry.path.clone(), error)),
             }
-        };
-        let writers = self.store.limits().writers.clamp(1, files.len().max(1));
-        std::thread::scope(|scope| {
-            for _ in 0..writers {
-                scope.spawn(work);
-            }
-        });
+        }
     }
 
     /// Sends one file; answers what it replaced and what it is there.

@@ -13,7 +13,7 @@ struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
     fn tmpfs(below: &'a Path, at: &Path, options: &str) -> Option<Self> {
-        Self::mount(below, &["-t", "tmpfs", "-o", options, "tmpfs"], at)
+        Self::with(below, &["-t", "tmpfs", "-o", options, "tmpfs"], at)
     }
 
     /// Files of xfs can share extents.
@@ -26,11 +26,11 @@ impl<'a> Mount<'a> {
             return None;
         }
         let image = image.to_str().expect("a temporary folder has a plain name");
-        Self::mount(below, &["-o", "loop", image], at)
+        Self::with(below, &["-o", "loop", image], at)
     }
 
     /// `None`, with a line that says so, where mounting is not permitted.
-    fn mount(below: &'a Path, words: &[&str], at: &Path) -> Option<Self> {
+    fn with(below: &'a Path, words: &[&str], at: &Path) -> Option<Self> {
         let mounted = Command::new("mount").args(words).arg(at).output();
         if !mounted.is_ok_and(|output| output.status.success()) {
             eprintln!("skipped: mounting is not permitted here");

@@ -1,0 +1,205 @@
+//! What only shows on a real service: `cargo xtask test --with s3` starts one and says where it is.
+
+use std::ops::ControlFlow;
+
+use paddlecloud_pfs::root::FileAttributes;
+use paddlecloud_pfs::store::FileStore;
+use paddlecloud_pfs::{Existing, Place, RelPath, RootError, Space};
+
+use super::listing::Reach;
+use super::{Inner, S3Store};
+use crate::{S3Settings, SecretText};
+
+/// Somebody's home on the service; emptied at the end.
+struct Stage {
+    store: S3Store,
+    space: Space,
+    _notes: tempfile::TempDir,
+}
+
+impl Stage {
+    /// `None`, with a line that says so, where there is no service.
+    fn of(owner: &str) -> Option<Stage> {
+        let endpoint = std::env::var("PADDLECLOUD_TEST_S3").ok();
+        let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.is_empty()) else {
+            eprintln!("not run: `PADDLECLOUD_TEST_S3` names no service; see `cargo xtask test --help`");
+            return None;
+        };
+        let mut settings = S3Settings::from_url("s3://bucket/unit").unwrap();
+        settings.endpoint = Some(endpoint);
+        settings.longest_key = 120;
+        settings.access_key = Some("paddlecloud".to_owned());
+        settings.secret_key = Some(SecretText::new("secret"));
+        let notes = tempfile::tempdir().unwrap();
+        let stage = Stage {
+            store: S3Store::open(&settings, notes.path()).unwrap(),
+            space: Space::Home(owner.parse().unwrap()),
+            _notes: notes,
+        };
+        let _ = stage.store.remove_all(&stage.at(""));
+        stage.store.make_folder(&stage.at("")).unwrap();
+        Some(stage)
+    }
+
+    fn at(&self, path: &str) -> Place {
+        Place {
+            space: self.space.clone(),
+            path: path.parse().unwrap(),
+        }
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let place = self.at(path);
+        let above = Place {
+            space: place.space.clone(),
+            path: place.path.parent().unwrap_or_default(),
+        };
+        self.store.make_folder(&above).unwrap();
+        let mut file = self.store.begin(&place, FileAttributes::default()).unwrap();
+        file.append(text.as_bytes()).unwrap();
+        file.publish(Existing::Replace).unwrap();
+    }
+
+    fn get(&self, path: &str) -> String {
+        let file = self.store.open(&self.at(path)).unwrap();
+        let mut bytes = vec![0; 100];
+        let read = file.read_at(&mut bytes, 0).unwrap();
+        String::from_utf8(bytes[..read].to_vec()).unwrap()
+    }
+
+    fn files_below(&self, path: &str) -> Vec<String> {
+        let below = self.store.below(&self.at(path)).unwrap();
+        let files = below.iter().filter(|one| !one.is_marker);
+        let mut files: Vec<String> = files.map(|one| one.path.to_string()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.store.remove_all(&self.at(""));
+    }
+}
+
+fn is_changing<T>(moved: Result<T, RootError>) -> bool {
+    matches!(moved, Err(RootError::Changing(_)))
+}
+
+/// The steps of a move, with somebody who writes between copying and removing.
+#[test]
+fn what_was_replaced_since_it_was_copied_stays_and_is_told() {
+    let Some(stage) = Stage::of("replacing") else {
+        return;
+    };
+    for name in ["from/a", "from/replaced", "from/d/b"] {
+        stage.put(name, "old");
+    }
+    let (store, from, to) = (&stage.store, stage.at("from"), stage.at("to"));
+    let copied = store.below(&from).unwrap();
+    store.copy_below(&from, &copied, &to, Existing::Keep).unwrap();
+    stage.put("from/replaced", "newer");
+    stage.put("from/d/arrived", "new");
+    assert!(is_changing(store.remove_copied(&from, &copied)));
+    assert_eq!(stage.files_below("from"), ["from/d/arrived", "from/replaced"]);
+    assert_eq!(stage.get("from/replaced"), "newer");
+    assert_eq!(stage.files_below("to"), ["to/a", "to/d/b", "to/replaced"]);
+
+    stage.put("f", "old");
+    let found = store.head(&stage.at("f")).unwrap().unwrap().meta;
+    stage.put("f", "newer");
+    assert!(is_changing(store.remove_copied_object(&stage.at("f"), &found)));
+    assert_eq!(stage.get("f"), "newer");
+
+    store.rename(&from, &stage.at("moved"), Existing::Keep).unwrap();
+    assert_eq!(stage.files_below("from"), Vec::<String>::new());
+    assert_eq!(stage.get("moved/replaced"), "newer");
+    store
+        .rename(&stage.at("f"), &stage.at("g"), Existing::Keep)
+        .unwrap();
+    assert_eq!(stage.get("g"), "newer");
+}
+
+#[test]
+fn removing_an_empty_folder_removes_nothing_else() {
+    let Some(stage) = Stage::of("emptying") else {
+        return;
+    };
+    let store = &stage.store;
+    store.make_folder(&stage.at("d/e")).unwrap();
+    stage.put("d/f", "x");
+    let refused = store.remove(&stage.at("d"));
+    assert!(matches!(refused, Err(RootError::NotEmpty(_))), "{refused:?}");
+    store.remove(&stage.at("d/f")).unwrap();
+    store.remove(&stage.at("d/e")).unwrap();
+    assert!(
+        store.stat(&stage.at("d")).unwrap().is_dir(),
+        "the folder above stays"
+    );
+    store.remove(&stage.at("d")).unwrap();
+    assert_eq!(store.list(&stage.at("")).unwrap(), []);
+}
+
+#[test]
+fn the_name_that_marks_folders_is_no_name_for_anything_else() {
+    let Some(stage) = Stage::of("marking") else {
+        return;
+    };
+    let store = &stage.store;
+    stage.put("d/f", "x");
+    for path in [".pfs-folder", "d/.pfs-folder", "d/.pfs-folder/x"] {
+        let place = stage.at(path);
+        let file = store.begin(&place, FileAttributes::default()).err().unwrap();
+        assert!(
+            file.to_string()
+                .ends_with("the storage itself uses the name `.pfs-folder`"),
+            "{file}"
+        );
+        let others = [
+            store.make_folder(&place),
+            store.rename(&stage.at("d/f"), &place, Existing::Replace),
+            store.copy(&stage.at("d/f"), &place, Existing::Replace).map(drop),
+        ];
+        for refused in others {
+            assert!(
+                matches!(refused, Err(RootError::Unsupported { .. })),
+                "{refused:?}"
+            );
+        }
+        assert!(
+            store.stat(&place).is_err_and(|error| error.is_not_found()),
+            "{path}"
+        );
+    }
+    assert_eq!(stage.get("d/f"), "x");
+}
+
+#[test]
+fn a_listing_of_many_pages_is_one_listing() {
+    let Some(mut stage) = Stage::of("paging") else {
+        return;
+    };
+    let names: Vec<String> = (0..7).map(|index| format!("d/{index}")).collect();
+    names.iter().for_each(|name| stage.put(name, ""));
+    stage.put("d/sub/deep", "");
+    let store = std::sync::Arc::get_mut(&mut stage.store.0);
+    let Inner { page, .. } = store.expect("nobody else uses it");
+    *page = Some(2);
+    let mut pages = 0;
+    let count = |_| {
+        pages += 1;
+        ControlFlow::Continue(())
+    };
+    stage
+        .store
+        .pages(&stage.at("d"), Reach::All, None, count)
+        .unwrap();
+    assert!(pages > 3, "nine keys, two on a page: {pages}");
+    let listed = stage.store.list(&stage.at("d")).unwrap();
+    let listed: Vec<RelPath> = listed.into_iter().map(|entry| entry.path).collect();
+    let mut expected: Vec<RelPath> = names.iter().map(|name| name.parse().unwrap()).collect();
+    expected.push("d/sub".parse().unwrap());
+    assert_eq!(listed, expected);
+    assert_eq!(stage.files_below("d").len(), 8);
+    assert_eq!(stage.store.usage(&stage.at("d")).unwrap().files, 8);
+}
