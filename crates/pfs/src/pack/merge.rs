@@ -60,8 +60,21 @@ const ONE_BY_ONE: usize = 64;
 impl StagedTree {
     /// Syncs the tree and moves everything in it below `folder`, which is made if need be.
     ///
-    /// `placed` is filled only when `tell_placed`: it costs a look at every file that is placed by itself.
+    /// `placed` is filled only when `tell_placed`: it costs a look at every file that is placed by itself. Where it fails,
+    /// some files may have their places; nothing stays staged.
     pub fn merge(self, folder: &RelPath, existing: Existing, tell_placed: bool) -> Result<Merged, RootError> {
+        let merged = self.merge_into(folder, existing, tell_placed);
+        // Why it failed says more than why it could not be cleared away.
+        let gone = self.discard();
+        merged.and_then(|merged| gone.map(|()| merged))
+    }
+
+    fn merge_into(
+        &self,
+        folder: &RelPath,
+        existing: Existing,
+        tell_placed: bool,
+    ) -> Result<Merged, RootError> {
         super::staged_tree::check_links(self.tree())?;
         let staged = crate::staging::staged_path(self.id());
         root::sync_tree(self.root(), &staged)?;
@@ -78,7 +91,6 @@ impl StagedTree {
         self.root().make_dirs(folder)?;
         merge.run()?;
         merge.sync()?;
-        self.discard()?;
         Ok(merge.merged)
     }
 }
@@ -334,6 +346,16 @@ mod tests {
         assert_eq!(failed, ["x", "y"]);
         assert_eq!(fixture.read("d/w"), "3");
         assert_eq!(fixture.read("d/x"), "a file");
+        assert!(!fixture.folder.path().join(".pfs-staging").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_merged_at_all_does_not_stay_staged() {
+        let fixture = Fixture::new(&[("wall", "a file where the folder should be")]);
+        let staged = fixture.staged(&[("a", "1")]);
+        let failed = staged.merge(&"wall".parse().unwrap(), Existing::Replace, false);
+        assert!(matches!(failed, Err(RootError::NotAFolder(_))), "{failed:?}");
+        assert_eq!(fixture.read("wall"), "a file where the folder should be");
         assert!(!fixture.folder.path().join(".pfs-staging").exists());
     }
 

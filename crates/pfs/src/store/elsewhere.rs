@@ -210,6 +210,16 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
 }
 
 #[test]
+fn what_cannot_be_merged_at_all_does_not_stay_in_the_spool() {
+    let stage = stage();
+    stage.put("wall", "a file where the folder should be");
+    let tree = StagedTree::create(stage.space.staging()).unwrap();
+    tree.tree().write_file(&rel("a"), b"1", Existing::Keep).unwrap();
+    assert!(stage.space.merge(tree, &rel("wall"), Existing::Replace).is_err());
+    assert_eq!(stage.spooled(), Vec::<String>::new());
+}
+
+#[test]
 fn what_is_to_stay_stays() {
     let stage = stage();
     stage.put("a", "old");

@@ -232,10 +232,17 @@ impl RemoteSpace {
         folder: &RelPath,
         existing: Existing,
     ) -> Result<Merged, RootError> {
+        let merged = self.merge_tree(staged.tree(), folder, existing);
+        // Why it failed says more than why it could not be cleared away.
+        let gone = staged.discard();
+        merged.and_then(|merged| gone.map(|()| merged))
+    }
+
+    fn merge_tree(&self, tree: &Root, folder: &RelPath, existing: Existing) -> Result<Merged, RootError> {
         self.make_dirs(folder)?;
         let mut files = Vec::new();
         let mut merged = Merged::default();
-        for entry in staged.tree().walk(&RelPath::root()) {
+        for entry in tree.walk(&RelPath::root()) {
             let entry = entry?;
             let place = folder.join(&entry.path)?;
             match entry.meta.kind {
@@ -255,8 +262,7 @@ impl RemoteSpace {
         // What lies in a folder that cannot be made is not tried: one reason is enough.
         let refused: Vec<RelPath> = merged.failed.iter().map(|(path, _)| path.clone()).collect();
         files.retain(|entry| !refused.iter().any(|folder| entry.path.is_within(folder)));
-        self.merge_files(staged.tree(), folder, existing, &files, &mut merged);
-        staged.discard()?;
+        self.merge_files(tree, folder, existing, &files, &mut merged);
         Ok(merged)
     }
 
