@@ -61,6 +61,7 @@ impl Platter {
 
     /// Flips one bit of the place where these bytes lie; the file system knows nothing of it.
     fn flip_where(&self, bytes: &[u8]) {
+        run("blockdev", &["--flushbufs", &self.device]).expect("root may read the disk itself");
         let mut disk = fs::File::options()
             .read(true)
             .write(true)
@@ -150,6 +151,12 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
         .says("damaged")
         .says("/pfs/cloud/home/ada/damaged");
     assert!(!back.join("damaged").exists(), "it is not handed out as sound");
+    fetch("small-sound").ok();
+    fetch("small-damaged")
+        .refused(1)
+        .says("damaged")
+        .says("/pfs/cloud/home/ada/small-damaged");
+    assert!(!back.join("small-damaged").exists());
     site.run("ada", &["cat", "/pfs/cloud/home/ada/sound"]).ok();
     let printed = site.run("ada", &["cat", "/pfs/cloud/home/ada/damaged"]);
     assert_eq!(printed.code, Some(1), "its end comes with an error");
@@ -164,5 +171,109 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
         .ok();
     fetch("damaged").ok();
     assert!(fs::read(back.join("damaged")).unwrap() == content);
+    site.stop();
+}
+
+/// What a small file that the disk has changed is to whoever wants it.
+fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
+    let (tree, remote) = ("/pfs/cloud/home/ada/tree", "/pfs/cloud/home/ada/tree/sub/bad");
+    let sentence = "its bytes on the server's disk are not what the server stored: the disk is damaged";
+    let back = env.folder("back");
+    fs::remove_dir_all(&back).unwrap();
+    fs::create_dir_all(back.join("tree/sub")).unwrap();
+    fs::write(back.join("tree/sub/bad"), "an earlier one").unwrap();
+    let whole = site.run("ada", &["cp", "-r", tree, arg(&back)]).refused(1);
+    whole.says(remote).says(sentence).says("1 left out");
+    assert_eq!(
+        fs::read(back.join("tree/sub/bad")).unwrap(),
+        b"an earlier one",
+        "what is here stays"
+    );
+    for index in 0..40 {
+        let name = format!("sub/{index}");
+        let (sent, came) = (env.folder("data").join(&name), back.join("tree").join(&name));
+        assert_eq!(fs::read(came).unwrap(), fs::read(sent).unwrap(), "{name}");
+    }
+    assert!(!back.join("tree/.pfs-staging").exists());
+
+    let alone = back.join("alone");
+    site.run("ada", &["cp", remote, arg(&alone)])
+        .refused(1)
+        .says(remote)
+        .says(sentence);
+    assert!(!alone.exists());
+    let printed = site.run("ada", &["cat", remote]).refused(1);
+    assert_eq!(printed.stdout, "");
+    printed.says(remote).says(sentence);
+    let (_, token) = link.split_once("/api/").expect("a link has a path");
+    let link = format!("http://{}/api/{}", site.endpoint(), token.trim());
+    let read = run("curl", &["-sS", &link]).expect("there is a curl");
+    assert!(read.contains(sentence) && !read.contains("home/ada"), "{read}");
+    site.run("ada", &["stat", "--digest", remote])
+        .refused(1)
+        .says(sentence);
+}
+
+#[test]
+fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it() {
+    let env = TestEnvironment::new();
+    let storage = env.folder("storage");
+    let image = env.folder("images").join("disk");
+    let Some(platter) = Platter::mount(storage.clone(), &image) else {
+        return;
+    };
+    let settings = format!("storage: {}\n", arg(&storage));
+    let mut site = Site::with(&env, &[("ada", ADMIN)], &settings, &[]);
+    let data = env.folder("data");
+    fs::create_dir_all(data.join("sub")).unwrap();
+    for index in 0..40 {
+        fs::write(data.join(format!("sub/{index}")), noise(400 + index, 9_000)).unwrap();
+    }
+    let content = noise(500, 20_000);
+    fs::write(data.join("sub/bad"), &content).unwrap();
+    fs::write(data.join("sub/rewritten"), noise(501, 20_000)).unwrap();
+    let tree = "/pfs/cloud/home/ada/tree";
+    site.run("ada", &["cp", "-r", &format!("{}/.", arg(&data)), tree])
+        .ok();
+    let bad = format!("{tree}/sub/bad");
+    let link = site.run("ada", &["publish", &bad]).ok().stdout;
+    site.run("ada", &["cat", &bad]).ok();
+
+    // A job writes another content of the same length: that is its right, and nothing is wrong with it.
+    let own = noise(502, 20_000);
+    let home = site.home("ada").join("tree/sub");
+    fs::write(home.join("rewritten"), &own).unwrap();
+    run("sync", &["-f", arg(&home)]).expect("what is written can be synced");
+    platter.flip_where(&content[8192..][..4096]);
+    // What the kernel has at hand is not what the disk has any more.
+    run(
+        "dd",
+        &[
+            &format!("if={}", arg(&home.join("bad"))),
+            "iflag=nocache",
+            "count=0",
+        ],
+    )
+    .expect("the kernel can be told to read it again");
+    assert_ne!(fs::read(home.join("bad")).unwrap(), content, "the disk lies");
+    is_not_handed_out(&site, &env, &link);
+    assert_eq!(
+        fs::read(env.folder("back").join("tree/sub/rewritten")).unwrap(),
+        own
+    );
+
+    site.stop();
+    site.start_again();
+    is_not_handed_out(&site, &env, &link);
+    site.run("ada", &["cat", &format!("{tree}/sub/rewritten")]).ok();
+
+    // Whoever has the right one sends it again, which the same size and time do not hide.
+    let found = site.run("ada", &["pfs", "fsck"]);
+    found.says("damaged");
+    site.run("ada", &["cp", "--checksum", arg(&data.join("sub/bad")), &bad])
+        .ok();
+    let back = env.folder("back").join("bad");
+    site.run("ada", &["cp", &bad, arg(&back)]).ok();
+    assert_eq!(fs::read(back).unwrap(), content);
     site.stop();
 }
