@@ -38,8 +38,8 @@ impl Side<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub entries: Vec<Entry>,
-    /// Sockets, pipes and devices: never compared, but no folder that has one is empty.
-    pub special: Vec<RelPath>,
+    /// Pipes and the like, and what cannot be looked at: never compared, but no folder that has such a thing is empty.
+    pub unlisted: Vec<RelPath>,
 }
 
 impl Held {
@@ -48,7 +48,7 @@ impl Held {
         let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
         let paths = self.entries.iter().map(|entry| &entry.path);
         let unselected = paths.filter(|path| !is_selected(path));
-        let mut protected: Vec<RelPath> = unselected.chain(&self.special).cloned().collect();
+        let mut protected: Vec<RelPath> = unselected.chain(&self.unlisted).cloned().collect();
         protected.sort();
         protected
     }
@@ -333,7 +333,7 @@ mod tests {
         let source = tree(&["a", "b/", "b/c", "d"]);
         let held = Held {
             entries: tree(&["a/", "b", "d/", "d/e", "z"]),
-            special: Vec::new(),
+            unlisted: Vec::new(),
         };
         let made = plan(&source, &held.entries, SyncOptions::default());
         let clearing = Clearing::of(&made, &held, &Selection::default(), Extra::Keep);
@@ -351,7 +351,7 @@ mod tests {
         let selection = excluding("*.log");
         let held = Held {
             entries: tree(&["a/", "b/", "b/x.log", "c/", "d"]),
-            special: vec!["a/socket".parse().unwrap()],
+            unlisted: vec!["a/socket".parse().unwrap()],
         };
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);

@@ -38,6 +38,8 @@ pub struct Walked {
     pub lost: Vec<Lost>,
     /// Sockets, pipes and devices; nobody expects them to travel.
     pub special: Vec<RelPath>,
+    /// All that is there and not among the entries.
+    pub unlisted: Vec<RelPath>,
 }
 
 /// What an argument names: itself, or, when nothing is called so, what matches it as a pattern.
@@ -164,6 +166,13 @@ pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let lost = |error: &RootError| Lost::new(shown(folder), chain(error));
     Ok(Walked {
         lost: walked.unread.iter().map(lost).collect(),
+        unlisted: walked
+            .unread
+            .iter()
+            .filter_map(RootError::path)
+            .chain(&walked.special)
+            .cloned()
+            .collect(),
         special: walked.special,
         entries: walked.entries,
     })

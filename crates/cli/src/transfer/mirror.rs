@@ -127,11 +127,14 @@ impl Transfer<'_> {
             Target::Missing => Ok(Held::default()),
             Target::Folder => {
                 let mut listed = remote::entries_to_compare(&self.files, folder, self.compare).await?;
-                self.tell_unread(listed.unread);
                 leave_ours(folder, &mut listed.entries);
+                let unread = listed.unread.iter().map(|unread| &unread.path.0.place().path);
+                let mut unlisted = listed.special;
+                unlisted.extend(unread.filter_map(|path| path.strip_prefix(&folder.place().path)));
+                self.tell_unread(listed.unread);
                 Ok(Held {
                     entries: listed.entries,
-                    special: listed.special,
+                    unlisted,
                 })
             }
             Target::File => Err(CliError::refused(format!("`{folder}` is not a folder"))),
@@ -163,7 +166,7 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
             let walked = local::walk(folder).map_err(|error| cannot(chain(&error)))?;
             Ok(Held {
                 entries: walked.entries,
-                special: walked.special,
+                unlisted: walked.unlisted,
             })
         }
         Ok(Target::File) => Err(CliError::refused(format!("`{}` is not a folder", shown(folder)))),

@@ -43,6 +43,66 @@ fn a_listing_is_one_name_per_line_and_more_when_asked() {
         .prints("a.txt");
 }
 
+#[test]
+fn a_pattern_lists_as_if_all_that_matches_had_been_typed() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[
+            ("data-1/a", "1"),
+            ("data-1/sub/b", "2"),
+            ("data-2/c", "3"),
+            ("data.txt", ""),
+            ("else/d", ""),
+        ],
+    );
+    std::os::unix::fs::symlink("else", data.join("data-link")).unwrap();
+    std::os::unix::fs::symlink("nowhere", data.join("data-lost")).unwrap();
+    let home = home(&env);
+    env.paddlectl(&["sync", arg(&data), &home]).ok();
+    let ls = |words: &[&str]| env.paddlectl(&[&["ls"], words].concat()).ok().stdout;
+    let at = |name: &str| format!("{home}/{name}");
+    assert_eq!(
+        ls(&[&at("dat*")]),
+        format!(
+            "{home}/data-lost\n{home}/data.txt\n\n{home}/data-1:\na\nsub\n\n{home}/data-2:\nc\n\n{home}/data-link:\nd\n"
+        )
+    );
+    assert_eq!(
+        ls(&["-r", &at("data-[12]")]),
+        format!("{home}/data-1:\na\nsub\nsub/b\n\n{home}/data-2:\nc\n")
+    );
+    assert_eq!(
+        ls(&["-r", &at("*-1")]),
+        "a\nsub\nsub/b\n",
+        "a single one needs no heading"
+    );
+    assert_eq!(ls(&[&at("*.txt")]), format!("{home}/data.txt\n"));
+    let rows = env
+        .paddlectl(&["ls", "-r", "-o", "json", &at("data-[12]")])
+        .ok()
+        .json();
+    let paths: Vec<&str> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["path"].as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            at("data-1/a"),
+            at("data-1/sub"),
+            at("data-1/sub/b"),
+            at("data-2/c")
+        ]
+    );
+    env.paddlectl(&["ls", &at("none*")])
+        .refused(1)
+        .says("nothing matches it");
+}
+
 /// The path of a package is such a link.
 #[test]
 fn behind_a_link_that_is_named_lies_all_that_lies_there() {

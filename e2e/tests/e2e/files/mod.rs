@@ -1,8 +1,10 @@
 //! Files go up, come down, and are the same afterwards: the file commands on a real server.
 
+mod across;
 mod backends;
 mod bad_network;
 mod broken_submits;
+mod choosing;
 mod confinement;
 mod copying;
 mod damage;
@@ -27,6 +29,7 @@ mod site;
 mod spellings;
 mod syncing;
 mod taken_back;
+mod terminal;
 mod the_servers_own;
 mod traffic;
 mod trees;
@@ -136,6 +139,12 @@ fn staged(folder: &Path) -> Vec<PathBuf> {
 /// Where the embedded server keeps everything.
 fn server_data(env: &TestEnvironment) -> PathBuf {
     env.home().join(".paddle")
+}
+
+/// Where a path of the cluster lies on the embedded server's disk.
+fn on_disk(env: &TestEnvironment, path: &str) -> PathBuf {
+    let inside = path.rsplit_once("/home/").expect("it lies in a home").1;
+    server_data(env).join("local/storage/home").join(inside)
 }
 
 /// Waits until so many bytes of an unfinished upload lie on the server's disk.

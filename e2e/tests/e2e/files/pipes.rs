@@ -10,7 +10,7 @@ use e2e::{TestEnvironment, wait_until};
 use super::dice::seed;
 use super::network::Way;
 use super::site::Site;
-use super::{arg, home, noise};
+use super::{arg, home, noise, plant};
 
 const REMOTE: &str = "/pfs/cloud/home/ada/printed";
 
@@ -139,6 +139,74 @@ fn a_pipe_that_is_broken_off_leaves_nothing_here() {
     child.wait().expect("it was killed");
     assert_eq!(left(), 0);
     env.paddlectl(&["stat", &remote]).refused(1);
+}
+
+#[test]
+fn what_goes_to_a_pipe_is_chosen_and_foreseen_like_anything_else() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a.txt", "text\n"), ("b.log", "log\n"), ("sub/c", "")]);
+    let remote = format!("{}/data", home(&env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    let at = |name: &str| format!("{remote}/{name}");
+    let all = ["cp", &at("a.txt"), &at("b.log"), "-"];
+    let foreseen = env.paddlectl(&[&all[..], &["--dry-run"]].concat()).ok();
+    let (text, log) = (at("a.txt"), at("b.log"));
+    assert_eq!(foreseen.stdout, format!("copy {text}\ncopy {log}\n"));
+    assert_eq!(
+        foreseen.stderr,
+        "Dry run, nothing was changed: 2 files would be copied\n"
+    );
+    let flags = ["--exclude", "*.log", "--bwlimit", "1M"];
+    let printed = env.paddlectl(&[&all[..], &flags].concat()).ok().stdout;
+    assert_eq!(printed, "text\n");
+    env.paddlectl(&["cp", "--dry-run", &at("sub"), "-"])
+        .refused(1)
+        .says("it is a folder");
+    for flag in [&["-n"][..], &["--checksum"], &["--transfers", "2"]] {
+        env.paddlectl(&[&all[..], flag].concat())
+            .refused(2)
+            .says(&format!(
+                "`{}` means nothing where the destination is `-`",
+                flag[0]
+            ));
+    }
+    env.paddlectl(&["cp", "--exclude", "*.log", "-", &at("new")])
+        .refused(2)
+        .says("what comes from a pipe has no name");
+}
+
+#[test]
+fn a_pipe_overwrites_nothing_where_that_is_not_wanted() {
+    let env = TestEnvironment::new();
+    let remote = format!("{}/piped", home(&env));
+    let send = |flags: &[&str], content: &str| {
+        let words = [&["cp"], flags, &["-", &remote]].concat();
+        let mut command = env.command("paddlectl", &words);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        // Who only looks does not read it.
+        let _ = child
+            .stdin
+            .take()
+            .expect("it is a pipe")
+            .write_all(content.as_bytes());
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).expect("words");
+        text(output.stdout) + &text(output.stderr)
+    };
+    let missing = send(&["-n", "--dry-run"], "first");
+    assert!(missing.starts_with("copy -\n"), "{missing}");
+    send(&["-n"], "first");
+    let there = send(&["-n", "--dry-run"], "second");
+    assert!(there.starts_with("keep -\n"), "{there}");
+    let kept = send(&["-n"], "second");
+    assert!(kept.contains("0 files copied, 1 kept as they were"), "{kept}");
+    assert_eq!(env.paddlectl(&["cat", &remote]).ok().stdout, "first");
 }
 
 #[test]

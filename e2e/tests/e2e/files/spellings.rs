@@ -107,10 +107,49 @@ fn a_source_outside_the_current_folder_is_refused() {
     plant(&work, &[("a", "1")]);
     fs::write(work.join("../secret"), "").unwrap();
     let home = home(&env);
-    for source in ["../secret", "..", "./../secret", "/etc/hostname"] {
-        run_in(&env, &work, "paddlectl", &["file", source, &home])
-            .refused(1)
-            .says("below the current folder");
+    std::os::unix::fs::symlink("..", work.join("link")).unwrap();
+    for source in [
+        "../secret",
+        "..",
+        "./../secret",
+        "/etc/hostname",
+        "/etc/host*",
+        "../secr*",
+        "link",
+        "lin*",
+        "link/*",
+        "link/secr*",
+        "*",
+    ] {
+        for words in [&["file"][..], &["file", "put"]] {
+            run_in(&env, &work, "paddlectl", &[words, &[source, &home]].concat())
+                .refused(1)
+                .says("below the current folder");
+        }
     }
     assert_eq!(env.paddlectl(&["ls", &home]).ok().stdout, "");
+    run_in(&env, &work, "paddlectl", &["file", "[a-k]*", &home])
+        .ok()
+        .says("Uploading a ... Done");
+    assert_eq!(env.paddlectl(&["ls", &home]).ok().stdout, "a\n");
+}
+
+#[test]
+fn file_works_in_the_home_only() {
+    let env = TestEnvironment::new();
+    let work = env.folder("work");
+    plant(&work, &[("src/a", "1")]);
+    let public = home(&env).replace("/home/", "/public/");
+    for remote in ["/pfs/public/x", &public] {
+        for words in [
+            &["file", "src", remote][..],
+            &["file", "put", "src", remote],
+            &["file", "get", remote, "."],
+        ] {
+            run_in(&env, &work, "paddlectl", words)
+                .refused(1)
+                .says("`file` works in your home only")
+                .says("hint: `cp`");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! `sync`: one folder becomes like the other.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use e2e::TestEnvironment;
 
@@ -70,6 +72,94 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
     assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "x\ny\n");
 }
 
+/// Listings do not tell of pipes and sockets.
+#[test]
+fn a_folder_with_a_pipe_is_not_empty() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[
+            ("x", "a file here"),
+            ("y", "new"),
+            ("z", "in place of an empty folder"),
+        ],
+    );
+    let (remote, other) = (format!("{}/mirror", home(&env)), format!("{}/other", home(&env)));
+    env.paddlectl(&["sync", arg(&data), &other]).ok();
+    env.paddlectl(&["mkdir", "-p", &format!("{remote}/x"), &format!("{remote}/z")])
+        .ok();
+    let there = super::on_disk(&env, &remote);
+    let here = env.folder("here");
+    for folder in [&there, &here] {
+        fs::create_dir_all(folder.join("x")).unwrap();
+        fs::create_dir_all(folder.join("z")).unwrap();
+        let made = Command::new("mkfifo").arg(folder.join("x/pipe")).status();
+        assert!(made.expect("there is a mkfifo").success());
+    }
+    for (source, dest, folder) in [
+        (arg(&data), remote.as_str(), &there),
+        (&other, &remote, &there),
+        (&other, arg(&here), &here),
+    ] {
+        for flags in [&["--dry-run"][..], &[]] {
+            let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
+            assert_eq!(ran.code, Some(1), "{ran}");
+            let said = ran
+                .says("a folder that is not empty is in its place")
+                .says("--delete");
+            assert!(!said.stdout.contains("/x\n"), "{said}");
+        }
+        assert!(folder.join("x/pipe").exists(), "{source} to {dest}");
+        assert!(
+            folder.join("y").is_file() && folder.join("z").is_file(),
+            "the rest went"
+        );
+    }
+    env.paddlectl(&["sync", "--delete", arg(&data), &remote]).ok();
+    env.paddlectl(&["sync", "--delete", &remote, arg(&here)]).ok();
+    assert!(there.join("x").is_file() && here.join("x").is_file());
+}
+
+#[test]
+fn a_folder_that_takes_no_part_as_a_whole_stays() {
+    let env = TestEnvironment::new();
+    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
+    plant(&data, &[("x", "a file here"), ("y", "new")]);
+    plant(&theirs, &[("x/precious.log", "")]);
+    let remote = format!("{}/mirror", home(&env));
+    env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
+    env.paddlectl(&["sync", "--exclude", "*.log", arg(&data), &remote])
+        .refused(1)
+        .says("a folder that is not empty is in its place");
+    let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
+    assert_eq!(left, "x\nx/precious.log\ny\n");
+}
+
+/// What a locked folder holds is in no listing.
+#[test]
+fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
+    let env = TestEnvironment::new();
+    let Some(site) = super::ordinary_user::site(&env) else {
+        return;
+    };
+    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
+    plant(&data, &[("x", "a file here"), ("y", "new")]);
+    plant(&theirs, &[("x/closed/precious", "")]);
+    let (remote, other) = ("/pfs/cloud/home/ada/mirror", "/pfs/cloud/home/ada/other");
+    site.run("ada", &["sync", arg(&theirs), remote]).ok();
+    site.run("ada", &["sync", arg(&data), other]).ok();
+    let locked = site.home("ada").join("mirror/x/closed");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).expect("root may");
+    for (source, flags) in [(arg(&data), &["--dry-run"][..]), (arg(&data), &[]), (other, &[])] {
+        site.run("ada", &[&["sync"], flags, &[source, remote]].concat())
+            .says("a folder that is not empty is in its place");
+        assert!(locked.join("precious").exists());
+        let went = site.home("ada").join("mirror/y").exists();
+        assert_eq!(went, flags.is_empty(), "the rest went");
+    }
+}
+
 #[test]
 fn on_the_cluster_contents_are_compared_and_links_stay_links() {
     let env = TestEnvironment::new();
@@ -80,11 +170,7 @@ fn on_the_cluster_contents_are_compared_and_links_stay_links() {
     let (from, to) = (format!("{}/from", home(&env)), format!("{}/to", home(&env)));
     env.paddlectl(&["sync", arg(&data), &from]).ok();
     env.paddlectl(&["sync", &from, &to]).ok().says("4 files copied");
-    let storage = super::server_data(&env).join("local/storage");
-    let path_of = |path: &str| {
-        let inside = path.rsplit_once("/home/").expect("it lies in a home").1;
-        storage.join("home").join(inside)
-    };
+    let path_of = |path: &str| super::on_disk(&env, path);
     assert_same(&data, &path_of(&to));
 
     // The same size and time, other bytes: only contents tell.

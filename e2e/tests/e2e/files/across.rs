@@ -1,0 +1,223 @@
+//! `cp` inside the cluster: only what differs is copied, what cannot be copied is named, and a copy that broke off goes on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::channel;
+use std::time::{Duration, SystemTime};
+
+use e2e::{LIMIT, TestEnvironment};
+
+use super::site::Site;
+use super::{arg, home, on_disk, ordinary_user, plant};
+
+#[test]
+fn what_is_there_already_is_not_copied_again() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), ("sub/b", "2")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    let (one, contents, two) = (at("one"), at("one/."), at("two"));
+    env.paddlectl(&["cp", "-r", arg(&data), &one]).ok();
+    env.paddlectl(&["cp", "-r", &contents, &two])
+        .ok()
+        .says(&format!("Copying {one} ... Done\n"))
+        .says("2 files copied; 2 bytes copied\n");
+    let again = ["cp", "-r", &contents, &two];
+    env.paddlectl(&again).ok().says(&format!(
+        "Copying {one} ... Done\n0 files copied, 2 unchanged; 0 bytes copied\n"
+    ));
+    env.paddlectl(&["cp", &at("one/a"), &at("one/sub/b"), &at("flat/")])
+        .ok()
+        .says("2 files copied");
+    let flat = ["cp", &at("one/a"), &at("one/sub/b"), &at("flat/")];
+    env.paddlectl(&flat).ok().says("0 files copied, 2 unchanged");
+
+    plant(&data, &[("sub/b", "22"), ("sub/new", "3")]);
+    env.paddlectl(&["sync", arg(&data), &one]).ok();
+    let dry = [&again[..], &["--dry-run"]].concat();
+    let foreseen = env.paddlectl(&dry).ok();
+    assert_eq!(foreseen.stdout, format!("copy {one}/sub/b\ncopy {one}/sub/new\n"));
+    env.paddlectl(&again)
+        .ok()
+        .says("2 files copied, 1 unchanged; 3 bytes copied");
+    env.paddlectl(&["check", &one, &two]).ok();
+}
+
+#[test]
+fn contents_are_compared_when_asked() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "before"), ("b", "same")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["cp", "-r", arg(&data), &at("one")]).ok();
+    env.paddlectl(&["cp", "-r", &at("one"), &at("two")]).ok();
+    // The same size and time, other bytes.
+    let file = on_disk(&env, &at("one/a"));
+    let time = fs::metadata(&file).unwrap().modified().unwrap();
+    fs::write(&file, "after!").unwrap();
+    let open = fs::File::options().write(true).open(&file).unwrap();
+    open.set_modified(time).unwrap();
+
+    let folder = ["cp", "-r", &at("one/."), &at("two")];
+    env.paddlectl(&folder).ok().says("0 files copied, 2 unchanged");
+    let single = ["cp", &at("one/a"), &at("two")];
+    env.paddlectl(&single).ok().says("0 files copied, 1 unchanged");
+    let by_content = [&folder[..], &["--checksum"]].concat();
+    env.paddlectl(&by_content).ok().says("1 file copied, 1 unchanged");
+    assert_eq!(env.paddlectl(&["cat", &at("two/a")]).ok().stdout, "after!");
+
+    // Another time, the same bytes.
+    open.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000))
+        .unwrap();
+    env.paddlectl(&by_content)
+        .ok()
+        .says("0 files copied, 2 unchanged");
+    let by_content = [&single[..], &["--checksum", "--transfers", "1"]].concat();
+    env.paddlectl(&by_content)
+        .ok()
+        .says("0 files copied, 1 unchanged");
+}
+
+#[test]
+fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("one/a", "new"), ("one/b", "b"), ("two/a", "old")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["sync", arg(&data), &home]).ok();
+    let folder = ["cp", "-n", "-r", &at("one/."), &at("two")];
+    let foreseen = env.paddlectl(&[&folder[..], &["--dry-run"]].concat()).ok();
+    let one = at("one");
+    assert_eq!(foreseen.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
+    env.paddlectl(&folder)
+        .ok()
+        .says("1 file copied, 1 kept as they were");
+    let single = ["cp", "-n", &at("one/a"), &at("two/a")];
+    let foreseen = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
+    assert_eq!(foreseen.stdout, format!("keep {one}/a\n"));
+    env.paddlectl(&single)
+        .ok()
+        .says("0 files copied, 1 kept as they were");
+    let there = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
+    assert_eq!(there, "oldb");
+}
+
+#[test]
+fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[
+            ("one/x", "file"),
+            ("one/y/z", "in a folder"),
+            ("one/new", ""),
+            ("two/x/precious", ""),
+            ("two/y", "file"),
+        ],
+    );
+    let home = home(&env);
+    env.paddlectl(&["sync", arg(&data), &home]).ok();
+    let two = format!("{home}/two");
+    env.paddlectl(&["cp", "-r", &format!("{home}/one/."), &two])
+        .refused(1)
+        .says(" ... Done, 2 left out")
+        .says(&format!("{two}/x: a folder is in its place"))
+        .says(&format!("{two}/y: a file is in its place"));
+    let left = env.paddlectl(&["ls", "-r", &two]).ok().stdout;
+    assert_eq!(left, "new\nx\nx/precious\ny\n");
+}
+
+#[test]
+fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
+    let env = TestEnvironment::new();
+    let Some(site) = ordinary_user::site(&env) else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")],
+    );
+    let (from, to) = ("/pfs/cloud/home/ada/t", "/pfs/cloud/home/ada/copy");
+    site.run("ada", &["cp", "-r", arg(&data), from]).ok();
+    let lock = |name: &str| {
+        let path = site.home("ada").join("t").join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).expect("root may");
+    };
+    // One that the listing does not tell of, but the copy does.
+    lock("sub/unreadable");
+    site.run("ada", &["cp", "-r", from, to])
+        .refused(1)
+        .says(&format!("{from}/sub/unreadable"))
+        .says(" ... Done, 1 left out");
+    let copied = site.run("ada", &["ls", "-r", to]).ok().stdout;
+    assert_eq!(copied, "a\nclosed\nclosed/b\nsub\nz\n");
+    site.run("ada", &["rm", "-r", to]).ok();
+
+    lock("closed");
+    site.run("ada", &["cp", "-r", from, to])
+        .refused(1)
+        .says(&format!("{from}/closed"))
+        .says(&format!("{from}/sub/unreadable"))
+        .says(" ... Done, 2 left out");
+    let copied = site.run("ada", &["ls", "-r", to]).ok().stdout;
+    assert_eq!(copied, "a\nsub\nz\n");
+
+    // Also then nothing goes into itself, by whatever name.
+    std::os::unix::fs::symlink("t", site.home("ada").join("link")).expect("it is root's to make");
+    for inside in ["t/inner", "link/inner"] {
+        site.run(
+            "ada",
+            &["cp", "-r", from, &format!("/pfs/cloud/home/ada/{inside}")],
+        )
+        .refused(1)
+        .says("cannot be put into itself");
+    }
+    assert!(!site.home("ada").join("t/inner").exists());
+}
+
+#[test]
+fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
+    const FILES: usize = 200;
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let data = env.folder("data");
+    for number in 0..FILES {
+        plant(&data, &[(&format!("f{number}"), &number.to_string())]);
+    }
+    let (from, to) = ("/pfs/cloud/home/ada/a", "/pfs/cloud/home/ada/new");
+    site.run("ada", &["cp", "-r", arg(&data), from]).ok();
+    let copy = ["cp", "-r", "--transfers", "1", "--exclude", "none", from, to];
+    // The wire stands still in the middle, until the client was interrupted.
+    let (stands, has_come) = channel();
+    let (go_on, wait) = channel::<()>();
+    site.network().after(100_000, move || {
+        stands.send(()).expect("somebody waits");
+        let _ = wait.recv_timeout(LIMIT);
+    });
+    let first = site.begin("ada", &copy);
+    has_come.recv_timeout(LIMIT).expect("so many bytes must pass");
+    first.interrupt();
+    assert!(!first.end().0.success());
+    drop(go_on);
+    let count = || fs::read_dir(site.home("ada").join("new")).unwrap().count();
+    let there = count();
+    assert!((1..FILES).contains(&there), "{there} files were there");
+
+    let second = site.run("ada", &copy).ok();
+    assert!(
+        !second.stderr.contains(&format!("{FILES} files copied")),
+        "{second}"
+    );
+    assert_eq!(count(), FILES, "all lie where the first try put them");
+    site.run("ada", &["check", from, to]).ok();
+    site.run("ada", &copy).ok();
+    assert!(
+        site.home("ada").join("new/a/f0").exists(),
+        "cp(1)'s rules hold again"
+    );
+}
