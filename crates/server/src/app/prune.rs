@@ -114,9 +114,13 @@ impl App {
             if self.jobs.get_any(&run).await?.is_some() {
                 continue;
             }
-            let owner = user.clone();
-            let pruned = self.with_files(move |storage| storage.prune_run(&owner, &run, removal));
-            bytes += pruned.await?.bytes;
+            let (owner, id) = (user.clone(), run.clone());
+            let pruned = self.with_files(move |storage| storage.prune_run(&owner, &id, removal));
+            match pruned.await {
+                Ok(pruned) => bytes += pruned.bytes,
+                // It must not keep what others left.
+                Err(error) => tracing::warn!(%user, %run, %error, "a run could not be cleared away"),
+            }
         }
         Ok(bytes)
     }
@@ -150,7 +154,9 @@ impl App {
         self.with_files(move |storage| {
             let mut bytes = strays + storage.unused_packages(&user, &kept)?.bytes;
             for id in &old {
-                bytes += storage.prune_run(&user, id, Removal::Foreseen)?.bytes;
+                // What cannot be looked at cannot go either.
+                let foreseen = storage.prune_run(&user, id, Removal::Foreseen);
+                bytes += foreseen.unwrap_or_default().bytes;
             }
             Ok(bytes)
         })

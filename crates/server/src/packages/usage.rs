@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_pfs::package::PackageId;
-use paddlecloud_pfs::{Existing, Mtime, RelPath, Root};
+use paddlecloud_pfs::{Existing, Mtime, RelPath, Root, RootError};
 
 use super::receive::{list_path, stored_packages, tree_path};
 use super::{OURS, PackageError, Storage, ours};
@@ -34,6 +34,10 @@ impl Storage {
             return Ok(Pruned::default());
         }
         let mut pruned = Pruned::default();
+        if !home.stat_link(&run)?.is_dir() {
+            remove(&home, &run, removal, &mut pruned)?;
+            return Ok(pruned);
+        }
         for entry in home.list(&run)? {
             remove_but_output(&home, &entry.path, removal, &mut pruned)?;
         }
@@ -183,34 +187,40 @@ fn is_latest(home: &Root, job: &JobId) -> Result<bool, PackageError> {
     }))
 }
 
-/// An entry of a run: everything goes but a folder `output` that holds something.
+/// An entry of a run: everything goes but an `output` that holds something.
 fn remove_but_output(
     home: &Root,
     path: &RelPath,
     removal: Removal,
     pruned: &mut Pruned,
 ) -> Result<(), PackageError> {
-    let is_output = |path: &RelPath| path.name() == Some(b"output");
-    let meta = home.stat_link(path)?;
-    if !meta.is_dir()
-        || (!is_output(path)
-            && !home.exists(&path.child(b"output").map_err(paddlecloud_pfs::RootError::from)?)?)
-    {
+    if is_kept_output(home, path)? {
+        return Ok(());
+    }
+    let inside = path.child(b"output").map_err(RootError::from)?;
+    if !home.stat_link(path)?.is_dir() || !is_kept_output(home, &inside)? {
         return remove(home, path, removal, pruned);
     }
-    if is_output(path) {
-        return if home.list(path)?.is_empty() {
-            remove(home, path, removal, pruned)
-        } else {
-            Ok(())
-        };
-    }
     for entry in home.list(path)? {
-        if !is_output(&entry.path) || home.list(&entry.path)?.is_empty() {
+        if entry.path != inside {
             remove(home, &entry.path, removal, pruned)?;
         }
     }
     Ok(())
+}
+
+/// Whether this is output that stays: usually a folder, but a job may have put a file there. A link is no output; what it
+/// leads to lies elsewhere, and stays there.
+fn is_kept_output(home: &Root, path: &RelPath) -> Result<bool, PackageError> {
+    if path.name() != Some(b"output") {
+        return Ok(false);
+    }
+    match home.stat_link(path) {
+        Ok(meta) if meta.is_dir() => Ok(!home.list(path)?.is_empty()),
+        Ok(meta) => Ok(meta.is_file() && meta.size > 0),
+        Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn remove(home: &Root, path: &RelPath, removal: Removal, pruned: &mut Pruned) -> Result<(), PackageError> {
@@ -304,6 +314,48 @@ mod tests {
         let home = fixture.storage.home(&fixture.user).unwrap();
         let stored = stored_packages(&home).unwrap();
         stored.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_a_job_made_of_its_output_keeps_no_run_from_being_cleared() {
+        let fixture = Fixture::new();
+        type Make = fn(&std::path::Path);
+        let cases: [(&str, Make, bool); 5] = [
+            ("file", |output| fs::write(output, "results").unwrap(), true),
+            ("empty", |output| fs::write(output, "").unwrap(), false),
+            (
+                "dangling",
+                |output| std::os::unix::fs::symlink("nowhere", output).unwrap(),
+                false,
+            ),
+            ("none", |_| {}, false),
+            (
+                "folder",
+                |output| {
+                    fs::create_dir(output).unwrap();
+                    fs::write(output.join("model"), "results").unwrap();
+                },
+                true,
+            ),
+        ];
+        let places = [("", "flat"), ("job", "deep")];
+        let numbered = cases.iter().flat_map(|case| places.map(|place| (case, place)));
+        for (number, ((name, make, stays), (below, depth))) in numbered.enumerate() {
+            let (stays, shown) = (*stays, format!("{name}, {depth}"));
+            let job: JobId = format!("j_{number:014}").parse().unwrap();
+            let run = fixture.ours.join("runs").join(job.as_str());
+            let copy = run.join(below);
+            fs::create_dir_all(&copy).unwrap();
+            fs::write(copy.join("train.py"), "12345").unwrap();
+            make(&copy.join("output"));
+            for removal in [Removal::Foreseen, Removal::Real] {
+                let pruned = fixture.storage.prune_run(&fixture.user, &job, removal);
+                assert!(pruned.unwrap().bytes >= 5, "{shown}");
+            }
+            assert!(!copy.join("train.py").exists(), "{shown}");
+            assert_eq!(run.exists(), stays, "{shown}");
+            assert_eq!(copy.join("output").exists(), stays, "{shown}");
+        }
     }
 
     #[test]
