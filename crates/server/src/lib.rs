@@ -13,6 +13,7 @@ pub mod files;
 pub mod http;
 pub mod lane;
 pub mod logs;
+pub mod long;
 pub mod metrics;
 mod nearest;
 pub mod openapi;

@@ -18,7 +18,9 @@ use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::local::{BootId, LocalEngine, LocalSettings};
 use crate::files::{Files, StoreError};
 use crate::http::serve::{self, Bound, ListenError};
+use crate::lane;
 use crate::logs::Logs;
+use crate::long::{self, Long};
 use crate::metrics::Metrics;
 use crate::packages::{HomeError, InUse, Storage, StorageLock};
 use crate::ready::Ready;
@@ -28,8 +30,10 @@ use crate::tls::{self, TlsError};
 
 /// Threads that answer requests. The work is waiting; two are plenty and cost little.
 const THREADS: usize = 2;
-/// Threads for what blocks: files, passwords.
-const BLOCKING_THREADS: usize = 16;
+/// Threads for what blocks and is short: a look at a folder, a password, a piece of a file.
+const SHORT_THREADS: usize = 6;
+/// Threads for what blocks. Whatever moves bytes or takes long leaves some to what is short.
+const BLOCKING_THREADS: usize = lane::LANES + long::AT_ONCE + SHORT_THREADS;
 
 /// How often unfinished uploads are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
@@ -78,13 +82,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     allow_many_files();
     // Forks, so it comes before the threads.
     let isolation = paddlecloud_supervisor::probe();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("paddlecloud")
-        .enable_all()
-        .build();
-    let result = runtime.map_err(StartError::Threads).and_then(|runtime| {
+    let result = runtime().map_err(StartError::Threads).and_then(|runtime| {
         let stop = CancellationToken::new();
         let server = runtime.block_on(Server::start(config, isolation, stop))?;
         Ok((runtime, server))
@@ -103,6 +101,16 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
             Err(error)
         }
     }
+}
+
+/// The threads of a server.
+pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("paddlecloud")
+        .enable_all()
+        .build()
 }
 
 /// A server whose sockets are open and whose jobs are taken up.
@@ -177,6 +185,7 @@ impl Server {
             jobs,
             storage,
             files,
+            long: Long::default(),
             stop,
             degraded,
         });

@@ -2,23 +2,23 @@
 
 use std::collections::HashSet;
 
-use bytes::Bytes;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
-    CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackReply, PackRequest,
-    RemoveRequest, Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, TakeRequest,
-    UnfinishedUpload, UploadReply, UploadRequest, UsageView, WirePath,
+    CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackRequest, RemoveRequest,
+    Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, TakeRequest, UnfinishedUpload,
+    UploadReply, UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::share::{Share, ShareError};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{PfsPath, RelPath, Space};
+use tokio::task::JoinError;
 
-use super::{App, internal};
+use super::{App, Taking, internal};
 use crate::auth::Caller;
 use crate::files::{
-    ByteRange, ChunkIn, Content, DigestWanted, Files, FilesError, Fsck, Lister, PackIn, PackOut, Parts,
+    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, Opened, PackIn, PackOut, Parts,
     PartsAsked, RangeIn,
 };
 
@@ -42,6 +42,34 @@ impl App {
         blocking(move || work(&files, &caller)).await
     }
 
+    /// The same for what may take long: it waits for its turn, and leaves threads to what is short.
+    pub(super) async fn at_length<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let (files, asking) = (self.files.clone(), caller.clone());
+        let done = self.long.blocking(&caller.user, move || work(&files, &asking));
+        told(done.await)
+    }
+
+    /// Measures the caller's home if that is due, before room is set aside in it: many who come at once need that once.
+    pub(super) async fn measure_first(&self, caller: &Caller) -> Result<(), ErrorBody> {
+        let Some(space) = self.files.to_measure(caller) else {
+            return Ok(());
+        };
+        let alone = self.long.measuring(&space).await;
+        if self.files.to_measure(caller).is_none() {
+            return Ok(());
+        }
+        self.at_length(caller, move |files, _| {
+            let measured = files.measure_again(&space);
+            drop(alone);
+            measured
+        })
+        .await
+    }
+
     pub async fn file_stat(
         &self,
         caller: &Caller,
@@ -50,10 +78,11 @@ impl App {
         digest: DigestWanted,
     ) -> Result<FileMeta, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
-            files.stat(caller, &path, link, digest)
-        })
-        .await
+        let stat = move |files: &Files, caller: &Caller| files.stat(caller, &path, link, digest);
+        match digest {
+            DigestWanted::Always => self.at_length(caller, stat).await,
+            DigestWanted::Never | DigestWanted::IfKnown => self.with_store(caller, stat).await,
+        }
     }
 
     pub async fn file_stats(
@@ -61,8 +90,12 @@ impl App {
         caller: &Caller,
         request: StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
-        self.with_store(caller, move |files, caller| files.stats(caller, &request))
-            .await
+        let is_read = request.digest;
+        let stats = move |files: &Files, caller: &Caller| files.stats(caller, &request);
+        match is_read {
+            true => self.at_length(caller, stats).await,
+            false => self.with_store(caller, stats).await,
+        }
     }
 
     pub async fn file_list(
@@ -95,10 +128,12 @@ impl App {
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
         let live = self.live_runs(caller);
-        self.with_store(caller, move |files, caller| {
-            Ok(files.remove(caller, &request, &live))
-        })
-        .await
+        let is_long = request.recursive;
+        let remove = move |files: &Files, caller: &Caller| Ok(files.remove(caller, &request, &live));
+        match is_long {
+            true => self.at_length(caller, remove).await,
+            false => self.with_store(caller, remove).await,
+        }
     }
 
     /// The caller's jobs that are not over: what their runs hold must stay. One that is over never goes on.
@@ -111,28 +146,33 @@ impl App {
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
         let live = self.live_runs(caller);
-        self.with_store(caller, move |files, caller| files.rename(caller, &request, &live))
-            .await
+        let is_long = self.files.is_copied(&request);
+        let rename = move |files: &Files, caller: &Caller| files.rename(caller, &request, &live);
+        match is_long {
+            true => self.at_length(caller, rename).await,
+            false => self.with_store(caller, rename).await,
+        }
     }
 
     pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
-        self.with_store(caller, move |files, caller| files.copy(caller, &request))
+        self.at_length(caller, move |files, caller| files.copy(caller, &request))
             .await
     }
 
     pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| files.usage(caller, &path))
+        self.at_length(caller, move |files, caller| files.usage(caller, &path))
             .await
     }
 
     pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
-        self.with_store(caller, |files, caller| files.storage(caller))
+        self.at_length(caller, |files, caller| files.storage(caller))
             .await
     }
 
     /// Refuses a caller whose home holds more than it may.
     pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
+        self.measure_first(caller).await?;
         self.with_store(caller, |files, caller| files.check_room(caller))
             .await
     }
@@ -141,14 +181,11 @@ impl App {
         &self,
         caller: &Caller,
         path: &str,
-        range: ByteRange,
-        version: Option<String>,
-    ) -> Result<Content, ErrorBody> {
+        asked: BytesAsked,
+    ) -> Result<Opened, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
-            files.content(caller, &path, range, version.as_deref())
-        })
-        .await
+        self.with_store(caller, move |files, caller| files.content(caller, &path, &asked))
+            .await
     }
 
     pub async fn file_parts(
@@ -167,7 +204,7 @@ impl App {
 
     pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| files.signature(caller, &path))
+        self.at_length(caller, move |files, caller| files.signature(caller, &path))
             .await
     }
 
@@ -179,12 +216,11 @@ impl App {
         no_overwrite: bool,
     ) -> Result<Taking<PackIn>, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
-            files
-                .pack_in(caller, &path, announced, no_overwrite)
-                .map(Taking::new)
-        })
-        .await
+        self.measure_first(caller).await?;
+        let pack = self.with_store(caller, move |files, caller| {
+            files.pack_in(caller, &path, announced, no_overwrite)
+        });
+        Ok(self.taking(caller, pack.await?))
     }
 
     pub async fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, ErrorBody> {
@@ -197,13 +233,22 @@ impl App {
         caller: &Caller,
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
-        self.with_store(caller, move |files, caller| files.upload_begin(caller, &request))
-            .await
+        self.measure_first(caller).await?;
+        // Who tells the digest may be spared the upload: then a file that is here is copied.
+        let is_long = request.digest.is_some();
+        let begin = move |files: &Files, caller: &Caller| files.upload_begin(caller, &request);
+        match is_long {
+            true => self.at_length(caller, begin).await,
+            false => self.with_store(caller, begin).await,
+        }
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
-        self.with_store(caller, |files, caller| files.upload_list(caller))
-            .await
+        let list = self.with_store(caller, |files, caller| files.upload_list(caller));
+        let mut list = list.await?;
+        list.extend(self.packages_unfinished(caller).await?);
+        list.sort_by_key(|upload| upload.touched);
+        Ok(list)
     }
 
     pub async fn upload_show(&self, caller: &Caller, id: &str) -> Result<UploadReply, ErrorBody> {
@@ -220,11 +265,10 @@ impl App {
         name: ChunkName,
     ) -> Result<Taking<ChunkIn>, ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| {
+        let chunk = self.with_store(caller, move |files, caller| {
             files.upload_chunk(caller, &id, index, name)
-        })
-        .await
-        .map(Taking::new)
+        });
+        Ok(self.taking(caller, chunk.await?))
     }
 
     pub async fn upload_range(
@@ -235,11 +279,10 @@ impl App {
         len: u64,
     ) -> Result<Taking<RangeIn>, ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| {
+        let range = self.with_store(caller, move |files, caller| {
             files.upload_range(caller, &id, offset, len)
-        })
-        .await
-        .map(Taking::new)
+        });
+        Ok(self.taking(caller, range.await?))
     }
 
     pub async fn upload_take(
@@ -249,7 +292,7 @@ impl App {
         request: TakeRequest,
     ) -> Result<UploadReply, ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| {
+        self.at_length(caller, move |files, caller| {
             files.upload_take(caller, &id, &request)
         })
         .await
@@ -262,7 +305,7 @@ impl App {
         request: ReuseRequest,
     ) -> Result<UploadReply, ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| {
+        self.at_length(caller, move |files, caller| {
             files.upload_reuse(caller, &id, &request)
         })
         .await
@@ -275,16 +318,28 @@ impl App {
         request: CommitRequest,
     ) -> Result<FileMeta, ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| {
-            files.upload_commit(caller, &id, &request)
+        // Whoever asks again because the reply takes long waits without a thread.
+        let alone = self.long.ending(&id).await;
+        self.at_length(caller, move |files, caller| {
+            let committed = files.upload_commit(caller, &id, &request);
+            drop(alone);
+            committed
         })
         .await
     }
 
     pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
         let id = upload_id(id)?;
-        self.with_store(caller, move |files, caller| files.upload_discard(caller, &id))
-            .await
+        if self.package_give_up(caller, &id).await? {
+            return Ok(());
+        }
+        let alone = self.long.ending(&id).await;
+        self.with_store(caller, move |files, caller| {
+            let discarded = files.upload_discard(caller, &id);
+            drop(alone);
+            discarded
+        })
+        .await
     }
 
     pub async fn share_create(&self, caller: &Caller, request: ShareRequest) -> Result<ShareView, ErrorBody> {
@@ -306,14 +361,14 @@ impl App {
     }
 
     /// What a link leads to. It asks for no login: whoever has it may read, and hears nothing of where the file lies.
-    pub async fn share_read(&self, token: String, range: ByteRange) -> Result<(Content, String), ErrorBody> {
+    pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), ErrorBody> {
         let files = self.files.clone();
         blocking(move || {
             let share = files.share_open(&token)?;
             let name = share.place.path.name().map(String::from_utf8_lossy);
             let name = name.unwrap_or_default().into_owned();
-            let opened = files.shared(&share, range);
-            Ok((opened.map_err(|error| untold(&share, error))?, name))
+            let opened = files.shared(&share, &asked);
+            Ok((opened.map_err(|error| untold(&share, &name, error))?, name))
         })
         .await
     }
@@ -323,7 +378,7 @@ impl App {
     }
 
     pub async fn file_fsck_told(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
-        self.with_store(caller, move |files, caller| files.fsck_told(caller, &id))
+        self.at_length(caller, move |files, caller| files.fsck_told(caller, &id))
             .await
     }
 
@@ -353,12 +408,13 @@ impl App {
 }
 
 /// Why a link does not work, without the path: that is for the server's own log.
-fn untold(share: &Share, error: FilesError) -> FilesError {
-    if matches!(error, FilesError::BadRequest(_)) {
-        return FilesError::BadRequest("the file does not have the bytes that were asked for".to_owned());
-    }
+fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
     tracing::info!(link = %share.id, error = super::chain_of(&error), "a published file cannot be read");
-    ShareError::Empty.into()
+    match error {
+        // Its name is told with its bytes, too.
+        FilesError::DamagedThere(_) => FilesError::DamagedShare(name.to_owned()),
+        _ => ShareError::Empty.into(),
+    }
 }
 
 /// The embedded server has a socket of this machine and no address.
@@ -369,109 +425,14 @@ fn nobody_could_read_it() -> ErrorBody {
         .with_hint("links work on a shared server: docs/guide/configuration.md")
 }
 
-/// Something that takes bytes, blocking.
-pub trait Takes: Send + 'static {
-    type Done: Send + 'static;
-
-    /// Takes the next bytes.
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
-    /// Accepts what came.
-    fn finish(self) -> Result<Self::Done, FilesError>;
-    /// Gives up.
-    fn discard(self);
-}
-
-/// Bytes on their way in. Dropped unfinished, the rest is given up on a thread that may block.
-pub struct Taking<T: Takes>(Option<T>);
-
-impl<T: Takes> Taking<T> {
-    pub(super) fn new(taker: T) -> Taking<T> {
-        Taking(Some(taker))
-    }
-
-    /// Takes the next bytes. What it refuses is given up before it says so: nothing half-written stays.
-    pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), ErrorBody> {
-        let mut taker = self.0.take().ok_or_else(internal)?;
-        let fed = blocking(
-            move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
-                // As something that gives itself up: whoever sent the bytes may be gone, and this future with them.
-                Ok(()) => Ok(Taking(Some(taker))),
-                Err(error) => {
-                    taker.discard();
-                    Err(error)
-                }
-            },
-        );
-        *self = fed.await?;
-        Ok(())
-    }
-
-    /// Accepts what came.
-    pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
-        let taker = self.0.take().ok_or_else(internal)?;
-        blocking(move || taker.finish()).await
-    }
-}
-
-impl<T: Takes> Drop for Taking<T> {
-    fn drop(&mut self) {
-        if let Some(taker) = self.0.take() {
-            // The thread outlives this future; what it removes is nobody's any more.
-            drop(tokio::task::spawn_blocking(move || taker.discard()));
-        }
-    }
-}
-
-impl Takes for PackIn {
-    type Done = PackReply;
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        PackIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<PackReply, FilesError> {
-        PackIn::finish(self)
-    }
-
-    fn discard(self) {
-        PackIn::discard(self);
-    }
-}
-
-impl Takes for ChunkIn {
-    type Done = ();
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        ChunkIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<(), FilesError> {
-        ChunkIn::finish(self)
-    }
-
-    /// A chunk that is not whole does not count; there is nothing to remove.
-    fn discard(self) {}
-}
-
-impl Takes for RangeIn {
-    type Done = ();
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        RangeIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<(), FilesError> {
-        RangeIn::finish(self)
-    }
-
-    /// What came counts.
-    fn discard(self) {}
-}
-
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, ErrorBody> {
-    let done = crate::lane::blocking(work).await;
+    told(crate::lane::blocking(work).await)
+}
+
+/// What the caller hears of something that was done on another thread.
+pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, ErrorBody> {
     done.map_err(|_| internal())?.map_err(|error| error.refusal())
 }
 

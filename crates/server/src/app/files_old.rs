@@ -4,10 +4,11 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
-use super::files::{ListQuery, Takes, Taking, blocking, parse};
+use super::files::{ListQuery, blocking, parse};
+use super::taking::{End, Takes, Taking};
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ByteRange, Content, FilesError, OldRangeIn, RangeSum, Settled};
+use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum, Settled};
 
 /// How often a file is looked at whose client may have found the rest of it the same.
 const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -93,6 +94,7 @@ impl App {
 
     pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
         let path = parse(path)?;
+        self.measure_first(caller).await?;
         self.with_store(caller, move |files, caller| files.old_touch(caller, &path, size))
             .await
     }
@@ -131,8 +133,17 @@ impl App {
         len: u64,
     ) -> Result<Content, ErrorBody> {
         let last = offset.saturating_add(len).saturating_sub(1);
-        self.file_content(caller, path, ByteRange::From(offset, Some(last)), None)
-            .await
+        let asked = BytesAsked {
+            range: ByteRange::From(offset, Some(last)),
+            ..BytesAsked::default()
+        };
+        match self.file_content(caller, path, asked).await? {
+            Opened::Content(content) => Ok(content),
+            Opened::Outside { .. } => {
+                let problem = format!("the range has no byte in the file: `{path}`");
+                Err(ErrorBody::new(ErrorName::BadRequest, problem))
+            }
+        }
     }
 
     pub async fn old_post(
@@ -143,11 +154,10 @@ impl App {
         len: u64,
     ) -> Result<Taking<OldRangeIn>, ErrorBody> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
+        let range = self.with_store(caller, move |files, caller| {
             files.old_post(caller, &path, offset, len)
-        })
-        .await
-        .map(Taking::new)
+        });
+        Ok(self.taking(caller, range.await?))
     }
 }
 
@@ -157,7 +167,7 @@ async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
         tokio::time::sleep(LOOKS_EVERY).await;
         let Some(app) = app.upgrade() else { return };
         let path = path.clone();
-        let settled = app.with_store(&caller, move |files, caller| files.old_settle(caller, &path));
+        let settled = app.at_length(&caller, move |files, caller| files.old_settle(caller, &path));
         match settled.await {
             Ok(Settled::Later) => {}
             Ok(Settled::Done) => return,
@@ -171,6 +181,7 @@ async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
 
 impl Takes for OldRangeIn {
     type Done = ();
+    const END: End = End::Long;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         OldRangeIn::feed(self, bytes)

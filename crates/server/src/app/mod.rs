@@ -14,6 +14,7 @@ mod prune;
 mod quota;
 mod reach;
 mod submit;
+mod taking;
 pub(crate) mod view;
 mod why;
 
@@ -24,14 +25,16 @@ use paddlecloud_core::job::Job;
 use paddlecloud_core::ports::StoreError;
 use tokio_util::sync::CancellationToken;
 
-pub use files::{ListQuery as FileListQuery, Takes, Taking};
+pub use files::ListQuery as FileListQuery;
 pub use jobs::{ListQuery, WaitEnd};
 pub use packages::Upload;
+pub use taking::{Takes, Taking};
 
 use crate::auth::Authenticator;
 use crate::config::Config;
 use crate::files::Files;
 use crate::logs::Logs;
+use crate::long::Long;
 use crate::metrics::Metrics;
 use crate::packages::{PackageError, Storage};
 use crate::reconcile::Jobs;
@@ -44,6 +47,8 @@ pub struct App {
     pub jobs: Jobs,
     pub storage: Storage,
     pub files: Files,
+    /// The turns of what takes long.
+    pub long: Long,
     pub logs: Logs,
     pub auth: Authenticator,
     pub metrics: Metrics,

@@ -124,6 +124,36 @@ impl Files {
         self.reserve(&Space::Home(owner_of(caller)?), asked)
     }
 
+    /// The same for what goes on with something that lies unfinished in the home, which counts already.
+    pub fn room_to_go_on(
+        &self,
+        caller: &Caller,
+        asked: Amount,
+        held: Amount,
+    ) -> Result<Option<Reservation>, FilesError> {
+        let accounts = &self.0.accounts;
+        let space = Space::Home(owner_of(caller)?);
+        if !accounts.is_limited(&space) {
+            return Ok(None);
+        }
+        let place = Place {
+            space: space.clone(),
+            path: RelPath::root(),
+        };
+        // Set aside first: what is there is then nobody else's when the home is measured.
+        let mut room = accounts.ledger.claim_at(&place, held, Amount::default());
+        self.measure(&space)?;
+        room.grow(asked.minus(held))?;
+        Ok(Some(room))
+    }
+
+    /// The next write looks first what lies in the caller's home.
+    pub fn home_changed(&self, caller: &Caller) {
+        if let Ok(owner) = owner_of(caller) {
+            self.forget_measure(&Space::Home(owner));
+        }
+    }
+
     /// Notes that something went.
     pub(super) fn freed(&self, space: &Space, amount: Amount) {
         if self.0.accounts.is_limited(space) {
@@ -134,6 +164,19 @@ impl Files {
     /// Looks again at the next write: what happened cannot be told exactly.
     pub(super) fn forget_measure(&self, space: &Space) {
         self.0.accounts.lock().remove(space);
+    }
+
+    /// The caller's home, if it has to be measured before anything is written to it.
+    pub fn to_measure(&self, caller: &Caller) -> Option<Space> {
+        let space = Space::Home(owner_of(caller).ok()?);
+        let accounts = &self.0.accounts;
+        let is_fresh = accounts.age(&space).is_some_and(|age| age < MEASURED_FOR);
+        (accounts.is_limited(&space) && !is_fresh).then_some(space)
+    }
+
+    /// Measures a space unless that was done a while ago only.
+    pub fn measure_again(&self, space: &Space) -> Result<(), FilesError> {
+        self.measure_if_older(space, MEASURED_FOR).map(drop)
     }
 
     fn measure_if_older(&self, space: &Space, age: Duration) -> Result<bool, FilesError> {
@@ -163,8 +206,11 @@ impl Files {
             space: space.clone(),
             path: RelPath::root(),
         };
-        let usage = self.0.store.usage(&place).map_err(unmeasured(space))?;
-        Ok(usage.into())
+        match self.0.store.usage(&place) {
+            // A home is there from the beginning, although nobody made it: a store may not have it yet.
+            Err(RootError::NotFound(_)) => Ok(Amount::default()),
+            usage => Ok(usage.map_err(unmeasured(space))?.into()),
+        }
     }
 
     fn staged(&self, space: &Space) -> Result<Amount, FilesError> {

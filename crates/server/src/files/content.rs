@@ -22,8 +22,9 @@ pub const PIECE: usize = 128 << 10;
 const MOST_PARTS: u64 = 64;
 
 /// A stretch of a file, as asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ByteRange {
+    #[default]
     All,
     /// From the first to the last byte, both included; no last: to the end.
     From(u64, Option<u64>),
@@ -31,47 +32,65 @@ pub enum ByteRange {
     Last(u64),
 }
 
-/// A range that has no byte in the file, or cannot be understood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the range has no byte in the file")]
-pub struct RangeError;
-
 impl ByteRange {
-    /// Reads the value of a `Range` header. Units and lists we do not know mean the whole file, as HTTP has it.
-    pub fn parse(header: &str) -> Result<ByteRange, RangeError> {
-        let Some(spec) = header.trim().strip_prefix("bytes=") else {
-            return Ok(ByteRange::All);
-        };
-        let Some((first, last)) = spec.split_once('-').filter(|_| !spec.contains(',')) else {
-            return Ok(ByteRange::All);
-        };
-        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| RangeError);
-        match (first.trim(), last.trim()) {
-            ("", last) => Ok(ByteRange::Last(number(last)?)),
-            (first, "") => Ok(ByteRange::From(number(first)?, None)),
+    /// Reads the value of a `Range` header. What we do not understand means the whole file, as HTTP has it.
+    pub fn parse(header: &str) -> ByteRange {
+        let spec = header.trim().strip_prefix("bytes=");
+        let ends = spec.and_then(|spec| spec.split_once('-'));
+        ends.and_then(|(first, last)| ByteRange::between(first.trim(), last.trim()))
+            .unwrap_or_default()
+    }
+
+    fn between(first: &str, last: &str) -> Option<ByteRange> {
+        match (first, last) {
+            ("", last) => Some(ByteRange::Last(number(last)?)),
+            (first, "") => Some(ByteRange::From(number(first)?, None)),
             (first, last) => {
                 let (first, last) = (number(first)?, number(last)?);
-                match first <= last {
-                    true => Ok(ByteRange::From(first, Some(last))),
-                    false => Err(RangeError),
-                }
+                (first <= last).then_some(ByteRange::From(first, Some(last)))
             }
         }
     }
 
-    /// Offset and length in a file of this size.
-    fn within(self, size: u64) -> Result<(u64, u64), RangeError> {
+    /// Offset and length in a file of this size; nothing where it has none of these bytes.
+    fn within(self, size: u64) -> Option<(u64, u64)> {
         match self {
-            ByteRange::All => Ok((0, size)),
-            ByteRange::From(first, _) if first >= size => Err(RangeError),
+            ByteRange::All => Some((0, size)),
+            ByteRange::From(first, _) if first >= size => None,
             ByteRange::From(first, last) => {
                 let end = last.map_or(size, |last| size.min(last.saturating_add(1)));
-                Ok((first, end - first))
+                Some((first, end - first))
             }
-            ByteRange::Last(0) => Err(RangeError),
-            ByteRange::Last(count) => Ok((size.saturating_sub(count), count.min(size))),
+            ByteRange::Last(0) => None,
+            ByteRange::Last(_) if size == 0 => None,
+            ByteRange::Last(count) => Some((size.saturating_sub(count), count.min(size))),
         }
     }
+}
+
+/// A number beyond all numbers we know lies behind the end of every file.
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// What a request says of the bytes it wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BytesAsked {
+    pub range: ByteRange,
+    /// The version the file must have.
+    pub version: Option<String>,
+    /// The version of which the range is: of any other the whole file is wanted.
+    pub range_of: Option<String>,
+}
+
+/// Where a request for bytes leads.
+pub enum Opened {
+    Content(Content),
+    /// The file has so many bytes, and none of those that were asked for.
+    Outside {
+        size: u64,
+    },
 }
 
 /// A stretch of a file that is being read.
@@ -180,21 +199,15 @@ impl PartsAsked {
 }
 
 impl Files {
-    /// Opens a file for reading; `version` must be the one it has, when given.
-    pub fn content(
-        &self,
-        caller: &Caller,
-        path: &PfsPath,
-        range: ByteRange,
-        version: Option<&str>,
-    ) -> Result<Content, FilesError> {
+    /// Opens a file for reading.
+    pub fn content(&self, caller: &Caller, path: &PfsPath, asked: &BytesAsked) -> Result<Opened, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        open_content(&reached, range, version)
+        self.open_content(&reached, asked)
     }
 
     /// Opens the file a link was given out for.
-    pub fn shared(&self, share: &Share, range: ByteRange) -> Result<Content, FilesError> {
+    pub fn shared(&self, share: &Share, asked: &BytesAsked) -> Result<Opened, FilesError> {
         let shown = self.name_of(&share.place.space);
         let space = Reached {
             root: self.space(&share.place.space)?,
@@ -205,7 +218,30 @@ impl Files {
             shown,
         };
         let _acting = self.act(&share.place.space)?;
-        open_content(&space.below(&share.place.path)?, range, None)
+        self.open_content(&space.below(&share.place.path)?, asked)
+    }
+
+    fn open_content(&self, reached: &Reached, asked: &BytesAsked) -> Result<Opened, FilesError> {
+        let file = reached.open_file()?;
+        let meta = file.meta().clone();
+        let version = checked_version(reached, &meta, asked.version.as_deref())?;
+        let range = match &asked.range_of {
+            Some(other) if *other != version => ByteRange::All,
+            _ => asked.range,
+        };
+        let Some((offset, len)) = range.within(meta.size) else {
+            return Ok(Opened::Outside { size: meta.size });
+        };
+        self.stored_digest(reached, &*file)?;
+        Ok(Opened::Content(Content {
+            file,
+            version,
+            offset,
+            len,
+            range,
+            read: 0,
+            meta,
+        }))
     }
 
     /// The path people know a space by.
@@ -233,7 +269,7 @@ impl Files {
         let len = (asked.first..end).filter_map(|index| layout.range(index));
         let len: u64 = len.map(|(_, len)| len + Digest::LEN as u64).sum();
         Ok(Parts {
-            digest: self.0.hints.digest_of(&reached.place, &meta.stamp),
+            digest: self.stored_digest(&reached, &*file)?,
             len: len - asked.skip,
             size: meta.size,
             file,
@@ -261,35 +297,11 @@ impl Files {
     }
 }
 
-fn open_content(reached: &Reached, range: ByteRange, version: Option<&str>) -> Result<Content, FilesError> {
-    let file = reached.open_file()?;
-    let meta = file.meta().clone();
-    let version = checked_version(reached, &meta, version)?;
-    let (offset, len) = range
-        .within(meta.size)
-        .map_err(|error| FilesError::BadRequest(format!("{error}: `{}`", reached.shown)))?;
-    Ok(Content {
-        file,
-        version,
-        offset,
-        len,
-        range,
-        read: 0,
-        meta,
-    })
-}
-
 fn checked_version(reached: &Reached, meta: &Meta, wanted: Option<&str>) -> Result<String, FilesError> {
     let found = version_of(&meta.stamp);
     match wanted {
         Some(wanted) if wanted != found => Err(FilesError::OtherVersion(reached.shown.clone())),
         _ => Ok(found),
-    }
-}
-
-impl From<RangeError> for FilesError {
-    fn from(error: RangeError) -> Self {
-        FilesError::BadRequest(error.to_string())
     }
 }
 
@@ -305,7 +317,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_http_has_them() {
-        let within = |header: &str, size| ByteRange::parse(header).and_then(|range| range.within(size)).ok();
+        let within = |header: &str, size| ByteRange::parse(header).within(size);
         assert_eq!(within("bytes=0-4", 10), Some((0, 5)));
         assert_eq!(within("bytes=5-", 10), Some((5, 5)));
         assert_eq!(within("bytes=5-99", 10), Some((5, 5)));
@@ -313,15 +325,22 @@ mod tests {
         assert_eq!(within("bytes=-30", 10), Some((0, 10)));
         assert_eq!(within("pages=1-2", 10), Some((0, 10)));
         assert_eq!(within("bytes=0-1,3-4", 10), Some((0, 10)));
-        for wrong in [
-            "bytes=10-",
+        for invalid in [
             "bytes=4-2",
-            "bytes=-0",
             "bytes=x-",
             "bytes=-",
-            "bytes=18446744073709551616-",
+            "bytes=+1-2",
+            "bytes=--3",
+            "bytes",
+            "",
         ] {
-            assert_eq!(within(wrong, 10), None, "{wrong}");
+            assert_eq!(within(invalid, 10), Some((0, 10)), "{invalid}");
         }
+        for outside in ["bytes=10-", "bytes=-0", "bytes=18446744073709551616-"] {
+            assert_eq!(within(outside, 10), None, "{outside}");
+        }
+        assert_eq!(within("bytes=0-18446744073709551616", 10), Some((0, 10)));
+        assert_eq!(within("bytes=-3", 0), None);
+        assert_eq!(within("bytes=0-", 0), None);
     }
 }

@@ -25,7 +25,7 @@ pub(super) enum Looked {
 /// A file that is being read for its digest.
 pub(super) struct Reading {
     reached: Reached,
-    file: Arc<dyn ReadAt>,
+    pub(super) file: Arc<dyn ReadAt>,
     hashing: Hashing,
     began: Mtime,
 }
@@ -62,13 +62,12 @@ impl Files {
     }
 
     pub(super) fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {
-        if self.0.hints.len() < MOST_HINTS {
-            self.0.hints.record(Hint {
-                place: place.clone(),
-                stamp,
-                digest,
-            });
-        }
+        let hint = Hint {
+            place: place.clone(),
+            stamp,
+            digest,
+        };
+        self.0.hints.record_within(hint, MOST_HINTS);
     }
 }
 

@@ -75,6 +75,7 @@ impl FilesError {
             FilesError::Storage { source, .. } => source,
             FilesError::Assembly(AssemblyError::Storage(source)) => source,
             FilesError::Pack(PackError::Storage(source)) => source,
+            FilesError::Disk(error, _) => return is_no_space(error),
             _ => return false,
         };
         matches!(source, RootError::NoSpace(_) | RootError::FsQuota { .. })
@@ -159,7 +160,9 @@ fn is_no_space(error: &std::io::Error) -> bool {
 fn storage_name(error: &RootError) -> ErrorName {
     match error {
         RootError::NotFound(_) | RootError::Escapes(_) | RootError::Path(_) => ErrorName::NotFound,
-        RootError::Exists(_) | RootError::NotEmpty(_) | RootError::Changing(_) => ErrorName::Conflict,
+        RootError::Exists(_) | RootError::NotEmpty(_) => ErrorName::Conflict,
+        // Whoever is to leave alone what exists must not take it for that.
+        RootError::Changing(_) => ErrorName::Changing,
         RootError::NotAFolder(_)
         | RootError::IsAFolder(_)
         | RootError::NotAFile(_)
@@ -192,9 +195,11 @@ fn assembly_name(error: &AssemblyError) -> ErrorName {
         | AssemblyError::DamagedChunk { .. }
         | AssemblyError::WrongDigest { .. } => ErrorName::Damaged,
         // The other one ends soon, one way or the other.
-        AssemblyError::PartBusy { .. } | AssemblyError::Busy(_) => ErrorName::Unavailable,
+        AssemblyError::PartBusy { .. } | AssemblyError::Busy(_) | AssemblyError::Ending(_) => {
+            ErrorName::Unavailable
+        }
         AssemblyError::Finished(_) | AssemblyError::State { .. } => ErrorName::NotFound,
-        AssemblyError::Incomplete { .. } => ErrorName::Conflict,
+        AssemblyError::Incomplete { .. } => ErrorName::Changing,
         AssemblyError::Storage(source) => storage_name(source),
     }
 }
@@ -202,6 +207,18 @@ fn assembly_name(error: &AssemblyError) -> ErrorName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_exists_is_told_as_a_conflict() {
+        let path = || "f".parse().unwrap();
+        assert_eq!(storage_name(&RootError::Exists(path())), ErrorName::Conflict);
+        assert_eq!(storage_name(&RootError::Changing(path())), ErrorName::Changing);
+        let incomplete = AssemblyError::Incomplete {
+            path: path(),
+            missing: 1,
+        };
+        assert_eq!(assembly_name(&incomplete), ErrorName::Changing);
+    }
 
     #[test]
     fn who_finds_a_folder_kept_by_somebody_else_tries_again() {

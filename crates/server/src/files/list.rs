@@ -1,6 +1,7 @@
 //! A listing, a few lines at a time: memory does not grow with the folder, and whoever waits hears something every few
 //! seconds, however large a file is whose digest must be found.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::error::ErrorBody;
@@ -152,6 +153,28 @@ impl Lister {
         }
     }
 
+    /// A file that cannot be read to its end is named; the others are told.
+    fn unread(&self, path: &RelPath, error: FilesError) -> Result<ListLine, FilesError> {
+        let node = self.base.below(path)?;
+        let inside = node.place.path.clone();
+        let error = match error {
+            FilesError::Disk(source, _) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                // It became shorter.
+                node.failed()(RootError::Changing(inside))
+            }
+            FilesError::Disk(source, action) => node.failed()(RootError::Io {
+                action,
+                path: inside,
+                source,
+            }),
+            other => other,
+        };
+        Ok(ListLine::Unread(UnreadEntry {
+            path: node.shown.into(),
+            error: error.refusal(),
+        }))
+    }
+
     /// All entries at once, for the few who cannot take them one by one.
     pub fn collect(mut self) -> Result<Vec<ListEntry>, ErrorBody> {
         let mut entries = Vec::new();
@@ -208,7 +231,10 @@ impl Lister {
         mut reading: Box<Reading>,
         until: Instant,
     ) -> Result<Option<ListLine>, FilesError> {
-        entry.meta.digest = reading.read_until(&self.files, until)?;
+        entry.meta.digest = match reading.read_until(&self.files, until) {
+            Ok(digest) => digest,
+            Err(error) => return self.unread(&entry.path, error).map(Some),
+        };
         if entry.meta.digest.is_none() {
             self.reading = Some((entry, reading));
             return Ok(None);
@@ -224,7 +250,11 @@ fn is_about_one(error: &RootError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_pfs::Digest;
+    use std::sync::Arc;
+
+    use paddlecloud_pfs::root::Meta;
+    use paddlecloud_pfs::store::ReadAt;
+    use paddlecloud_pfs::{Digest, Source};
 
     use super::*;
     use crate::config::Config;
@@ -240,8 +270,8 @@ mod tests {
         Files::open(&config, &storage).unwrap()
     }
 
-    /// The pieces of a listing by a clock that has always run out.
-    fn pieces(files: &Files, digests: bool) -> Vec<Vec<u8>> {
+    /// A listing by a clock that has always run out.
+    fn lister(files: &Files, digests: bool) -> Lister {
         let me = Caller {
             user: "me".parse().unwrap(),
             admin: false,
@@ -249,7 +279,20 @@ mod tests {
         let path = "/pfs/dc/home/me".parse().unwrap();
         let mut lister = files.list(&me, &path, true, digests).unwrap();
         lister.pause = Duration::ZERO;
+        lister
+    }
+
+    fn pieces(files: &Files, digests: bool) -> Vec<Vec<u8>> {
+        let mut lister = lister(files, digests);
         std::iter::from_fn(|| lister.next_lines()).collect()
+    }
+
+    /// Spaces mean nothing to whoever reads lines of JSON.
+    fn parsed(text: &[u8]) -> Vec<ListLine> {
+        text.split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
     }
 
     #[test]
@@ -272,13 +315,7 @@ mod tests {
             "nothing but signs of life"
         );
 
-        // Spaces mean nothing to whoever reads lines of JSON.
-        let text = told.concat();
-        let lines: Vec<ListLine> = text
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect();
+        let lines = parsed(&told.concat());
         let digests: Vec<Digest> = lines
             .iter()
             .filter_map(|line| match line {
@@ -288,6 +325,56 @@ mod tests {
             .collect();
         assert_eq!(digests, [Digest::of(b"1"), Digest::of(&large), Digest::of(b"2")]);
         assert!(matches!(lines.last(), Some(ListLine::End(3))));
+    }
+
+    /// Gives no byte of a file any more.
+    struct BadDisk(Meta);
+
+    impl ReadAt for BadDisk {
+        fn meta(&self) -> &Meta {
+            &self.0
+        }
+    }
+
+    impl Source for BadDisk {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0.size)
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Err(io::Error::other("a bad sector"))
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_to_its_end_does_not_end_the_listing() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let home = folder.path().join("data/storage/home/me");
+        for (name, size) in [("a", 1), ("b", 18 << 20), ("c", 1)] {
+            std::fs::write(home.join(name), vec![7; size]).unwrap();
+        }
+        let mut lister = lister(&files, true);
+        let mut told = Vec::new();
+        while let Some(piece) = lister.next_lines() {
+            if let Some((_, reading)) = &mut lister.reading {
+                reading.file = Arc::new(BadDisk(reading.file.meta().clone()));
+            }
+            told.extend(piece);
+        }
+        let lines = parsed(&told);
+        let [
+            ListLine::Entry(a),
+            ListLine::Unread(b),
+            ListLine::Entry(c),
+            ListLine::End(2),
+        ] = &lines[..]
+        else {
+            panic!("{lines:?}");
+        };
+        assert_eq!((a.path.to_string(), c.path.to_string()), ("a".into(), "c".into()));
+        assert_eq!(b.path.0.to_string(), "/pfs/dc/home/me/b");
+        assert_eq!(b.error.msg, "cannot read `/pfs/dc/home/me/b`");
     }
 
     #[test]

@@ -35,7 +35,7 @@ use paddlecloud_pfs::{
 };
 
 pub use backend::StoreError;
-pub use content::{ByteRange, Content, PIECE, Parts, PartsAsked, RangeError};
+pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE, Parts, PartsAsked};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::{KEEP_UNFINISHED, Swept};

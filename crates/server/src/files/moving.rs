@@ -26,11 +26,17 @@ impl Files {
         from.not_the_space()?;
         to.not_the_space()?;
         let moves_over = from.place.space != to.place.space;
-        if moves_over && (self.is_system_users(&from) || self.is_system_users(&to)) {
+        // Where files have no owners, nothing is handed over.
+        let has_owners = !self.0.remote && (self.is_system_users(&from) || self.is_system_users(&to));
+        if moves_over && has_owners {
             return self.hand_over(caller, request, &from, &to);
         }
         let _acting = self.act_for_both(&from, &to)?;
-        let usage = from.root.usage(&from.place.path).map_err(from.failed())?;
+        // Inside one space nothing is counted anew, and a folder need not be walked.
+        let usage = match moves_over {
+            true => from.root.usage(&from.place.path).map_err(from.failed())?,
+            false => Usage::default(),
+        };
         let room = match moves_over {
             true => self.reserve(&to.place.space, usage.into())?,
             false => None,
@@ -39,10 +45,18 @@ impl Files {
             true => Amount::default(),
             false => to.replaced()?,
         };
-        self.rename_node(&from, &to, existing(request.no_overwrite))
-            .map_err(told_of(&from, &to))?;
-        self.0.hints.forget_below(&from.place);
-        self.0.hints.forget_below(&to.place);
+        let moved = self.rename_node(&from, &to, existing(request.no_overwrite));
+        let may_be_half_done = moved.is_err() && !self.0.store.limits().moves_whole;
+        if moved.is_ok() || may_be_half_done {
+            self.0.hints.forget_below(&from.place);
+            self.0.hints.forget_below(&to.place);
+        }
+        if may_be_half_done {
+            // What exactly is there is found by measuring.
+            self.forget_measure(&from.place.space);
+            self.forget_measure(&to.place.space);
+        }
+        moved.map_err(told_of(&from, &to))?;
         match room {
             Some(room) => room.settle(usage.into(), replaced),
             None => self.freed(&to.place.space, replaced),
@@ -51,6 +65,11 @@ impl Files {
             self.freed(&from.place.space, usage.into());
         }
         Ok(())
+    }
+
+    /// Whether a rename may take as long as a copy, or needs to measure what it moves.
+    pub fn is_copied(&self, request: &MoveRequest) -> bool {
+        self.0.remote || request.from.0.place().space != request.to.0.place().space
     }
 
     /// A folder is used as it was opened, which spares what is the server's own.

@@ -290,13 +290,26 @@ impl OldRangeIn {
             return Err(FilesError::BadRequest("chunksize error".to_owned()));
         }
         let _acting = self.files.act(&self.reached.place.space)?;
-        let write = lock(&self.arriving.0);
+        let mut write = lock(&self.arriving.0);
         let staged = write.staged.as_ref().ok_or_else(|| self.is_gone())?;
-        staged
-            .write_at(bytes, self.offset)
-            .map_err(|error| FilesError::Disk(error, "write"))?;
+        if let Err(error) = staged.write_at(bytes, self.offset) {
+            let error = FilesError::Disk(error, "write");
+            if error.is_full() {
+                self.give_up(&mut write);
+            }
+            return Err(error);
+        }
         self.offset = next;
         Ok(())
+    }
+
+    /// On a full disk nothing half-written stays; the client announces the file again.
+    fn give_up(&self, write: &mut OldWrite) {
+        write.end();
+        self.files
+            .0
+            .old_writes
+            .remove(&self.reached.place, &self.arriving.0);
     }
 
     /// Counts the range; the file appears with the last one.

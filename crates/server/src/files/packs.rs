@@ -11,7 +11,7 @@ use paddlecloud_pfs::pack::{
 };
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, RelPath};
+use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, RelPath, RootError};
 
 use super::content::PIECE;
 use super::fitting::{Fitting, Tight};
@@ -113,10 +113,12 @@ impl PackIn {
             existing,
         } = self;
         let _acting = files.act(&folder.place.space)?;
-        let ours = staged.tree().exists(&super::ours()).unwrap_or(true) && folder.place.path.is_root();
-        let checked = match ours {
-            true => Err(FilesError::Ours(folder.shown.clone())),
-            false => check(parser, &staged, room, &folder),
+        let checked = match holds_ours(&staged, &folder) {
+            Ok(true) => Err(folder
+                .below(&super::ours())
+                .map_or_else(|error| error, |ours| FilesError::Ours(ours.shown))),
+            Ok(false) => check(parser, &staged, room, &folder),
+            Err(error) => Err(folder.failed()(error)),
         };
         let checked = match checked {
             Ok(checked) => checked,
@@ -125,10 +127,12 @@ impl PackIn {
                 return Err(refused);
             }
         };
-        let merged = folder
-            .root
-            .merge(staged, &folder.place.path, existing)
-            .map_err(folder.failed())?;
+        let merged = folder.root.merge(staged, &folder.place.path, existing);
+        let merged = merged.map_err(|error| {
+            // Some of it may be there: what exactly is found by measuring.
+            files.forget_measure(&folder.place.space);
+            folder.failed()(error)
+        })?;
         let mut rooms = checked.rooms.into_iter();
         if let Some(room) = rooms.next() {
             room.settle(checked.usage, merged.replaced.into());
@@ -157,6 +161,16 @@ impl PackIn {
             failed,
         })
     }
+}
+
+/// Whether a pack for a home itself brings what the server keeps there. Elsewhere that is a name like any other.
+fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> {
+    let would_be_ours = folder
+        .place
+        .path
+        .join(&super::ours())
+        .is_ok_and(|path| folder.is_ours(&path));
+    Ok(would_be_ours && staged.tree().exists(&super::ours())?)
 }
 
 /// A pack that came whole, and fits.

@@ -3,6 +3,9 @@
 //! What arrived lies with the file's own space (`paddlecloud_pfs::content::Assembly`); here is only which sender's file is which
 //! upload. The room that is set aside for them is the business of `unfinished`.
 
+mod arriving;
+mod free;
+
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +15,14 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
 };
-use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, ChunkWriter, Op, Wanted};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, Op, Wanted};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
+
+pub use arriving::{ChunkIn, RangeIn};
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -39,6 +44,7 @@ pub(super) struct Uploads {
     folder: PathBuf,
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
     pub(super) rooms: Rooms,
+    promised: free::Promised,
     /// Uploads that a full disk ended, the latest last: requests that were on their way are told that.
     full: Mutex<VecDeque<(StagedId, Place)>>,
 }
@@ -47,6 +53,8 @@ pub(super) struct Uploads {
 struct Live {
     reached: Reached,
     assembly: Assembly,
+    /// The file system it lies on.
+    device: Option<u64>,
     used: Mutex<Instant>,
     /// Set when the disk had no room for it; others at the same upload are told that, not that it is over.
     found_full: AtomicBool,
@@ -61,10 +69,12 @@ impl Live {
     fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
-            Err(AssemblyError::Finished(path)) if self.found_full.load(Ordering::Relaxed) => {
+            Err(AssemblyError::Finished(path) | AssemblyError::Ending(path))
+                if self.found_full.load(Ordering::Relaxed) =>
+            {
                 AssemblyError::Storage(RootError::NoSpace(path)).into()
             }
-            Err(error) => FilesError::from(error),
+            Err(error) => FilesError::from(error).explained(&self.reached.root),
         };
         if error.is_full() && !self.found_full.swap(true, Ordering::Relaxed) {
             // Over before it is forgotten: whoever comes meanwhile must not take it up again.
@@ -86,6 +96,7 @@ impl Uploads {
             folder,
             live: Mutex::default(),
             rooms: Rooms::default(),
+            promised: free::Promised::default(),
             full: Mutex::default(),
         })
     }
@@ -171,6 +182,9 @@ impl Files {
     pub fn upload_begin(&self, caller: &Caller, request: &UploadRequest) -> Result<UploadReply, FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Write)?;
         reached.not_the_space()?;
+        // What cannot be kept is refused before anything of it is sent.
+        let kept = self.0.store.limits().check(&reached.place.path);
+        kept.map_err(reached.failed())?;
         if request.key.is_empty() || request.key.len() > LONGEST_KEY {
             return Err(FilesError::BadRequest(
                 "an upload needs a key of 1 to 128 bytes".to_owned(),
@@ -240,20 +254,21 @@ impl Files {
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
         let room = self.reserve_at(&reached, amount(&plan), reached.replaced()?)?;
-        let (free, size) = reached.root.staging().free_space().map_err(reached.failed())?;
-        // A file system without a size does not say what is free either: CephFS in its first seconds.
-        if size > 0 && free < plan.size {
-            return Err(reached.failed()(RootError::NoSpace(plan.path)));
-        }
-        let assembly = Assembly::create(reached.root.staging(), plan)?;
+        let staging = reached.root.staging();
+        let promise = self.0.uploads.promise(staging, &plan).map_err(reached.failed())?;
+        let assembly = Assembly::create(staging, plan)
+            .map_err(|error| FilesError::from(error).explained(&reached.root))?;
         if let Some(room) = room {
             self.0.uploads.rooms.keep(assembly.id(), room);
         }
-        Ok(self.live(reached, assembly))
+        let live = self.live(reached, assembly);
+        drop(promise);
+        Ok(live)
     }
 
     fn live(&self, reached: Reached, assembly: Assembly) -> Arc<Live> {
         let live = Arc::new(Live {
+            device: free::device_of(reached.root.staging()).ok(),
             reached,
             used: Mutex::new(Instant::now()),
             found_full: AtomicBool::new(false),
@@ -483,6 +498,8 @@ impl Files {
         self.give_up_superseded(&live.reached, Some(id));
         if live.assembly.plan().mtime.is_some() {
             self.remember_stored(&live.reached.place, meta.stamp, request.digest);
+        } else {
+            self.0.hints.forget(&live.reached.place);
         }
         Ok(FileMeta {
             digest: Some(request.digest),
@@ -538,58 +555,4 @@ fn open_old(live: &Live) -> Result<Arc<dyn ReadAt>, FilesError> {
     let reached = &live.reached;
     let opened = reached.root.open_no_links(&reached.place.path);
     opened.map_err(reached.failed())
-}
-
-/// One chunk on its way in; it counts only after `finish`.
-pub struct ChunkIn {
-    files: Files,
-    live: Arc<Live>,
-    writer: ChunkWriter,
-    name: ChunkName,
-}
-
-impl ChunkIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        let _acting = self.files.act(self.live.space())?;
-        let written = self.writer.write(bytes);
-        self.live.checked(&self.files, written)
-    }
-
-    /// Accepts the chunk if it is whole and has its name.
-    pub fn finish(self) -> Result<(), FilesError> {
-        let _acting = self.files.act(self.live.space())?;
-        let finished = self.writer.finish(self.name);
-        self.live.checked(&self.files, finished)
-    }
-}
-
-/// Bytes at any offset on their way in; each piece counts at once.
-pub struct RangeIn {
-    files: Files,
-    live: Arc<Live>,
-    offset: u64,
-    left: u64,
-}
-
-impl RangeIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        let left = self.left.checked_sub(bytes.len() as u64);
-        self.left =
-            left.ok_or_else(|| FilesError::BadRequest("more bytes came than were announced".to_owned()))?;
-        let _acting = self.files.act(self.live.space())?;
-        let put = self.live.assembly.put_range(self.offset, bytes);
-        self.live.checked(&self.files, put)?;
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Whether everything came that was announced.
-    pub fn finish(self) -> Result<(), FilesError> {
-        match self.left {
-            0 => Ok(()),
-            left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),
-        }
-    }
 }

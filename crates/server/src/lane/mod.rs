@@ -21,8 +21,8 @@ use tokio::task::{JoinError, spawn_blocking};
 
 pub use wire::Wire;
 
-/// Connections that may have a thread at a time: half of those for what blocks, and more than there are cores to use.
-const LANES: usize = 8;
+/// Connections that may have a thread at a time: more than there are cores to use, and not all threads for what blocks.
+pub const LANES: usize = 8;
 /// How long a thread waits for a peer that has nothing to send, or no room to receive.
 const SILENCE: Duration = Duration::from_millis(10);
 /// How long a connection keeps its thread at most. When the server stops, it ends at the next chance.
@@ -213,11 +213,16 @@ impl Drop for Serving {
     }
 }
 
+/// Whether the connection that is being answered is on a thread that may block.
+pub fn is_here() -> bool {
+    LANE.try_with(|lane| lane.is_here()).unwrap_or(false)
+}
+
 /// Does something that may block: here, if the connection is on such a thread, else on one of those for short work.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    match LANE.try_with(|lane| lane.is_here()) {
-        Ok(true) => Ok(work()),
-        _ => spawn_blocking(work).await,
+    match is_here() {
+        true => Ok(work()),
+        false => spawn_blocking(work).await,
     }
 }
 

@@ -11,7 +11,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,8 @@ pub enum AssemblyError {
     PartBusy { path: RelPath },
     #[error("the unfinished upload `{0}` is in use by another process")]
     Busy(StagedId),
+    #[error("`{0}` is just being checked and given its place")]
+    Ending(RelPath),
     #[error("`{0}` is complete already")]
     Finished(RelPath),
     #[error("{missing} bytes of `{path}` have not arrived")]
@@ -400,9 +402,14 @@ impl Inner {
             })
     }
 
-    /// While the answer is held the file is not published.
+    /// While the answer is held the file is not published. While it is being published nobody waits here.
     fn still_open(&self) -> Result<RwLockReadGuard<'_, Phase>, AssemblyError> {
-        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        let phase = match self.phase.try_read() {
+            Ok(phase) => phase,
+            Err(TryLockError::Poisoned(phase)) => phase.into_inner(),
+            // That may take long, and a thread that waits for it is missed elsewhere.
+            Err(TryLockError::WouldBlock) => return Err(AssemblyError::Ending(self.plan.path.clone())),
+        };
         match *phase {
             Phase::Open => Ok(phase),
             Phase::Finished => Err(AssemblyError::Finished(self.plan.path.clone())),

@@ -56,6 +56,26 @@ fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
 }
 
 #[test]
+fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
+    let (folder, root) = scratch();
+    let (here, there) = (plan(5), rel("g"));
+    let assembly = Assembly::create(&root, here).unwrap();
+    assembly.put_range(0, b"hello").unwrap();
+    let mut refused = None;
+    let committed = assembly.commit_elsewhere(Digest::of(b"hello"), |_| {
+        // On the thread that publishes: if it were to wait, it would wait for itself.
+        refused = assembly.put_range(0, b"again").err();
+        root.write_file(&there, b"hello", Existing::Keep)?;
+        root.stat(&there)
+    });
+    assert_eq!(committed.unwrap().size, 5);
+    assert!(matches!(refused, Some(AssemblyError::Ending(_))), "{refused:?}");
+    let late = assembly.put_range(0, b"again").unwrap_err();
+    assert!(matches!(late, AssemblyError::Finished(_)), "{late:?}");
+    assert_eq!(fs::read(folder.path().join("g")).unwrap(), b"hello");
+}
+
+#[test]
 fn what_somebody_puts_behind_a_file_does_not_appear_with_it() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(5)).unwrap();

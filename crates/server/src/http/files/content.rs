@@ -4,17 +4,20 @@ use std::io;
 
 use axum::body::Body as Stream;
 use axum::extract::State;
-use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, RANGE};
+use axum::http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_RANGE, RANGE,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{DIGEST_HEADER, PARTS, SIZE_HEADER};
 use serde::Deserialize;
 
 use super::PathQuery;
 use crate::auth::Caller;
-use crate::files::{ByteRange, Content, FilesError, PartsAsked};
+use crate::files::{ByteRange, BytesAsked, Content, Opened, PartsAsked};
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::Refused;
@@ -22,12 +25,14 @@ use crate::lane::{self, Seat};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// The bytes of a file. `Range` asks for some of them, `If-Match` for one version.
+/// The bytes of a file. `Range` asks for some of them, `If-Match` for one version; with `If-Range`, a file of another version
+/// comes whole.
 #[utoipa::path(
     get, path = "/api/v1/pfs/content", tag = "files", params(PathQuery),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, body = Vec<u8>, content_type = "application/octet-stream")
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 416, body = ErrorBody)
     )
 )]
 pub(in crate::http) async fn file_content(
@@ -36,9 +41,11 @@ pub(in crate::http) async fn file_content(
     Asked(query): Asked<PathQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    let (range, version) = (range(&headers)?, version(&headers));
-    let content = app.file_content(&caller, &query.path, range, version).await?;
-    Ok(reply(content))
+    let asked = BytesAsked {
+        version: version(&headers),
+        ..asked(&headers)
+    };
+    Ok(reply(app.file_content(&caller, &query.path, asked).await?))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -101,7 +108,24 @@ pub(in crate::http) async fn file_signature(
 }
 
 /// A file's bytes with everything HTTP says about ranges.
-pub(super) fn reply(content: Content) -> Response {
+pub(super) fn reply(opened: Opened) -> Response {
+    match opened {
+        Opened::Content(content) => reply_content(content),
+        Opened::Outside { size } => reply_outside(size),
+    }
+}
+
+fn reply_outside(size: u64) -> Response {
+    let problem = format!("the file has {size} bytes, and none of those that were asked for");
+    let refused = ErrorBody {
+        code: StatusCode::RANGE_NOT_SATISFIABLE.as_u16(),
+        ..ErrorBody::new(ErrorName::BadRequest, problem)
+    };
+    let range = HeaderValue::try_from(format!("bytes */{size}")).expect("digits and signs");
+    ([(CONTENT_RANGE, range)], Refused(refused)).into_response()
+}
+
+fn reply_content(content: Content) -> Response {
     let mut headers = HeaderMap::from_iter([
         (CONTENT_TYPE, OCTETS),
         (CONTENT_LENGTH, content.len.into()),
@@ -144,12 +168,23 @@ pub(super) fn stream<T: Send + 'static>(
     })
 }
 
-pub(super) fn range(headers: &HeaderMap) -> Result<ByteRange, Refused> {
-    let Some(value) = headers.get(RANGE) else {
-        return Ok(ByteRange::All);
+/// The bytes a request asks for, of whatever version.
+pub(super) fn asked(headers: &HeaderMap) -> BytesAsked {
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default().trim())
     };
-    let range = ByteRange::parse(value.to_str().unwrap_or_default());
-    range.map_err(|error| Refused(FilesError::from(error).refusal()))
+    BytesAsked {
+        range: text(RANGE).map(ByteRange::parse).unwrap_or_default(),
+        // A date, a weak tag or anything else is not the name of a version of ours.
+        range_of: text(IF_RANGE).map(|tag| unquoted(tag).unwrap_or_default().to_owned()),
+        version: None,
+    }
+}
+
+fn unquoted(tag: &str) -> Option<&str> {
+    tag.strip_prefix('"')?.strip_suffix('"')
 }
 
 /// The version a request insists on.

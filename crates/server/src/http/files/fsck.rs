@@ -18,7 +18,16 @@ use crate::http::reply::{Refused, Reply, envelope};
     responses((status = 200, body = FsckLine, content_type = "application/x-ndjson"))
 )]
 pub(in crate::http) async fn file_fsck(State(app): Shared, caller: Caller) -> Result<Response, Refused> {
-    Ok(lines::reply(app.file_fsck(&caller).await?, Fsck::next_lines))
+    let fsck = app.file_fsck(&caller).await?;
+    Ok(lines::reply_at_length(fsck, &app.long, &caller.user))
+}
+
+impl lines::Lines for Fsck {
+    const NOTHING: &'static [u8] = b"\n";
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.next_lines()
+    }
 }
 
 /// What a check found was told to people: what changed or went past the service is not found again. For administrators.

@@ -5,6 +5,7 @@ use axum::http::header::CONTENT_DISPOSITION;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use paddlecloud_api::Envelope;
+use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{ShareRequest, ShareView};
 
 use super::content;
@@ -52,16 +53,19 @@ pub(in crate::http) async fn share_revoke(
 /// The file a link was given out for. Needs no login.
 #[utoipa::path(
     get, path = "/api/v1/pfs/shared/{token}", tag = "files", params(("token" = String, Path)), security(()),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
+    responses(
+        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 416, body = ErrorBody)
+    )
 )]
 pub(in crate::http) async fn share_read(
     State(app): Shared,
     Path(token): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    let range = content::range(&headers)?;
-    let (content, name) = app.share_read(token, range).await?;
-    let mut response = content::reply(content);
+    let (opened, name) = app.share_read(token, content::asked(&headers)).await?;
+    let mut response = content::reply(opened);
     // Browsers save it under its name; whatever a name could do inside a header is replaced.
     let plain: String = name
         .chars()

@@ -1,0 +1,62 @@
+//! Bytes of an upload on their way in: a chunk that counts when it is whole, or a range that counts as it comes.
+
+use std::sync::Arc;
+
+use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
+
+use super::Live;
+use crate::files::{Files, FilesError};
+
+/// One chunk on its way in; it counts only after `finish`.
+pub struct ChunkIn {
+    pub(super) files: Files,
+    pub(super) live: Arc<Live>,
+    pub(super) writer: ChunkWriter,
+    pub(super) name: ChunkName,
+}
+
+impl ChunkIn {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let _acting = self.files.act(self.live.space())?;
+        let written = self.writer.write(bytes);
+        self.live.checked(&self.files, written)
+    }
+
+    /// Accepts the chunk if it is whole and has its name.
+    pub fn finish(self) -> Result<(), FilesError> {
+        let _acting = self.files.act(self.live.space())?;
+        let finished = self.writer.finish(self.name);
+        self.live.checked(&self.files, finished)
+    }
+}
+
+/// Bytes at any offset on their way in; each piece counts at once.
+pub struct RangeIn {
+    pub(super) files: Files,
+    pub(super) live: Arc<Live>,
+    pub(super) offset: u64,
+    pub(super) left: u64,
+}
+
+impl RangeIn {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left =
+            left.ok_or_else(|| FilesError::BadRequest("more bytes came than were announced".to_owned()))?;
+        let _acting = self.files.act(self.live.space())?;
+        let put = self.live.assembly.put_range(self.offset, bytes);
+        self.live.checked(&self.files, put)?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Whether everything came that was announced.
+    pub fn finish(self) -> Result<(), FilesError> {
+        match self.left {
+            0 => Ok(()),
+            left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),
+        }
+    }
+}
