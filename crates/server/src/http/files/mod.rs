@@ -137,7 +137,18 @@ pub(super) async fn file_list(
         after: query.after,
     };
     let lister = app.file_list(&caller, &query.path, asked).await?;
-    Ok(lines::reply(lister, Lister::next_lines))
+    Ok(match query.digest {
+        true => lines::reply_at_length(lister, &app.long, &caller.user),
+        false => lines::reply(lister),
+    })
+}
+
+impl lines::Lines for Lister {
+    const NOTHING: &'static [u8] = b" ";
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.next_lines()
+    }
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
