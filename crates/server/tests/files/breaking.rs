@@ -1,5 +1,6 @@
 //! Connections that break, servers that go, disks that fill up: in the end every byte is there, or nothing is.
 
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use paddlecloud_api::client::files::{
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::stage::{Stage, assert_same, assert_tidy, client, entries, mine, noise};
 
@@ -46,11 +48,7 @@ async fn cutting_proxy(target: String, most: u64) -> (String, Arc<AtomicU64>) {
     (address, cuts)
 }
 
-async fn pass(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    left: Arc<AtomicU64>,
-) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, left: Arc<AtomicU64>) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = match from.read(&mut buffer).await {
@@ -112,6 +110,137 @@ async fn a_slow_link_that_breaks_is_not_given_up_while_bytes_move() {
     assert!(cuts.load(Ordering::Relaxed) > after_upload + 3);
     assert!(std::fs::read(fetched).unwrap() == content);
     stage.finish().await;
+}
+
+/// Passes replies on at once and requests at a rate, and takes in no more than it passes on.
+async fn slow_proxy(target: String, bytes_per_second: u64) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(16).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((from, _)) = listener.accept().await {
+            let to = TcpStream::connect(&target).await.unwrap();
+            let (from_read, from_write) = from.into_split();
+            let (to_read, to_write) = to.into_split();
+            tokio::spawn(pass(to_read, from_write, Arc::new(AtomicU64::new(u64::MAX))));
+            tokio::spawn(pass_slowly(from_read, to_write, bytes_per_second));
+        }
+    });
+    address
+}
+
+async fn pass_slowly(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, bytes_per_second: u64) {
+    const TICK: Duration = Duration::from_millis(20);
+    let mut ticks = tokio::time::interval(TICK);
+    let mut buffer = vec![0; (bytes_per_second / 50) as usize];
+    loop {
+        ticks.tick().await;
+        match from.read(&mut buffer).await {
+            Ok(read) if read > 0 && to.write_all(&buffer[..read]).await.is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_over_a_slow_link_is_not_given_up_while_bytes_move() {
+    let stage = Stage::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let file = local.path().join("large");
+    let content = noise(96, 4 << 20);
+    std::fs::write(&file, &content).unwrap();
+    let proxy = slow_proxy(stage.address.clone(), 1_400_000).await;
+    // One chunk takes three times as long, most of it in buffers of this system.
+    let me = client(&proxy, "me").with_limits(Limits {
+        reply: Duration::from_secs(1),
+        give_up: Duration::from_secs(1),
+        ..Limits::default()
+    });
+    let upload = Upload::File {
+        local: file,
+        remote: mine("large"),
+    };
+    let summary = me
+        .files()
+        .upload(vec![upload], &TransferOptions::default(), &())
+        .await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    assert_eq!(summary.again, 0, "nothing was taken for broken");
+    assert!(std::fs::read(stage.home("me").join("large")).unwrap() == content);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_socket_or_pipe_is_replaced_by_no_file_on_either_side() {
+    let stage = Stage::new().await;
+    let files = stage.me.files();
+    let local = tempfile::tempdir().unwrap();
+    let (up, down) = (local.path().join("up"), local.path().join("down"));
+    for folder in [&up, &down] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    std::fs::write(up.join("special"), "x").unwrap();
+    std::fs::write(up.join("other"), "y").unwrap();
+    let listed = entries(&up);
+    let upload = |name: &str| Upload::Tree {
+        local: up.clone(),
+        remote: mine(name),
+        entries: listed.clone(),
+    };
+    let options = TransferOptions::default();
+    let sent = files.upload(vec![upload("t")], &options, &()).await;
+    assert!(sent.failures.is_empty(), "{:?}", sent.failures);
+
+    let _here = UnixListener::bind(down.join("special")).unwrap();
+    let tree = Download::Tree {
+        remote: mine("t"),
+        local: down.clone(),
+        entries: listed.clone(),
+    };
+    let one = Download::File {
+        remote: mine("t/special"),
+        local: down.join("special"),
+    };
+    for (download, transferred) in [(tree, 1), (one, 0)] {
+        let fetched = files.download(vec![download], &options, &()).await;
+        assert_not_replaced(&fetched, transferred);
+    }
+    assert!(is_socket(&down.join("special")));
+
+    let there = stage.home("me").join("j");
+    std::fs::create_dir(&there).unwrap();
+    let _there = UnixListener::bind(there.join("special")).unwrap();
+    assert_not_replaced(&files.upload(vec![upload("j")], &options, &()).await, 1);
+    let refused = files
+        .copy(
+            &mine("t/special"),
+            &mine("j/special"),
+            paddlecloud_pfs::Existing::Replace,
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::BadRequest), "{refused}");
+    assert!(is_socket(&there.join("special")));
+    stage.finish().await;
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).unwrap().file_type().is_socket()
+}
+
+#[track_caller]
+fn assert_not_replaced(summary: &Summary, transferred: u64) {
+    let [failure] = summary.failures.as_slice() else {
+        panic!("{:?}", summary.failures);
+    };
+    assert!(
+        matches!(failure.error, TransferError::NotReplaced { .. }),
+        "{failure:?}"
+    );
+    assert_eq!(summary.transferred, transferred);
 }
 
 #[tokio::test(flavor = "multi_thread")]

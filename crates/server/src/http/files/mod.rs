@@ -1,5 +1,6 @@
 //! `/api/v1/pfs`: looking at files and changing where they lie.
 
+mod alive;
 pub(super) mod content;
 pub(super) mod fsck;
 mod lines;
@@ -9,6 +10,7 @@ pub(super) mod shares;
 pub(super) mod uploads;
 
 use axum::extract::State;
+use axum::middleware;
 use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::{
@@ -57,6 +59,7 @@ pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
         .routes(routes!(shares::share_list, shares::share_create))
         .routes(routes!(shares::share_revoke))
         .routes(routes!(shares::share_read))
+        .layer(middleware::from_fn(alive::say_so))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

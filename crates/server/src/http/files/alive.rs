@@ -1,0 +1,120 @@
+//! Replies to work that lasts: whoever wants to hears now and then that the server is still at it.
+//!
+//! A copy of terabytes, or a file on its way to a storage behind the server, takes longer than anybody waits in silence,
+//! proxies on the way least of all.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use paddlecloud_api::ALIVE_HEADER;
+use tokio::time::timeout;
+
+/// How often it is said.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// A reply that is not ready in time begins without waiting for its end, if the request allows that.
+pub(super) async fn say_so(request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(ALIVE_HEADER) {
+        return next.run(request).await;
+    }
+    // Not on a thread that the work would block: the connection has to go on meanwhile (see `crate::lane`).
+    tokio::task::yield_now().await;
+    let mut work: Work = Box::pin(next.run(request));
+    match timeout(EVERY, work.as_mut()).await {
+        Ok(reply) => reply,
+        Err(_) => begun(work),
+    }
+}
+
+type Work = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A space means nothing before JSON.
+const STILL: Bytes = Bytes::from_static(b" ");
+
+fn begun(work: Work) -> Response {
+    let pieces = stream::unfold((Some(work), true), |(work, is_first)| async move {
+        let mut work = work?;
+        if is_first {
+            return Some((Ok(STILL), (Some(work), false)));
+        }
+        match timeout(EVERY, work.as_mut()).await {
+            Err(_) => Some((Ok(STILL), (Some(work), false))),
+            Ok(reply) => Some((to_bytes(reply.into_body(), usize::MAX).await, (None, false))),
+        }
+    });
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (
+            HeaderName::from_static(ALIVE_HEADER),
+            HeaderValue::from_static("1"),
+        ),
+    ];
+    (headers, Body::from_stream(pieces)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use http_body_util::BodyExt;
+    use paddlecloud_api::error::{ErrorBody, ErrorName};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::http::reply::Refused;
+
+    /// Refuses after that many seconds.
+    async fn ask(seconds: u64, headers: &[&str]) -> Response {
+        let refuse = move || async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Refused(ErrorBody::new(ErrorName::Conflict, "no"))
+        };
+        let router: Router = Router::new()
+            .route("/", get(refuse))
+            .layer(axum::middleware::from_fn(say_so));
+        let mut request = Request::builder().uri("/");
+        for name in headers {
+            request = request.header(*name, "1");
+        }
+        router
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+    }
+
+    async fn text(reply: Response) -> String {
+        let bytes = reply.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_wants_to_hears_of_work_that_lasts_and_then_how_it_ended() {
+        let reply = ask(3600, &[ALIVE_HEADER]).await;
+        assert_eq!(reply.status(), StatusCode::OK);
+        assert!(reply.headers().contains_key(ALIVE_HEADER));
+        let text = text(reply).await;
+        let spaces = text.find('{').unwrap();
+        assert!((700..=720).contains(&spaces), "{spaces} in an hour");
+        let body: ErrorBody = serde_json::from_str(&text).unwrap();
+        assert_eq!((body.code, body.error), (409, ErrorName::Conflict));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_soon_ready_and_what_nobody_asked_for_is_replied_as_ever() {
+        for (seconds, headers) in [(1, [ALIVE_HEADER].as_slice()), (3600, &[])] {
+            let reply = ask(seconds, headers).await;
+            assert_eq!(reply.status(), StatusCode::CONFLICT);
+            assert!(!reply.headers().contains_key(ALIVE_HEADER));
+            assert!(text(reply).await.starts_with('{'));
+        }
+    }
+}
