@@ -221,18 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn only_what_exists_is_told_as_a_conflict() {
-        let path = || "f".parse().unwrap();
-        assert_eq!(storage_name(&RootError::Exists(path())), ErrorName::Conflict);
-        assert_eq!(storage_name(&RootError::Changing(path())), ErrorName::Changing);
-        let incomplete = AssemblyError::Incomplete {
-            path: path(),
-            missing: 1,
-        };
-        assert_eq!(assembly_name(&incomplete), ErrorName::Changing);
-    }
-
-    #[test]
     fn who_finds_a_folder_kept_by_somebody_else_tries_again() {
         let error = || RootError::Busy("f".parse().unwrap());
         assert_eq!(storage_name(&error()), ErrorName::Unavailable);
