@@ -283,6 +283,8 @@ fn write_items(root: &Root, items: &[Item], writer: UploadWriter) -> Result<Uplo
 mod tests {
     use std::collections::BTreeMap;
 
+    use paddlecloud_api::error::ErrorBody;
+
     use super::*;
 
     /// A home with a program, the client's own folder, and a link in it that leads elsewhere.
@@ -341,5 +343,69 @@ mod tests {
             "{error}"
         );
         assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
+    }
+
+    fn reply(text: &str) -> PackageReply {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn of_a_file_whose_beginning_is_there_the_rest_is_sent() {
+        let (home, environment) = home();
+        std::fs::write(home.path().join("data"), "0123456789").unwrap();
+        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let missing: Vec<String> = package
+            .scan
+            .entries
+            .iter()
+            .filter_map(|entry| Some(entry.digest()?.to_string()))
+            .collect();
+        let missing = serde_json::to_string(&missing).unwrap();
+        let left = |parts: &str| -> u64 {
+            let reply = reply(&format!(
+                r#"{{"id":"x","missing":{missing},{parts}"stored":false}}"#
+            ));
+            wanted(&package.manifest, &reply).iter().map(Item::bytes).sum()
+        };
+        assert_eq!(left(""), 17, "an old server says nothing of parts");
+        assert_eq!(left(r#""parts":[{"path":"data","have":4}],"#), 13);
+        assert_eq!(
+            left(r#""parts":[{"path":"data","have":10}],"#),
+            17,
+            "that is no rest"
+        );
+        let nothing = reply(r#"{"id":"x","missing":[],"stored":false}"#);
+        assert!(wanted(&package.manifest, &nothing).is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_told_with_the_number_of_files() {
+        let (home, environment) = home();
+        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
+        let told = too_many_files(&package, ClientError::Refused(refused));
+        let text = told.to_string();
+        assert!(
+            text.contains("has too many files, 1: the list is longer than 64 MiB"),
+            "{text}"
+        );
+        assert!(told.hints("paddlectl")[0].contains("`.paddleignore`"));
+    }
+
+    #[tokio::test]
+    async fn what_is_damaged_again_and_again_is_told() {
+        let client = Client::new("unix:/nowhere".parse().unwrap());
+        let mut tries = Tries {
+            patience: Patience::new(&client),
+            least: u64::MAX,
+            damaged: 0,
+        };
+        let damaged = || ClientError::Refused(ErrorBody::new(ErrorName::Damaged, "damaged"));
+        for _ in 1..MOST_DAMAGED {
+            tries.after(damaged()).await.unwrap();
+        }
+        assert!(tries.after(damaged()).await.is_err());
+        let denied = ClientError::Refused(ErrorBody::new(ErrorName::Forbidden, "no"));
+        assert!(tries.after(denied).await.is_err());
     }
 }

@@ -2,9 +2,9 @@
 
 use jiff::SignedDuration;
 use paddlecloud_core::names::JobId;
-use paddlecloud_pfs::Root;
 use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
+use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
 use paddlecloud_server::auth::Caller;
 use serde_json::json;
 
@@ -65,7 +65,7 @@ async fn an_uploaded_package_is_stored_and_used_by_a_job() {
 }
 
 #[tokio::test]
-async fn a_cut_or_damaged_upload_leaves_nothing() {
+async fn a_cut_or_damaged_upload_publishes_nothing_and_is_gone_on_with() {
     let stage = Stage::new().await;
     let (manifest, stream) = package();
     let path = format!("/api/v1/packages/{}", manifest.id());
@@ -85,8 +85,66 @@ async fn a_cut_or_damaged_upload_leaves_nothing() {
         );
         assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 404);
     }
+    let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    let announced = stage.send(announce).await.json();
+    assert_eq!(
+        announced["msg"]["missing"].as_array().unwrap().len(),
+        1,
+        "one file came whole: {announced}"
+    );
+    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
+    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
     let folder = stage.finish().await;
-    assert!(!home(folder.path(), "me").join("train.py").exists());
+    let home = home(folder.path(), "me");
+    assert!(!home.join("train.py").exists());
+    assert!(!home.join(".pfs-staging").exists(), "nothing unfinished stays");
+}
+
+#[tokio::test]
+async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_with_what_to_do() {
+    let stage = Stage::new().await;
+    let entry = |number: usize| Entry {
+        path: format!("images/a-name-as-cameras-give-it-{number:08}.jpg")
+            .parse()
+            .unwrap(),
+        node: Node::File {
+            size: 0,
+            executable: false,
+            digest: Some(Digest::of(b"")),
+        },
+        mtime: Mtime::default(),
+    };
+    let folder = Entry {
+        path: "images".parse().unwrap(),
+        node: Node::Dir,
+        mtime: Mtime::default(),
+    };
+    let entries = std::iter::once(folder).chain((0..30_000).map(entry));
+    let list = Manifest::new(entries.collect()).unwrap().to_json();
+    assert!(list.len() > 4 << 20, "{}", list.len());
+    let announced = stage
+        .send(Request::new("POST", "/api/v1/packages").body(list))
+        .await;
+    assert_eq!(announced.status, 200, "{}", announced.text());
+    assert_eq!(announced.json()["msg"]["missing"].as_array().unwrap().len(), 1);
+
+    let too_long = vec![b' '; (64 << 20) + 1];
+    let refused = stage
+        .send(Request::new("POST", "/api/v1/packages").body(too_long))
+        .await;
+    assert_eq!(
+        (refused.status, refused.json()["error"].as_str()),
+        (413, Some("payload-too-large")),
+        "{}",
+        refused.text()
+    );
+    assert!(
+        refused.text().contains("longer than 64 MiB"),
+        "{}",
+        refused.text()
+    );
+    assert!(refused.text().contains(".paddleignore"), "{}", refused.text());
+    stage.finish().await;
 }
 
 #[tokio::test]

@@ -201,7 +201,7 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     let id = manifest.id().to_string();
     mapped
         .app
-        .package_announce(&caller("me"), &manifest.to_json())
+        .package_announce(&caller("me"), manifest.to_json().into())
         .await
         .unwrap();
     let mut upload = mapped.app.package_receive(&caller("me"), &id).await.unwrap();
@@ -221,7 +221,7 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     fs::create_dir(&packages).unwrap();
     let refused = mapped
         .app
-        .package_announce(&caller("you"), &manifest.to_json())
+        .package_announce(&caller("you"), manifest.to_json().into())
         .await;
     assert!(
         refused.is_err(),

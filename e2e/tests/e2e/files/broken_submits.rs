@@ -121,7 +121,7 @@ fn a_submit_outlives_the_death_of_its_server() {
 #[test]
 fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
     let env = TestEnvironment::new();
-    let mut site = Site::of_ada(&env, "  quota: {storage: 50Mi}\n");
+    let mut site = Site::of_ada(&env, "  quota: {storage: 40Mi}\n");
     let folder = plant(&env.folder("package"));
     site.network();
     let client = site.begin("ada", &submit(&folder));
