@@ -9,7 +9,7 @@ use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Existing, PfsPath};
 
-use crate::stage::{Stage, mine, raw};
+use crate::stage::{Stage, entries, mine, raw};
 
 fn theirs(path: &str) -> PfsPath {
     format!("/pfs/dc/home/you/{path}").parse().unwrap()
@@ -75,6 +75,41 @@ async fn the_public_folder_is_read_by_all_and_written_by_administrators() {
     let refused = stage.you.files().mkdir(&new, true).await.unwrap_err();
     assert_eq!(refused.refusal(), Some(ErrorName::Forbidden));
     stage.me.files().mkdir(&new, true).await.unwrap();
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn the_servers_own_name_is_its_own_in_homes_only() {
+    let stage = Stage::new().await;
+    let local = tempfile::tempdir().unwrap();
+    std::fs::create_dir(local.path().join(".paddlecloud")).unwrap();
+    for name in [".paddlecloud/notes", "beside"] {
+        std::fs::write(local.path().join(name), name).unwrap();
+    }
+    let send = async |remote: &str| {
+        let upload = Upload::Tree {
+            local: local.path().to_owned(),
+            remote: remote.parse().unwrap(),
+            entries: entries(local.path()),
+        };
+        let files = stage.me.files();
+        files.upload(vec![upload], &TransferOptions::default(), &()).await
+    };
+    for (remote, folder) in [
+        ("/pfs/public", stage.public()),
+        ("/pfs/dc/home/me/d", stage.home("me").join("d")),
+    ] {
+        let sent = send(remote).await;
+        assert!(sent.failures.is_empty(), "{remote}: {:?}", sent.failures);
+        let there = std::fs::read_to_string(folder.join(".paddlecloud/notes"));
+        assert_eq!(there.unwrap(), ".paddlecloud/notes", "{remote}");
+    }
+    let refused = send("/pfs/dc/home/me").await;
+    let told = format!("{:?}", refused.failures);
+    assert!(
+        told.contains("`/pfs/dc/home/me/.paddlecloud` is kept by the server"),
+        "{told}"
+    );
     stage.finish().await;
 }
 

@@ -247,3 +247,38 @@ async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
     assert_ne!(again, id);
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn an_old_clients_file_that_meets_a_full_disk_is_given_up_at_once() {
+    let Some(disk) = SmallDisk::new("8m") else {
+        eprintln!("skipped: mounting is not permitted here");
+        return;
+    };
+    let users = format!(
+        "storage: {}\nusers:\n- {{name: me, password_file: word, system_user: a, quota: {{storage: 10Mi}}}}\n",
+        disk.path().display()
+    );
+    let stage = Stage::with(&users).await;
+    let home = disk.path().join("home/me");
+    let (path, size) = ("/pfs/dc/home/me/f", 4_u64 << 20);
+    let send = async || {
+        let mut taking = stage.app.old_post(&me(), path, 0, size).await?;
+        taking.feed(vec![noise(1, 4 << 20).into()]).await?;
+        taking.finish().await
+    };
+    stage.app.old_touch(&me(), path, size).await.unwrap();
+    std::fs::write(home.join("filler"), noise(2, 6 << 20)).unwrap();
+    assert_eq!(send().await.unwrap_err().error, ErrorName::StorageFull);
+    assert_eq!(unfinished(&stage).await, Vec::<String>::new());
+    assert_tidy(&home);
+    let used = stage.me.files().quota().await.unwrap();
+    assert_eq!((used.bytes_used, used.unfinished_bytes), (6 << 20, 0));
+
+    std::fs::remove_file(home.join("filler")).unwrap();
+    let unknown = send().await.unwrap_err();
+    assert_eq!(unknown.error, ErrorName::NotFound, "it must be announced again");
+    stage.app.old_touch(&me(), path, size).await.unwrap();
+    send().await.unwrap();
+    assert_eq!(std::fs::read(home.join("f")).unwrap(), noise(1, 4 << 20));
+    stage.finish().await;
+}
