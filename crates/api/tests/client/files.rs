@@ -9,6 +9,7 @@ use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::SIZE_HEADER;
 use paddlecloud_pfs::content::{CHUNK, Layout};
+use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, PfsPath};
 use tokio::net::TcpListener;
 
@@ -309,6 +310,65 @@ async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
         (30, Some(ErrorName::Conflict)),
         "{error}"
     );
+}
+
+const DAMAGED: &str = r#"{"code":400,"msg":"`f` cannot be had: the disk is damaged","error":"damaged"}"#;
+
+#[tokio::test]
+async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
+    let (endpoint, log) = serve(|_, seen| match seen.line.contains("/pfs/content?") {
+        true => Reply::Keep(json(400, DAMAGED)),
+        false => cut_after(seen, &[7; 100], 30),
+    })
+    .await;
+    let client = client(&endpoint);
+    let error = client.files().stretch(&remote("f"), 0..100).await.err().unwrap();
+    assert_eq!(error.refusal(), Some(ErrorName::Damaged), "{error}");
+    assert_eq!(lines(&log).len(), 2, "{:?}", lines(&log));
+}
+
+#[tokio::test]
+async fn a_small_file_that_the_disk_has_damaged_is_told_and_what_is_here_stays() {
+    let (endpoint, log) = serve(|_, seen| {
+        Reply::Keep(match &seen.line {
+            line if line.contains("/pfs/parts?") => json(400, DAMAGED),
+            line if line.contains("/pfs/stat?") => json(
+                200,
+                r#"{"code":200,"msg":{"kind":"file","size":1,"mtime":1,"version":"one"}}"#,
+            ),
+            _ => {
+                let (pack, _) = PackWriter::new(Vec::new()).unwrap().finish().unwrap();
+                let head = format!(
+                    "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
+                    pack.len()
+                );
+                [head.into_bytes(), pack].concat()
+            }
+        })
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f"), "an earlier one").unwrap();
+    let download = Download::Tree {
+        remote: remote("t"),
+        local: folder.path().to_owned(),
+        entries: vec![listed("f")],
+    };
+    let client = client(&endpoint);
+    let options = TransferOptions::default();
+    let summary = client.files().download(vec![download], &options, &()).await;
+    let [failure] = summary.failures.as_slice() else {
+        panic!("{:?}", summary.failures);
+    };
+    assert!(
+        matches!(failure.error, TransferError::Damaged),
+        "{:?}",
+        failure.error
+    );
+    assert_eq!(lines(&log).len(), 3, "{:?}", lines(&log));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"an earlier one");
 }
 
 #[tokio::test]

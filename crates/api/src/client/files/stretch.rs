@@ -58,7 +58,7 @@ impl<'a> FileClient<'a> {
             if matches!(error, ClientError::Unreachable { .. }) {
                 return Err(error);
             }
-            stretch.patience.after(error).await?;
+            stretch.pause_once_more(error).await?;
         }
         Ok(stretch)
     }
@@ -132,7 +132,15 @@ impl Stretch<'_> {
             let problem = format!("`{}` changed while it was being read", self.path);
             return Err(ClientError::Refused(ErrorBody::new(ErrorName::Conflict, problem)));
         }
-        self.patience.after(error).await
+        self.pause_once_more(error).await
+    }
+
+    async fn pause_once_more(&mut self, error: ClientError) -> Result<(), ClientError> {
+        match error.refusal() {
+            // What the disk there has made of a file stays so.
+            Some(ErrorName::Damaged) => Err(error),
+            _ => self.patience.after(error).await,
+        }
     }
 }
 
