@@ -1,0 +1,297 @@
+//! What is remembered is told only while it is true, only to those who may read it, and not for ever.
+
+use std::fs;
+
+use super::*;
+use crate::root::Root;
+use crate::testing::{leftovers, plant, rel, scratch};
+
+fn home(user: &str) -> Space {
+    Space::Home(user.parse().unwrap())
+}
+
+fn wanted(content: &[u8]) -> Wanted {
+    Wanted {
+        digest: Digest::of(content),
+        size: content.len() as u64,
+        attributes: FileAttributes::default(),
+    }
+}
+
+fn recorded(hints: &HintStore, root: &Root, space: Space, content: &[u8]) -> Place {
+    root.write_file(&rel("f"), content, Existing::Replace).unwrap();
+    let place = Place {
+        space,
+        path: rel("f"),
+    };
+    let stamp = root.stat(&rel("f")).unwrap().stamp;
+    hints.record(Hint {
+        place: place.clone(),
+        stamp,
+        digest: Digest::of(content),
+    });
+    place
+}
+
+#[test]
+fn known_content_is_copied_instead_of_sent() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    recorded(&hints, &root, home("ann"), b"data");
+    let spaces = [(home("ann"), root.clone().into())];
+    assert!(hints.has(Digest::of(b"data"), &spaces));
+    assert!(
+        hints
+            .reuse(
+                &wanted(b"data"),
+                &spaces,
+                &root.clone().into(),
+                &rel("copy"),
+                Existing::Replace
+            )
+            .unwrap()
+    );
+    assert_eq!(fs::read(folder.path().join("copy")).unwrap(), b"data");
+    assert!(
+        !hints
+            .reuse(
+                &wanted(b"else"),
+                &spaces,
+                &root.clone().into(),
+                &rel("no"),
+                Existing::Replace
+            )
+            .unwrap()
+    );
+    assert_eq!(leftovers(folder.path()), ["copy", "f"]);
+}
+
+#[test]
+fn known_content_does_not_take_the_place_of_what_is_to_stay() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    recorded(&hints, &root, home("ann"), b"data");
+    fs::write(folder.path().join("there"), "stays").unwrap();
+    let spaces = [(home("ann"), root.clone().into())];
+    let reused = hints.reuse(
+        &wanted(b"data"),
+        &spaces,
+        &root.clone().into(),
+        &rel("there"),
+        Existing::Keep,
+    );
+    assert!(matches!(reused, Err(RootError::Exists(_))), "{reused:?}");
+    assert_eq!(fs::read(folder.path().join("there")).unwrap(), b"stays");
+}
+
+#[test]
+fn content_of_another_size_than_was_asked_for_is_not_copied() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    recorded(&hints, &root, home("ann"), b"data");
+    let spaces = [(home("ann"), root.clone().into())];
+    for size in [0, 3, 5] {
+        let lied = Wanted {
+            size,
+            ..wanted(b"data")
+        };
+        let target = root.clone().into();
+        let made = hints.reuse(&lied, &spaces, &target, &rel("copy"), Existing::Replace);
+        assert!(!made.unwrap(), "{size}");
+    }
+    assert_eq!(leftovers(folder.path()), ["f"]);
+    assert_eq!(hints.len(), 1, "what is known stays known");
+}
+
+#[test]
+fn a_digest_is_no_key_to_another_users_file() {
+    let ((_a, ann), (_b, bob)) = (scratch(), scratch());
+    let hints = HintStore::new();
+    recorded(&hints, &ann, home("ann"), b"secret");
+    let spaces = [(home("bob"), bob.clone().into())];
+    assert!(!hints.has(Digest::of(b"secret"), &spaces));
+    assert!(
+        !hints
+            .reuse(
+                &wanted(b"secret"),
+                &spaces,
+                &bob.clone().into(),
+                &rel("stolen"),
+                Existing::Replace
+            )
+            .unwrap()
+    );
+    assert_eq!(hints.len(), 1, "and asking does not harm the owner's hint");
+}
+
+#[test]
+fn a_file_changed_behind_our_back_is_not_believed() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    recorded(&hints, &root, home("ann"), b"before");
+    fs::write(folder.path().join("f"), "after!").unwrap();
+    let spaces = [(home("ann"), root.clone().into())];
+    assert!(!hints.has(Digest::of(b"before"), &spaces));
+    assert!(
+        !hints
+            .reuse(
+                &wanted(b"before"),
+                &spaces,
+                &root.clone().into(),
+                &rel("copy"),
+                Existing::Replace
+            )
+            .unwrap()
+    );
+    assert!(hints.is_empty());
+}
+
+/// The stamp says unchanged, the bytes say otherwise: a flipped bit on the disk.
+#[test]
+fn content_is_checked_even_when_the_stamp_fits() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    let place = recorded(&hints, &root, home("ann"), b"good");
+    fs::write(folder.path().join("f"), "bad!").unwrap();
+    let stamp = root.stat(&rel("f")).unwrap().stamp;
+    hints.record(Hint {
+        place,
+        stamp,
+        digest: Digest::of(b"good"),
+    });
+    let spaces = [(home("ann"), root.clone().into())];
+    assert!(
+        !hints
+            .reuse(
+                &wanted(b"good"),
+                &spaces,
+                &root.clone().into(),
+                &rel("copy"),
+                Existing::Replace
+            )
+            .unwrap()
+    );
+    assert_eq!(leftovers(folder.path()), ["f"]);
+}
+
+#[test]
+fn a_removed_folder_takes_its_hints_along() {
+    let hints = HintStore::new();
+    let (_folder, root) = scratch();
+    let place = recorded(&hints, &root, home("ann"), b"x");
+    hints.forget_below(&Place {
+        space: Space::Public,
+        path: RelPath::root(),
+    });
+    assert_eq!(hints.len(), 1);
+    hints.forget_below(&Place {
+        path: RelPath::root(),
+        ..place
+    });
+    assert!(hints.is_empty());
+}
+
+fn all(hints: &HintStore) -> Vec<Hint> {
+    hints.all().0.into_iter().map(|(hint, _)| hint).collect()
+}
+
+fn unpacked(path: &str, root: &Root) -> Unpacked {
+    let content = root.stat(&rel(path)).map(|meta| meta.stamp);
+    Unpacked {
+        path: rel(path),
+        digest: Digest::of(path.as_bytes()),
+        stamp: content.unwrap(),
+    }
+}
+
+#[test]
+fn small_files_are_known_to_checks_until_they_are_known_anew_or_go() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("d/a", "1"), ("d/sub/b", "2"), ("f", "3")]);
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("hints");
+    let hints = HintStore::load(&path);
+    let top = Place {
+        space: home("ann"),
+        path: RelPath::root(),
+    };
+    let place = |path: &str| Place {
+        path: rel(path),
+        ..top.clone()
+    };
+    // A large file that a small one replaces.
+    let large = recorded(&hints, &root, home("ann"), b"large");
+    let files = ["d/a", "d/sub/b", "f"].map(|path| unpacked(path, &root));
+    hints.note(&top, &files).unwrap();
+    assert_eq!(hints.digest_of(&large, &files[2].stamp), None);
+    let known = |hints: &HintStore| {
+        let mut paths: Vec<String> = all(hints)
+            .iter()
+            .map(|hint| hint.place.path.to_string())
+            .collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(known(&hints), ["d/a", "d/sub/b", "f"]);
+    let (mut told, mut since) = hints.all();
+    told.retain(|(hint, _)| hint.place == large);
+    let (hint, kept) = told.remove(0);
+    assert_eq!(kept, Kept::Log);
+    assert_eq!((hint.digest, hint.stamp), (files[2].digest, files[2].stamp));
+    // What was found by a check, or came as a large file, is newer.
+    let newer = Hint {
+        digest: Digest::of(b"newer"),
+        ..hint.clone()
+    };
+    hints.record(newer.clone());
+    hints.renew(&hint, kept, None, &mut since);
+    assert!(all(&hints).contains(&newer) && !all(&hints).contains(&hint));
+    hints.forget_below(&place("d"));
+    hints.save(&path).unwrap();
+    let hints = HintStore::load(&path);
+    assert_eq!(known(&hints), ["f"]);
+    hints.forget(&large);
+    assert_eq!(all(&hints), [], "the older word does not come back");
+}
+
+#[test]
+fn with_no_room_for_more_hints_none_tells_what_a_file_was_before() {
+    let (folder, root) = scratch();
+    let data = tempfile::tempdir().unwrap();
+    let hints = HintStore::load(&data.path().join("hints"));
+    plant(folder.path(), &[("small", "1")]);
+    let place = recorded(&hints, &root, home("ann"), b"first");
+    let top = Place {
+        path: RelPath::root(),
+        ..place.clone()
+    };
+    let small = unpacked("small", &root);
+    hints.note(&top, std::slice::from_ref(&small)).unwrap();
+    let hint = |path: &str, content: &[u8]| Hint {
+        place: Place {
+            path: rel(path),
+            ..top.clone()
+        },
+        stamp: small.stamp,
+        digest: Digest::of(content),
+    };
+    hints.record_within(hint("f", b"second"), 1);
+    hints.record_within(hint("small", b"large now"), 1);
+    assert_eq!(all(&hints), [hint("f", b"second")]);
+    hints.record_within(hint("small", b"large now"), 2);
+    assert_eq!(hints.len(), 2);
+}
+
+#[test]
+fn saved_hints_come_back_and_damaged_ones_do_not() {
+    let (folder, root) = scratch();
+    let hints = HintStore::new();
+    recorded(&hints, &root, home("ann"), b"data");
+    let path = folder.path().join("hints");
+    hints.save(&path).unwrap();
+    assert_eq!(all(&HintStore::load(&path)), all(&hints));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(HintStore::load(&path).is_empty());
+}
