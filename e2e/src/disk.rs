@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use rustix::process::geteuid;
@@ -30,6 +31,20 @@ impl Disk {
         )
         .expect("root can mount");
         Some(Self { at: at.to_owned() })
+    }
+
+    /// The same with a file system as disks have it, in a file of its own, of which root may use as much as anybody.
+    pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Option<Self> {
+        std::fs::create_dir_all(at).expect("a folder to mount on");
+        let file = std::fs::File::create(image).expect("a file in the test's own folder");
+        file.set_len(bytes).expect("it may be sparse");
+        let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let is_mounted = run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(image))
+            && run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at));
+        if !is_mounted {
+            eprintln!("skipped: only root with a loop device can mount an ext4");
+        }
+        is_mounted.then(|| Self { at: at.to_owned() })
     }
 
     pub fn make_read_only(&self) {

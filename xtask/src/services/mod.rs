@@ -181,7 +181,7 @@ const SELECTED: [&str; 9] = [
 ];
 
 fn build(workspace: &Workspace) -> Result<()> {
-    let args = ["build", "--bins", "--test", "suite", "--test", "e2e"];
+    let args = ["build", "--bins", "--lib", "--test", "suite", "--test", "e2e"];
     step::run(workspace.cargo(&args).args(SELECTED))
 }
 
@@ -189,13 +189,14 @@ fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
     let running = service.start(workspace)?;
     let place = running.place();
     eprintln!("   {} is at {place}", service.name());
-    let test = |name: &str, filter: &[&str]| {
-        let mut command = workspace.cargo(&["test", "--test", name]);
+    let test = |target: &[&str], filter: &[&str]| {
+        let mut command = workspace.cargo(&[&["test"], target].concat());
         command.args(SELECTED).arg("--").args(filter);
         step::run(command.env(service.variable(), &place).envs(running.more()))
     };
-    let suite = test("suite", &[]);
-    let programs = test("e2e", &["files::backends::"]);
+    // Those of the store's own parts that need the service, and the port's suite.
+    let suite = test(&["--lib", "--test", "suite"], &[]);
+    let programs = test(&["--test", "e2e"], &["files::backends::"]);
     drop(running);
     match (suite, programs) {
         (Ok(()), Ok(())) => Ok(()),

@@ -60,7 +60,7 @@ pub enum FilesError {
 /// The storage knows paths inside a space; people know whole ones.
 fn told(path: &PfsPath, source: &RootError) -> String {
     let inside = format!("`{}`", path.place().path);
-    source.to_string().replace(&inside, &format!("`{path}`"))
+    source.to_string().replacen(&inside, &format!("`{path}`"), 1)
 }
 
 fn damaged(what: &impl std::fmt::Display) -> String {

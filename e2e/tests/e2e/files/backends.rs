@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask test --with ceph,hdfs,s3` starts those and says where they are; without that only the folder is tried.
 
+mod objects;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -142,3 +142,40 @@ fn a_server_whose_own_disk_is_full_answers_and_recovers() {
     site.start_again();
     assert_eq!(site.run("ada", &["cat", FILE]).ok().stdout, "some bytes");
 }
+
+/// Not even a folder can be made any more; whoever wants to free room must still be able to.
+#[test]
+fn a_folder_can_be_removed_from_a_disk_that_is_full_to_the_brim() {
+    let env = TestEnvironment::new();
+    let disk_at = env.folder("disk");
+    let image = env.folder("images").join("ext4");
+    let Some(_disk) = Disk::ext4(&disk_at, &image, 24 * MEGABYTE) else {
+        return;
+    };
+    let settings = format!("storage: {}\n", arg(&disk_at.join("storage")));
+    let site = Site::with(&env, &[("ada", "")], &settings, &[]);
+    let data = env.folder("data");
+    plant(
+        &data,
+        &[
+            ("old/a/b/c/d", "deep"),
+            ("old/a/b/beside", "x"),
+            ("old/e/f", "y"),
+            ("old/g", "z"),
+            ("kept", "stays"),
+        ],
+    );
+    site.run(
+        "ada",
+        &["cp", "-r", &format!("{}/.", arg(&data)), "/pfs/cloud/home/ada/"],
+    )
+    .ok();
+    fill(&disk_at);
+    site.run("ada", &["mkdir", "/pfs/cloud/home/ada/new"])
+        .refused(1)
+        .says("no space is left");
+    site.run("ada", &["rm", "-r", "/pfs/cloud/home/ada/old"]).ok();
+    let left = site.run("ada", &["ls", "-a", "/pfs/cloud/home/ada"]).ok();
+    assert_eq!(left.stdout, "kept\n");
+    site.run("ada", &["mkdir", "/pfs/cloud/home/ada/new"]).ok();
+}
