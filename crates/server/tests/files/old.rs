@@ -1,7 +1,9 @@
 //! A client of the original's protocol: announces, compares and sends range by range.
 
+use base64::Engine as _;
 use md5::{Digest, Md5};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{Stage, assert_tidy, noise, raw, raw_with};
 
@@ -68,6 +70,37 @@ async fn ask(stage: &Stage, user: &str, file: &str, index: usize) -> Value {
     meta["results"]["checksum"].clone()
 }
 
+/// The reply to a request for a range, without its head: of HTTP/1.0, so that the bytes come as they are.
+async fn fetch(stage: &Stage, offset: usize) -> Vec<u8> {
+    let target = format!("/api/v1/pfs/storage/chunks?path={FILE}&offset={offset}&chunksize={RANGE}");
+    let login = base64::engine::general_purpose::STANDARD.encode("me:secret");
+    let request = format!("GET {target} HTTP/1.0\r\nhost: x\r\nauthorization: Basic {login}\r\n\r\n");
+    let mut stream = tokio::net::TcpStream::connect(&stage.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).await.unwrap();
+    let head = reply.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let text = String::from_utf8_lossy(&reply[..head]).to_lowercase();
+    assert!(text.contains(" 200 "), "{text}");
+    let kind = format!("content-type: multipart/form-data; boundary={BOUNDARY}");
+    assert!(text.contains(&kind), "{text}");
+    reply.split_off(head + 4)
+}
+
+/// The form of one part in which a range travels.
+fn part(offset: usize, range: &[u8]) -> Vec<u8> {
+    let mut part = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"chunk\"; \
+         filename=\"path={FILE}&offset={offset}&chunksize={}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n",
+        range.len()
+    )
+    .into_bytes();
+    part.extend_from_slice(range);
+    part.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
+    part
+}
+
 /// Asks about every range, as a client does that fetches the file.
 async fn ask_all(stage: &Stage, user: &str, file: &str, ranges: usize) -> Vec<Value> {
     let mut told = Vec::new();
@@ -130,19 +163,13 @@ async fn an_old_client_uploads_sends_only_what_changed_and_nobody_sees_a_part() 
     wait_until_file_holds(&file, &content).await;
     assert_tidy(&stage.home("me"));
 
-    let query = format!("path={FILE}&offset={RANGE}&chunksize={RANGE}");
-    let (_, reply) = raw(
-        &stage,
-        "me",
-        "GET",
-        &format!("/api/v1/pfs/storage/chunks?{query}"),
-        b"",
-    )
-    .await;
-    assert!(
-        reply.contains(BOUNDARY) && reply.contains("name=\"chunk\""),
-        "{reply}"
-    );
+    // Both ends of it, and one in the middle; the last is shorter than asked for and says so.
+    for (index, range) in content.chunks(RANGE).enumerate() {
+        assert!(
+            fetch(&stage, index * RANGE).await == part(index * RANGE, range),
+            "range {index}"
+        );
+    }
     stage.finish().await;
 }
 
@@ -155,7 +182,11 @@ async fn an_old_client_lists_makes_and_removes() {
         call(&stage, "POST", files, mkdir).await["results"][0]["path"],
         "/pfs/dc/home/me/a/b"
     );
-    std::fs::write(stage.home("me").join("a/b/c"), "123").unwrap();
+    let file = stage.home("me").join("a/b/c");
+    std::fs::write(&file, "123").unwrap();
+    let changed = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(1_500_000_000_123_456_789);
+    let opened = std::fs::File::options().write(true).open(&file).unwrap();
+    opened.set_modified(changed).unwrap();
     let listed = call(
         &stage,
         "GET",
@@ -171,6 +202,11 @@ async fn an_old_client_lists_makes_and_removes() {
         .collect();
     assert_eq!(paths, ["/pfs/dc/home/me/a/b", "/pfs/dc/home/me/a/b/c"]);
     assert_eq!(listed["results"][1]["Size"], 3);
+    assert_eq!(
+        listed["results"][1]["ModTime"], 1_500_000_000_123_456_789_u64,
+        "nanoseconds"
+    );
+    assert_eq!(listed["results"][1]["IsDir"], false);
     let stat = call(
         &stage,
         "GET",
