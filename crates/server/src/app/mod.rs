@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobDetail, JobView};
 use paddlecloud_core::job::Job;
+use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 use tokio_util::sync::CancellationToken;
 
@@ -77,6 +78,17 @@ impl App {
     ) -> Result<T, ErrorBody> {
         let storage = self.storage.clone();
         let done = tokio::task::spawn_blocking(move || work(&storage)).await;
+        done.map_err(|_| internal())?.map_err(packages::package_refused)
+    }
+
+    /// The same for what may take long: it waits for its turn, and leaves threads to what is short.
+    async fn with_files_at_length<T: Send + 'static>(
+        &self,
+        user: &UserName,
+        work: impl FnOnce(&Storage) -> Result<T, PackageError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let storage = self.storage.clone();
+        let done = self.long.blocking(user, move || work(&storage)).await;
         done.map_err(|_| internal())?.map_err(packages::package_refused)
     }
 }

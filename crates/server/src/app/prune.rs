@@ -98,10 +98,9 @@ impl App {
             .await?;
         drop(alone);
         let owner = user.clone();
-        bytes += self
-            .with_files(move |storage| storage.remove_condemned(&owner, &condemned))
-            .await?
-            .bytes;
+        let removed =
+            self.with_files_at_length(user, move |storage| storage.remove_condemned(&owner, &condemned));
+        bytes += removed.await?.bytes;
         Ok(bytes)
     }
 
@@ -115,7 +114,8 @@ impl App {
                 continue;
             }
             let (owner, id) = (user.clone(), run.clone());
-            let pruned = self.with_files(move |storage| storage.prune_run(&owner, &id, removal));
+            let pruned =
+                self.with_files_at_length(user, move |storage| storage.prune_run(&owner, &id, removal));
             match pruned.await {
                 Ok(pruned) => bytes += pruned.bytes,
                 // It must not keep what others left.
@@ -141,7 +141,7 @@ impl App {
     async fn sweep_leftovers(&self, user: &UserName) -> Result<(), ErrorBody> {
         self.sweep_runs(user, Removal::Real).await?;
         let owner = user.clone();
-        self.with_files(move |storage| storage.sweep_packages(&owner))
+        self.with_files_at_length(user, move |storage| storage.sweep_packages(&owner))
             .await?;
         Ok(())
     }
@@ -151,7 +151,7 @@ impl App {
         let strays = self.sweep_runs(&caller.user, Removal::Foreseen).await?;
         let kept = self.store.snapshots(&caller.user, &old).await;
         let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
-        self.with_files(move |storage| {
+        self.with_files_at_length(&caller.user, move |storage| {
             let mut bytes = strays + storage.unused_packages(&user, &kept)?.bytes;
             for id in &old {
                 // What cannot be looked at cannot go either.
@@ -168,7 +168,9 @@ impl App {
         let logs = self.logs_of(std::slice::from_ref(id)).await;
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self
-            .with_files(move |storage| storage.prune_run(&user, &run, Removal::Real))
+            .with_files_at_length(&caller.user, move |storage| {
+                storage.prune_run(&user, &run, Removal::Real)
+            })
             .await?;
         self.jobs.kill(&caller.user, JobRef::Id(id.clone()), true).await?;
         Ok(logs + pruned.bytes)
