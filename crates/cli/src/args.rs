@@ -136,6 +136,9 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         message = "a subcommand is missing".to_owned();
     }
+    if error.kind() == ErrorKind::TooFewValues && message.contains("<DEST>") {
+        message = "the destination is missing".to_owned();
+    }
     if let Some(missing) = message.strip_prefix("the following required arguments were not provided: ") {
         message = format!("{missing} is missing");
     }

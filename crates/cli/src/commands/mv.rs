@@ -10,6 +10,7 @@ use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
 use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
+use crate::transfer::no_place;
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
 use crate::transfer::rules::{self, Landing, Request, Style, Target};
@@ -95,13 +96,8 @@ async fn places(
         style: Style::Cp,
     };
     let plain: Vec<rules::Source> = sources.iter().map(|source| source.source.clone()).collect();
-    let landings = match rules::landings(&plain, request) {
-        Ok(landings) => landings,
-        Err(error) => {
-            tally.lose(Lost::new(dest.path.to_string(), error.to_string()));
-            return Ok(Vec::new());
-        }
-    };
+    let landings =
+        rules::landings(&plain, request).map_err(|error| no_place("move", &dest.path.to_string(), &error))?;
     if request.target == Target::Missing && !sources.is_empty() && !args.dry_run {
         make_way(files, &dest.path, request.slash).await?;
     }

@@ -35,7 +35,7 @@ impl Transfer<'_> {
             style: copy.style,
         };
         let found = self.remote_sources(sources).await?;
-        let landed = self.land(found, |found| &found.source, request, &shown(dest));
+        let landed = self.land(found, |found| &found.source, request, &shown(dest))?;
         let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
         if target == Target::Missing && makes_folder && !self.options.dry_run {
             unfinished.begin();

@@ -35,9 +35,10 @@ pub async fn mirror(
     let is_pipe = |location: &Location| *location == Location::Pipe;
     let ends = [&mirror.src, &mirror.dest];
     if !ends.into_iter().any(is_remote) || ends.into_iter().any(is_pipe) {
-        return Err(CliError::usage(
-            "one of the two folders must lie on the cluster, and none can be `-`",
-        ));
+        return Err(
+            CliError::usage("one of the two folders must lie on the cluster, and none can be `-`")
+                .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`"),
+        );
     }
     let selection = args.filter.selection()?;
     let session = context.session().await?;
@@ -102,6 +103,11 @@ impl Transfer<'_> {
         let inside = |a: &PfsPath, b: &PfsPath| {
             a.place().space == b.place().space && a.place().path.is_within(&b.place().path)
         };
+        if src.place() == dest.place() {
+            return Err(CliError::refused(format!(
+                "`{src}` and `{dest}` are the same folder"
+            )));
+        }
         if inside(src, dest) || inside(dest, src) {
             return Err(CliError::refused("one of the two folders lies in the other"));
         }

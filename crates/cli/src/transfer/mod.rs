@@ -268,19 +268,9 @@ impl<'a> Transfer<'a> {
         of: impl Fn(&T) -> &Source,
         request: rules::Request,
         dest: &str,
-    ) -> Vec<(T, Landing)> {
+    ) -> Result<Vec<(T, Landing)>, CliError> {
         let plain: Vec<Source> = sources.iter().map(|source| of(source).clone()).collect();
-        let landings = match rules::landings(&plain, request) {
-            Ok(landings) => landings,
-            Err(error) => {
-                self.tally.lose(Lost::new(dest, error.to_string()));
-                if error == RuleError::NotAFolder {
-                    self.tally
-                        .hint("end the destination with `/` to make a folder of that name");
-                }
-                return Vec::new();
-            }
-        };
+        let landings = rules::landings(&plain, request).map_err(|error| no_place("copy", dest, &error))?;
         let mut landed = Vec::new();
         for (source, landing) in sources.into_iter().zip(landings) {
             match landing {
@@ -294,7 +284,18 @@ impl<'a> Transfer<'a> {
                 }
             }
         }
-        landed
+        Ok(landed)
+    }
+}
+
+/// Nothing at all can go to this destination.
+pub fn no_place(verb: &str, dest: &str, error: &RuleError) -> CliError {
+    let refused = CliError::refused(format!("cannot {verb} to `{dest}`: {error}"));
+    match error {
+        RuleError::NoSuchFolder => {
+            refused.with_hint("end the destination with `/` to make a folder of that name")
+        }
+        _ => refused,
     }
 }
 

@@ -116,7 +116,10 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     match files.stat(path).await {
         Ok(meta) if meta.is_folder() => Ok(Target::Folder),
         Ok(_) => Ok(Target::File),
-        Err(error) if error.refusal() == Some(ErrorName::NotFound) => Ok(Target::Missing),
+        // What has a file on the way to it is missing, too; whoever makes it hears why that cannot be done.
+        Err(error) if matches!(error.refusal(), Some(ErrorName::NotFound | ErrorName::BadRequest)) => {
+            Ok(Target::Missing)
+        }
         Err(error) => Err(error),
     }
 }

@@ -31,10 +31,12 @@ impl Lost {
 
     /// Path and reason; a reason that names the path already stands alone.
     fn words(&self, quote: &str) -> String {
-        match self.reason.strip_prefix(&format!("`{}`", self.path)) {
-            Some(rest) => format!("{quote}{}{quote}: it{rest}", self.path),
-            None => format!("{quote}{}{quote}: {}", self.path, self.reason),
-        }
+        let reason = match self.reason.strip_prefix(&format!("`{}`", self.path)) {
+            Some(rest) if rest.starts_with(" itself ") => format!("the folder{rest}"),
+            Some(rest) => format!("it{rest}"),
+            None => self.reason.clone(),
+        };
+        format!("{quote}{}{quote}: {reason}", self.path)
     }
 }
 
@@ -158,9 +160,13 @@ impl Tally {
 
     fn list(&self, copied: String, removed: &str, left_out: &str) -> String {
         let mut words = vec![copied];
+        let kept = match self.kept {
+            1 => "kept as it was",
+            _ => "kept as they were",
+        };
         for (count, what) in [
             (self.unchanged, "unchanged"),
-            (self.kept, "kept as they were"),
+            (self.kept, kept),
             (self.removed, removed),
             (self.failures(), left_out),
         ] {
@@ -314,6 +320,16 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_kept_is_told_as_one() {
+        let kept = |kept| Tally {
+            kept,
+            ..Tally::default()
+        };
+        assert_eq!(kept(1).foreseen(), "0 files would be copied, 1 kept as it was");
+        assert_eq!(kept(2).foreseen(), "0 files would be copied, 2 kept as they were");
+    }
+
+    #[test]
     fn folders_that_may_not_be_read_are_told_where_there_are_any() {
         assert_eq!(uncounted(0), None);
         assert_eq!(
@@ -331,6 +347,11 @@ mod tests {
         let lost = Lost::new("/pfs/x", "`/pfs/x` does not exist");
         assert_eq!(lost.words("`"), "`/pfs/x`: it does not exist");
         assert_eq!(Lost::new("a", "it is a folder").words(""), "a: it is a folder");
+        let home = Lost::new("/pfs/x", "`/pfs/x` itself cannot be changed, only what is in it");
+        assert_eq!(
+            home.words("`"),
+            "`/pfs/x`: the folder itself cannot be changed, only what is in it"
+        );
     }
 
     #[test]

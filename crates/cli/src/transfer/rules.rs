@@ -67,9 +67,9 @@ pub enum RuleError {
     FolderOverFile,
     #[error("another source of the same name goes there too")]
     SameName,
-    #[error("the destination is not a folder, and several sources cannot share one name")]
-    NotAFolder,
-    #[error("the destination is a file, not a folder")]
+    #[error("there is no such folder, and several sources cannot share one name")]
+    NoSuchFolder,
+    #[error("it is a file, not a folder")]
     FileAsFolder,
 }
 
@@ -80,7 +80,10 @@ pub fn landings(sources: &[Source], request: Request) -> Result<Vec<Result<Landi
     }
     let is_folder = request.target == Target::Folder || request.slash;
     if sources.len() > 1 && !is_folder && request.style == Style::Cp {
-        return Err(RuleError::NotAFolder);
+        return Err(match request.target {
+            Target::File => RuleError::FileAsFolder,
+            Target::Missing | Target::Folder => RuleError::NoSuchFolder,
+        });
     }
     let mut taken: Vec<Vec<u8>> = Vec::new();
     let landing = |source: &Source| {
@@ -180,11 +183,11 @@ mod tests {
         let sources = [source("a", Kind::File), source("b", Kind::File)];
         assert_eq!(
             landings(&sources, cp(Target::Missing, false)),
-            Err(RuleError::NotAFolder)
+            Err(RuleError::NoSuchFolder)
         );
         assert_eq!(
             landings(&sources, cp(Target::File, false)),
-            Err(RuleError::NotAFolder)
+            Err(RuleError::FileAsFolder)
         );
         let landed = landings(&sources, cp(Target::Missing, true)).unwrap();
         assert_eq!(landed, [inside("a"), inside("b")]);

@@ -35,7 +35,7 @@ impl Transfer<'_> {
                 Err(lost) => self.tally.lose_for_now(lost),
             }
         }
-        let landed = self.land(found, |found| &found.source, request, &dest.path.to_string());
+        let landed = self.land(found, |found| &found.source, request, &dest.path.to_string())?;
         let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
         if target == Target::Missing && makes_folder && !self.options.dry_run {
             unfinished.begin();

@@ -94,13 +94,13 @@ fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
     assert_eq!(foreseen.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
     env.paddlectl(&folder)
         .ok()
-        .says("1 file copied, 1 kept as they were");
+        .says("1 file copied, 1 kept as it was");
     let single = ["cp", "-n", &at("one/a"), &at("two/a")];
     let foreseen = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
     assert_eq!(foreseen.stdout, format!("keep {one}/a\n"));
     env.paddlectl(&single)
         .ok()
-        .says("0 files copied, 1 kept as they were");
+        .says("0 files copied, 1 kept as it was");
     let there = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
     assert_eq!(there, "oldb");
 }

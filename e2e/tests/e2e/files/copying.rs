@@ -224,6 +224,41 @@ fn patterns_stand_for_names_on_both_sides() {
 }
 
 #[test]
+fn a_destination_that_cannot_be_one_is_told_as_such() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", "a"), ("b", "b")]);
+    let home = home(&env);
+    let (file, folder) = (format!("{home}/file"), format!("{home}/none"));
+    env.paddlectl(&["cp", arg(&data.join("a")), &file]).ok();
+    let (a, b) = (data.join("a"), data.join("b"));
+    let needs = "there is no such folder, and several sources cannot share one name";
+    for sources in [[arg(&a), arg(&b)], [&file, &file]] {
+        env.paddlectl(&["cp", sources[0], sources[1], &folder])
+            .refused(1)
+            .says(&format!("cannot copy to `{folder}`: {needs}"))
+            .says("hint: end the destination with `/`");
+        let refused = env
+            .paddlectl(&["cp", sources[0], sources[1], &file])
+            .refused(1)
+            .says(&format!("cannot copy to `{file}`: it is a file, not a folder"));
+        assert!(!refused.stderr.contains("hint"), "{refused}");
+    }
+    env.paddlectl(&["mv", &file, &file, &folder])
+        .refused(1)
+        .says(&format!("cannot move to `{folder}`: {needs}"));
+    let behind = format!("{file}/x");
+    env.paddlectl(&["cp", arg(&a), &behind])
+        .refused(1)
+        .says(&format!("`{file}`: it is not a folder"));
+    for verb in ["cp", "mv"] {
+        env.paddlectl(&[verb, &file])
+            .refused(2)
+            .says("the destination is missing");
+    }
+}
+
+#[test]
 fn one_bad_file_does_not_stop_the_others() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
@@ -255,7 +290,7 @@ fn nothing_is_overwritten_where_that_is_not_wanted() {
     let dest = format!("{}/", home(&env));
     env.paddlectl(&["cp", "-r", "-n", arg(&data), &dest])
         .ok()
-        .says("1 kept as they were");
+        .says("1 kept as it was");
     assert_eq!(env.paddlectl(&["cat", &at("a"), &at("b")]).ok().stdout, "oldb");
     let local = data.join("a");
     env.paddlectl(&["cp", "-n", &at("a"), arg(&local)]).ok();

@@ -205,7 +205,7 @@ fn a_pipe_overwrites_nothing_where_that_is_not_wanted() {
     let there = send(&["-n", "--dry-run"], "second");
     assert!(there.starts_with("keep -\n"), "{there}");
     let kept = send(&["-n"], "second");
-    assert!(kept.contains("0 files copied, 1 kept as they were"), "{kept}");
+    assert!(kept.contains("0 files copied, 1 kept as it was"), "{kept}");
     assert_eq!(env.paddlectl(&["cat", &remote]).ok().stdout, "first");
 }
 
