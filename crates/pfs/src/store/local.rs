@@ -184,10 +184,10 @@ impl ReadAt for OpenFile {
 }
 
 struct NewLocalFile {
+    space: Root,
     staged: StagedFile,
     path: RelPath,
 }
-    space: Root,
 
 impl NewFile for NewLocalFile {
     fn append(&mut self, bytes: &[u8]) -> Result<(), RootError> {
