@@ -18,6 +18,7 @@ use paddlecloud_pfs::staging::StagedId;
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
 use crate::files::Files;
+use crate::long::Long;
 use crate::packages::{PackageError, Receiver};
 
 impl App {
@@ -84,6 +85,7 @@ impl App {
             room: None,
             amount,
             files: self.files.clone(),
+            long: self.long.clone(),
             caller: caller.clone(),
         };
         upload.room = self.room_for(caller, package, amount, held).await?;
@@ -220,6 +222,7 @@ pub struct Upload {
     room: Option<Reservation>,
     amount: Amount,
     files: Files,
+    long: Long,
     caller: Caller,
 }
 
@@ -242,8 +245,9 @@ impl Upload {
     /// Checks everything and publishes the package. Durable when it returns.
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
         let receiver = self.receiver.take().ok_or_else(internal)?;
-        let done = tokio::task::spawn_blocking(move || receiver.finish()).await;
-        done.map_err(|_| internal())?.map_err(package_refused)?;
+        // All of it is read and synced.
+        let done = self.long.blocking(&self.caller.user, move || receiver.finish());
+        done.await.map_err(|_| internal())?.map_err(package_refused)?;
         if let Some(room) = self.room.take() {
             room.settle(self.amount, Amount::default());
         }

@@ -66,6 +66,17 @@ fn a_network_that_cuts_every_connection_only_slows_a_submit() {
 }
 
 #[test]
+fn a_bit_that_flips_on_the_wire_costs_the_file_it_hits() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    site.network().flip_bits(Way::Up, 2);
+    site.run("ada", &submit(&folder)).ok();
+    assert_eq!(site.network().flips(), 2);
+    assert_stored(&site, &folder);
+}
+
+#[test]
 fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
