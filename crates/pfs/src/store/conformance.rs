@@ -424,7 +424,7 @@ fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
         assert_eq!(size, path.len() as u64);
         let listed = suite.store.list(&folder).expect("its folder can be listed");
         let listed: Vec<RelPath> = listed.into_iter().map(|entry| entry.path).collect();
-        assert_eq!(listed, [place.path.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&place.path));
         let top = place.path.parts().next().expect("it has a name");
         let top = Place {
             path: RelPath::from_bytes(top).expect("a name is a path"),
