@@ -410,13 +410,59 @@ async fn a_flipped_bit_is_found_before_it_counts() {
     stage.finish().await;
 }
 
+/// Reads until what has come says something; what has come.
+async fn wait_until_read(stream: &mut TcpStream, says: impl Fn(&str) -> bool) -> String {
+    let mut come = Vec::new();
+    let reading = async {
+        while !says(&String::from_utf8_lossy(&come)) {
+            assert!(stream.read_buf(&mut come).await.unwrap() > 0, "{come:?}");
+        }
+    };
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, reading).await.expect("nothing comes");
+    String::from_utf8(come).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_long_work_hears_that_the_server_is_there() {
+    let stage = Stage::new().await;
+    let user = "me".parse().unwrap();
+    let turns = [
+        stage.app.long.turn(&user).await,
+        stage.app.long.turn(&user).await,
+        stage.app.long.turn(&user).await,
+        stage.app.long.turn(&user).await,
+    ];
+    let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+    // `me:secret`
+    let head = "GET /api/v1/pfs/usage?path=/pfs/dc/home/me HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        authorization: Basic bWU6c2VjcmV0\r\npaddlecloud-alive: 1\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let begun = wait_until_read(&mut stream, |text| {
+        text.split_once("\r\n\r\n")
+            .is_some_and(|(_, body)| body.contains(' '))
+    })
+    .await;
+    assert!(begun.starts_with("HTTP/1.1 200 "), "{begun}");
+    assert!(begun.contains("\r\npaddlecloud-alive: 1\r\n"), "{begun}");
+    assert!(!begun.contains("\"bytes\""), "it was not long: {begun}");
+    drop(turns);
+    let ended = wait_until_read(&mut stream, |text| text.ends_with("0\r\n\r\n")).await;
+    assert!(ended.contains(r#"{"code":200,"msg":{"bytes":"#), "{ended}");
+    stage.finish().await;
+}
+
 /// A small file system of its own, unmounted at the end.
 pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None` where mounting is not permitted.
     pub fn new(size: &str) -> Option<SmallDisk> {
-        let folder = tempfile::tempdir().unwrap();
+        SmallDisk::on(tempfile::tempdir().unwrap(), size)
+    }
+
+    /// The same over a folder.
+    pub fn on(folder: tempfile::TempDir, size: &str) -> Option<SmallDisk> {
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
             .arg(folder.path())

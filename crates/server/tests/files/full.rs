@@ -147,8 +147,12 @@ async fn a_folder_of_small_files_is_replaced_where_not_one_more_would_fit() {
     stage.finish().await;
 }
 
-/// Sends files as one pack; answers the status.
+/// Sends files as one pack into the home; answers the status.
 async fn send_pack(stage: &Stage, contents: &[(&str, Vec<u8>)], more: &str) -> u16 {
+    send_pack_to(stage, "", contents, more).await
+}
+
+async fn send_pack_to(stage: &Stage, folder: &str, contents: &[(&str, Vec<u8>)], more: &str) -> u16 {
     let local = tempfile::tempdir().unwrap();
     for (name, content) in contents {
         fs::write(local.path().join(name), content).unwrap();
@@ -160,12 +164,27 @@ async fn send_pack(stage: &Stage, contents: &[(&str, Vec<u8>)], more: &str) -> u
     }
     let bytes: usize = contents.iter().map(|(_, content)| content.len()).sum();
     let target = format!(
-        "/api/v1/pfs/pack?path=/pfs/dc/home/me&bytes={bytes}&entries={}{more}",
+        "/api/v1/pfs/pack?path=/pfs/dc/home/me{folder}&bytes={bytes}&entries={}{more}",
         contents.len()
     );
     raw(stage, "me", "PUT", &target, &writer.finish().unwrap().0)
         .await
         .0
+}
+
+#[tokio::test]
+async fn a_pack_that_cannot_be_merged_leaves_nothing() {
+    let stage = Stage::with(USERS).await;
+    let home = stage.home("me");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(home.join("wall"), "a file where the folder should be").unwrap();
+    let before = used(&stage).await;
+    let status = send_pack_to(&stage, "/wall", &[("a", noise(1, MIB))], "").await;
+    assert_eq!(status, 400);
+    assert_tidy(&home);
+    assert_eq!(used(&stage).await, before);
+    assert_eq!(send_pack(&stage, &[("a", noise(1, MIB))], "").await, 200);
+    stage.finish().await;
 }
 
 #[tokio::test]

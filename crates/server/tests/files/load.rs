@@ -154,3 +154,36 @@ async fn what_an_upload_still_misses_of_the_disk_is_not_promised_to_another() {
     drop(second.unwrap());
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn one_run_that_cannot_be_cleared_keeps_no_other() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a}\n";
+    let folder = Stage::with(users).await.finish().await;
+    let runs = folder.path().join("data/storage/home/me/.paddlecloud/runs");
+    let (stuck, other) = (runs.join("j_00000000000001"), runs.join("j_00000000000002"));
+    for run in [&stuck, &other] {
+        std::fs::create_dir_all(run).unwrap();
+        std::fs::write(run.join("train.py"), "12345").unwrap();
+    }
+    // Nobody removes what something is mounted on.
+    let Some(mounted) = SmallDisk::on(tempfile::tempdir_in(&stuck).unwrap(), "1m") else {
+        eprintln!("skipped: mounting is not permitted here");
+        return;
+    };
+    let stage = Stage::on(folder, users).await;
+    // A server that starts clears what nobody knows any more.
+    let cleared = async {
+        while other.exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the end of the other run", cleared).await;
+    let caller = me();
+    let prune = || stage.app.job_prune(&caller, jiff::SignedDuration::ZERO, false);
+    drop(prune().await.unwrap());
+    assert!(stuck.exists(), "it could be cleared: this tests nothing");
+    drop(mounted);
+    drop(prune().await.unwrap());
+    assert!(!stuck.exists());
+    stage.finish().await;
+}
