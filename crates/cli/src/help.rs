@@ -65,7 +65,10 @@ const GROUPS: [Group; 5] = [
             ("config", "show the configuration, choose a datacenter"),
             ("flags", "list top-level flags, or those of a command"),
             ("login", "check the password and keep a token"),
-            ("server", "start, stop or look at the embedded server"),
+            (
+                "server",
+                "start or stop the embedded server, or look at the one in use",
+            ),
             ("version", "print the version"),
             ("whoami", "print user, datacenter and home"),
         ],

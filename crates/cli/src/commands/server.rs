@@ -1,10 +1,16 @@
-//! `server start|stop|status`: the embedded server of this machine.
+//! `server start|stop|status`: the embedded server of this machine; the status also of a shared one.
 
-use super::Context;
+use paddlecloud_api::server::ServerInfo;
+use paddlecloud_connect::ConnectError;
+
+use super::{Context, done};
+use crate::config::{self, Choice, Datacenter};
 use crate::error::CliError;
-use crate::printer::Format;
+use crate::printer::{Format, Printer};
+use crate::session;
+use crate::time_text::rfc3339;
 
-/// Start, stop or look at the embedded server
+/// Start or stop the embedded server, or look at the server in use
 ///
 /// Other commands start it by themselves when no server is configured. Stopping it does not stop jobs: workers go on
 /// and the next server takes them over.
@@ -21,6 +27,9 @@ enum Action {
     /// Stop it; jobs go on running
     Stop,
     /// Show where it is, its storage and its log; exit code 1 when it does not run
+    ///
+    /// Where a shared server is configured, that one is shown. `--datacenter local` shows this machine's own all the
+    /// same.
     Status {
         /// How to print it
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
@@ -28,31 +37,93 @@ enum Action {
     },
 }
 
-#[cfg(not(target_os = "linux"))]
-pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    Err(crate::session::no_embedded(&context.world.env).into())
-}
-
-#[cfg(target_os = "linux")]
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     match args.action {
-        Action::Start => linux::start(context).await,
-        Action::Stop => linux::stop(context).await,
-        Action::Status { output } => linux::status(output, context).await,
+        Action::Start => embedded::start(context).await,
+        Action::Stop => embedded::stop(context).await,
+        Action::Status { output } => status(output, context).await,
+    }
+}
+
+async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let choice = config::choice(&context.flags.wanted(), &context.world.env);
+    match choice.map_err(ConnectError::from)? {
+        Choice::Embedded => embedded::status(format, context).await,
+        Choice::Remote(shared) => status_of_shared(&shared, format, context).await,
+    }
+}
+
+async fn status_of_shared(
+    shared: &Datacenter,
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let client = session::remote(shared, &context.world.env);
+    let info = client.server_get().await?;
+    if !context.world.out.structured(format, &info)? {
+        let server = format!("the shared server of `{}` at {}", shared.name, shared.endpoint);
+        let out = &mut context.world.out;
+        out.line(format!("{:<12}{server}", "server"))?;
+        show(&info, out)?;
+    }
+    done()
+}
+
+/// What only administrators are told is not there for others.
+fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
+    let started = info.started.parse();
+    let started = started.map_or_else(|_| info.started.clone(), rfc3339);
+    let jobs = format!("{} running, {} pending", info.jobs_running, info.jobs_pending);
+    let rows = [
+        ("version", info.version.clone()),
+        ("pid", info.pid.to_string()),
+        ("started", started),
+        ("listen", info.listen.clone()),
+        ("datacenter", info.datacenter.clone()),
+        ("engine", info.engine.clone()),
+        ("data", info.data.clone()),
+        ("storage", info.storage.clone()),
+        ("limits", info.storage_limits.clone()),
+        ("database", info.database.clone()),
+        ("log", info.log.clone().unwrap_or_default()),
+        ("cpu", info.cpu.clone()),
+        ("memory", info.memory.clone()),
+        ("gpus", info.gpus.to_string()),
+        ("jobs", jobs),
+    ];
+    for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+        out.line(format!("{name:<12}{value}"))?;
+    }
+    info.degraded
+        .iter()
+        .try_for_each(|text| out.line(format!("{:<12}{text}", "note")))
+}
+
+#[cfg(not(target_os = "linux"))]
+mod embedded {
+    use super::{CliError, Context, Format, session};
+
+    pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
+        Err(session::no_embedded(&context.world.env).into())
+    }
+
+    pub async fn stop(context: &mut Context<'_>) -> Result<u8, CliError> {
+        start(context).await
+    }
+
+    pub async fn status(_: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
+        start(context).await
     }
 }
 
 #[cfg(target_os = "linux")]
-mod linux {
+mod embedded {
     use paddlecloud_api::client::ClientError;
-    use paddlecloud_api::server::ServerInfo;
     use paddlecloud_connect::Program;
 
-    use super::super::{Context, done};
+    use super::{CliError, Context, Format, done, show};
     use crate::embedded::{self, Place};
-    use crate::error::{CliError, FAILED};
-    use crate::printer::{Format, Printer};
-    use crate::time_text::rfc3339;
+    use crate::error::FAILED;
 
     pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
         let place = Place::of(&context.world.env)?;
@@ -110,39 +181,5 @@ mod linux {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
-        let rows = [
-            ("version", info.version.clone()),
-            ("pid", info.pid.to_string()),
-            (
-                "started",
-                info.started
-                    .parse()
-                    .map_or_else(|_| info.started.clone(), rfc3339),
-            ),
-            ("listen", info.listen.clone()),
-            ("datacenter", info.datacenter.clone()),
-            ("engine", info.engine.clone()),
-            ("data", info.data.clone()),
-            ("storage", info.storage.clone()),
-            ("limits", info.storage_limits.clone()),
-            ("database", info.database.clone()),
-            ("log", info.log.clone().unwrap_or_default()),
-            ("cpu", info.cpu.clone()),
-            ("memory", info.memory.clone()),
-            ("gpus", info.gpus.to_string()),
-            (
-                "jobs",
-                format!("{} running, {} pending", info.jobs_running, info.jobs_pending),
-            ),
-        ];
-        for (name, value) in rows {
-            out.line(format!("{name:<12}{value}"))?;
-        }
-        info.degraded
-            .iter()
-            .try_for_each(|text| out.line(format!("{:<12}{text}", "note")))
     }
 }
