@@ -221,6 +221,11 @@ fn anns(path: &str) -> Place {
 
 /// A write into a home that is full by the backend's own word is refused with limit and use, and changes nothing.
 fn is_refused_by_the_backends_quota(store: &dyn FileStore, limit: u64) {
+    let names = || {
+        let entries = store.list(&anns("")).unwrap().into_iter();
+        entries.map(|entry| entry.path).collect::<Vec<_>>()
+    };
+    let before = names();
     let error = write(store, &anns("f"), &vec![7; 3_000_000]).unwrap_err();
     let RootError::FsQuota { kept: Some(kept), .. } = &error else {
         panic!("{error:?}");
@@ -229,13 +234,7 @@ fn is_refused_by_the_backends_quota(store: &dyn FileStore, limit: u64) {
     let numbers = format!("{} of {limit} bytes are used", kept.used);
     assert!(error.to_string().contains(&numbers), "{error}");
     assert_eq!(content(store, &anns("f")), b"the old one");
-    let names: Vec<String> = store
-        .list(&anns(""))
-        .unwrap()
-        .into_iter()
-        .map(|entry| entry.path.to_string())
-        .collect();
-    assert_eq!(names, ["f"]);
+    assert_eq!(names(), before);
     let drafts = store.sweep(&anns("").space, Default::default()).unwrap();
     assert_eq!(drafts, 0, "nothing staged is left");
 }
@@ -256,16 +255,29 @@ fn cephfs_tells_and_enforces_its_own_quota() {
             .status();
         assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
     };
+    write(&store, &anns("filler"), &vec![7; 1_500_000]).unwrap();
     set("ceph.quota.max_bytes", "1000000", "home/ann");
     assert_eq!(store.quota(&anns("").space).unwrap(), Some(1_000_000));
+    wait_until_full(&store);
     is_refused_by_the_backends_quota(&store, 1_000_000);
-    write(&store, &anns("g"), &[7; 1000]).expect("what fits is taken");
-    store.remove(&anns("g")).unwrap();
 
     // Also one that is set for all homes together.
     set("ceph.quota.max_bytes", "0", "home/ann");
-    set("ceph.quota.max_bytes", "2000000", "home");
-    is_refused_by_the_backends_quota(&store, 2_000_000);
+    set("ceph.quota.max_bytes", "1200000", "home");
+    wait_until_full(&store);
+    is_refused_by_the_backends_quota(&store, 1_200_000);
+    set("ceph.quota.max_bytes", "0", "home");
+    write(&store, &anns("f"), b"the new one").expect("nothing is in the way any more");
+}
+
+/// CephFS counts what is written some seconds later, and refuses writes from then on.
+fn wait_until_full(store: &dyn FileStore) {
+    let begun = std::time::Instant::now();
+    while write(store, &anns("probe"), &[7; 1000]).is_ok() {
+        assert!(begun.elapsed().as_secs() < 120, "it is full in the end");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    drop(store.remove(&anns("probe")));
 }
 
 #[cfg(feature = "hdfs")]

@@ -12,6 +12,7 @@ use e2e::{TestEnvironment, wait_until};
 
 use super::arg;
 use super::network::Way;
+use super::old_client::an_old_client_sends_a_file_and_what_changed_of_it;
 use super::site::Site;
 
 const HOME: &str = "/pfs/cloud/home/ada";
@@ -64,6 +65,164 @@ fn a_folder_keeps_a_tree_and_goes_on_after_a_crash() {
     a_tree_goes_up_and_comes_back(&env, "");
     let env = TestEnvironment::new();
     a_large_file_goes_on_after_a_crash(&env, "");
+}
+
+#[test]
+fn an_old_client_sends_to_a_folder() {
+    an_old_client_sends_to(&TestEnvironment::new(), "");
+}
+
+#[test]
+fn an_old_client_sends_to_ceph() {
+    if let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") {
+        let env = TestEnvironment::new();
+        an_old_client_sends_to(&env, &cephfs(&env, &mount));
+    }
+}
+
+#[test]
+fn an_old_client_sends_to_hdfs() {
+    if let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") {
+        let env = TestEnvironment::new();
+        an_old_client_sends_to(&env, &hdfs(&env, &cluster));
+    }
+}
+
+#[test]
+fn an_old_client_sends_to_s3() {
+    if let Some(endpoint) = service("PADDLECLOUD_TEST_S3") {
+        let env = TestEnvironment::new();
+        an_old_client_sends_to(&env, &s3(&env, &endpoint));
+    }
+}
+
+fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
+    let site = Site::with(env, &[("ada", "")], storage, &[]);
+    an_old_client_sends_a_file_and_what_changed_of_it(env, &site);
+    let left = fs::read_dir(staging(&site, storage)).map(Iterator::count);
+    assert_eq!(left.unwrap_or(0), 0, "nothing stays in the spool");
+}
+
+#[test]
+fn ceph_refuses_by_its_own_quota_what_it_says_in_numbers() {
+    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    let storage = cephfs(&env, &mount);
+    let site = Site::with(&env, &[("ada", "")], &storage, &[]);
+    keep_old_files(&env, &site);
+    let staging = staging(&site, &storage);
+    let home = staging.parent().expect("it lies in the home");
+    let set = std::process::Command::new("setfattr")
+        .args(["-n", "ceph.quota.max_bytes", "-v", "1000000"])
+        .arg(home)
+        .status();
+    assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
+    // What is written is counted some seconds later; from then on nothing more is taken.
+    let probe = env.folder("probe").join("p");
+    fs::write(&probe, "x").expect("ours");
+    wait_until("it must be full in the end", || {
+        let refused = site.run("ada", &["cp", arg(&probe), HOME]).code == Some(1);
+        drop(site.run("ada", &["rm", "-f", &format!("{HOME}/p")]));
+        refused.then_some(())
+    });
+    is_refused_by_its_own_quota(&env, &site, &staging, "of 1000000 bytes are used");
+    drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t1M\t"));
+}
+
+#[test]
+fn hdfs_refuses_by_its_own_quota_what_it_says_in_numbers() {
+    let (Some(cluster), Some(classes)) = (
+        service("PADDLECLOUD_TEST_HDFS"),
+        service("PADDLECLOUD_TEST_HDFS_CLASSES"),
+    ) else {
+        return;
+    };
+    let env = TestEnvironment::new();
+    let storage = hdfs(&env, &cluster);
+    let site = Site::with(&env, &[("ada", "")], &storage, &[]);
+    keep_old_files(&env, &site);
+    let home = format!("/{}/home/ada", unique(&env));
+    let set = std::process::Command::new("java")
+        .args(["-cp", &classes, "org.apache.hadoop.hdfs.tools.DFSAdmin", "-fs"])
+        .args([&cluster, "-setSpaceQuota", "100m", &home])
+        .status();
+    assert!(set.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
+    let staging = staging(&site, &storage);
+    is_refused_by_its_own_quota(&env, &site, &staging, "of 104857600 bytes are used");
+    drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t100Mi\t"));
+}
+
+fn keep_old_files(env: &TestEnvironment, site: &Site<'_>) {
+    let old = env.folder("old").join("f");
+    fs::write(&old, "the old one").expect("ours");
+    drop(site.run("ada", &["cp", arg(&old), &format!("{HOME}/f")]).ok());
+    let filler = env.folder("old").join("filler");
+    fs::write(&filler, noise(1_500_000, 4)).expect("ours");
+    drop(
+        site.run("ada", &["cp", arg(&filler), &format!("{HOME}/filler")])
+            .ok(),
+    );
+}
+
+/// A large file and many small ones: neither leaves anything, and the old file stays.
+fn is_refused_by_its_own_quota(env: &TestEnvironment, site: &Site<'_>, staging: &Path, numbers: &str) {
+    let new = env.folder("new").join("f");
+    fs::write(&new, noise(3 << 20, 5)).expect("ours");
+    let many = env.folder("many");
+    for index in 0..20 {
+        fs::write(many.join(index.to_string()), noise(200 << 10, index)).expect("ours");
+    }
+    for words in [
+        ["cp", arg(&new), &format!("{HOME}/f")].as_slice(),
+        &["cp", "-r", arg(&many), HOME],
+    ] {
+        let refused = site.run("ada", words);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let told = refused.says("own quota leaves no room for").says(numbers);
+        drop(told.says("`paddlectl du` shows what is big"));
+        let left = fs::read_dir(staging).map(Iterator::count).unwrap_or(0);
+        assert_eq!(left, 0, "nothing half-written stays");
+    }
+    let kept = site.run("ada", &["cat", &format!("{HOME}/f")]).ok();
+    assert_eq!(kept.stdout, "the old one");
+}
+
+#[test]
+fn server_status_tells_of_the_shared_server_that_is_configured() {
+    let env = TestEnvironment::new();
+    let users = [
+        ("ada", "  admin: true\n  system_user: daemon\n"),
+        ("bob", "  system_user: nobody\n"),
+    ];
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can serve several users");
+        return;
+    }
+    let mut site = Site::with(&env, &users, "", &[]);
+    let status = ["server", "status"];
+    let told = site.run("ada", &status).ok();
+    let server = format!("the shared server of `cloud` at http://{}", site.endpoint());
+    let told = told.prints(&server).prints("limits      names of 255 bytes");
+    drop(told.prints(arg(site.storage())));
+    let json = site.run("ada", &["server", "status", "-o", "json"]).ok().json();
+    assert_eq!(json["embedded"], false, "{json}");
+    let told = site.run("bob", &status).ok().prints(&server);
+    assert!(!told.stdout.contains(arg(site.storage())), "{told}");
+    assert!(
+        !told.stdout.contains("storage"),
+        "what is not told has no line\n{told}"
+    );
+    // This machine's own is another matter.
+    let own = site.run("ada", &["--datacenter", "local", "server", "status"]);
+    assert_eq!(own.code, Some(1), "{own}");
+    drop(own.says("the embedded server does not run"));
+    site.stop();
+    let gone = site.run("ada", &status);
+    assert_eq!(gone.code, Some(3), "{gone}");
+    drop(gone.says(site.endpoint()));
+    assert!(!env.home().join(".paddle/local").exists(), "nothing was started");
 }
 
 #[test]
@@ -199,6 +358,8 @@ fn is_same_tree(left: &Path, right: &Path) -> bool {
 
 fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "  quota: {storage: 60Mi}\n")], storage, &[]);
+    // Nobody has made her home there yet.
+    drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t60Mi\t0"));
     let tree = plant(env);
     let up = ["cp", "-r", arg(&tree), HOME];
     drop(site.run("ada", &up).ok());
@@ -306,23 +467,14 @@ fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
     spaces.join("home/ada/.pfs-staging")
 }
 
-/// What the server says of itself to its administrator.
-fn about(site: &Site<'_>) -> String {
-    let asked = std::process::Command::new("curl")
-        .args(["--silent", "--user", "ada:secret of ada"])
-        .arg(format!("http://{}/api/v1/server", site.endpoint()))
-        .output();
-    String::from_utf8(asked.expect("curl is there").stdout).expect("JSON is text")
-}
-
 fn what_a_store_cannot_do_is_told(env: &TestEnvironment, storage: &str, name: &str) {
     let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
     let package = env.package("job").file("train.py", "print('never')\n");
     let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);
     let told = refused.refused(1).says("no job can run here").says("not mounted");
     drop(told.says(&format!("lies on {name} ")));
-    let told = about(&site);
-    assert!(told.contains("no symbolic links"), "{told}");
+    let told = site.run("ada", &["server", "status"]).ok();
+    drop(told.prints("; no symbolic links"));
 
     let tree = env.folder("linked");
     fs::write(tree.join("file"), "x").expect("ours");

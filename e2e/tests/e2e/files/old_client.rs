@@ -1,7 +1,7 @@
 //! The original's client, as its protocol shows it: it still works, and a server that was started again is no trap.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use e2e::{TestEnvironment, wait_until};
 use serde_json::Value;
@@ -15,19 +15,20 @@ const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
 
 /// One request as the original made it; the reply is always 200 with `err` and `results`.
 fn call(site: &Site<'_>, words: &[&str], target: &str) -> Value {
-    let output = Command::new("curl")
+    let output = ask(site, words, target);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect("its envelope is JSON")
+}
+
+fn ask(site: &Site<'_>, words: &[&str], target: &str) -> Output {
+    Command::new("curl")
         .args(["-sS", "-f", "-u", "ada:secret of ada"])
         .args(words)
         .arg(format!("http://{}/api/v1/pfs/{target}", site.endpoint()))
         .stdin(Stdio::null())
         .output()
-        .expect("there is a curl");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).expect("its envelope is JSON")
+        .expect("there is a curl")
 }
 
 fn announce(site: &Site<'_>, size: usize) -> Value {
@@ -54,13 +55,84 @@ fn post(env: &TestEnvironment, site: &Site<'_>, offset: usize, range: &[u8]) -> 
     call(site, &["-H", &kind, "--data-binary", &data], "storage/chunks")
 }
 
+/// A file goes up in the old way, changes, and comes back; wherever the server keeps it.
+pub fn an_old_client_sends_a_file_and_what_changed_of_it(env: &TestEnvironment, site: &Site<'_>) {
+    let mut content = noise(63, 3 * RANGE + 7);
+    upload(env, site, &content);
+    assert!(fetched(site).as_ref() == Some(&content), "what came is what went");
+
+    // The last range is the same: it is not sent, and the file appears a little later.
+    content[RANGE + 5] ^= 1;
+    assert_eq!(announce(site, content.len())["err"], "");
+    for index in 0..4 {
+        let told = sum(site, index * RANGE);
+        assert_eq!(told["err"], "", "{told}");
+        if index == 1 {
+            assert_eq!(post(env, site, RANGE, &content[RANGE..2 * RANGE])["err"], "");
+        }
+    }
+    // Where a file that is read does not outlive its replacement, that reading fails.
+    wait_until("the new version must appear", || {
+        fetched(site).filter(|now| *now == content)
+    });
+
+    // Ranges in any order.
+    let other = noise(64, 3 * RANGE + 7);
+    assert_eq!(announce(site, other.len())["err"], "");
+    for (index, range) in other.chunks(RANGE).enumerate().rev() {
+        assert_eq!(post(env, site, index * RANGE, range)["err"], "");
+    }
+    assert!(fetched(site).as_ref() == Some(&other), "what came is what went");
+    let listed = call(site, &[], &format!("files?method=ls&r=false&arg={FILE}"));
+    let told = &listed["results"][0];
+    assert_eq!(
+        (&told["Path"], &told["Size"]),
+        (&FILE.into(), &other.len().into())
+    );
+    let nanos = told["ModTime"].as_u64().expect("a number");
+    let shown = site.run("ada", &["stat", "-o", "json", FILE]).ok().json();
+    let shown = shown[0]["modified"].as_str().expect("a time");
+    assert_eq!(nanos / 1_000_000_000, seconds(shown), "{listed} {shown}");
+}
+
+/// A time as people read it, in seconds since 1970.
+fn seconds(time: &str) -> u64 {
+    let told = Command::new("date").args(["--date", time, "+%s"]).output();
+    let told = String::from_utf8(told.expect("date is everywhere").stdout).expect("a number is text");
+    told.trim().parse().expect("a number")
+}
+
+/// What the server says of a range.
+fn sum(site: &Site<'_>, offset: usize) -> Value {
+    let target = format!("chunks?method=GetChunkMeta&path={FILE}&offset={offset}&chunksize={RANGE}");
+    call(site, &[], &target)
+}
+
+/// The whole file, range by range, as the original fetched it; `None` when it was replaced meanwhile.
+fn fetched(site: &Site<'_>) -> Option<Vec<u8>> {
+    let size = call(site, &[], &format!("files?method=stat&path={FILE}"))["results"]["Size"].as_u64();
+    let size = usize::try_from(size.expect("a size")).expect("a file of a test");
+    let ranges = (0..size.div_ceil(RANGE)).map(|index| fetch(site, index * RANGE));
+    ranges.collect::<Option<Vec<_>>>().map(|ranges| ranges.concat())
+}
+
+/// The bytes of one range, out of the part in which they travel.
+fn fetch(site: &Site<'_>, offset: usize) -> Option<Vec<u8>> {
+    let target = format!("storage/chunks?path={FILE}&offset={offset}&chunksize={RANGE}");
+    let output = ask(site, &[], &target);
+    let mut bytes = output.status.success().then_some(output.stdout)?;
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+    let bytes = bytes.split_off(head? + 4);
+    let end = format!("\r\n--{BOUNDARY}--\r\n");
+    bytes.strip_suffix(end.as_bytes()).map(<[u8]>::to_vec)
+}
+
 /// As the original uploads: announces, then for each range asks and sends what differs.
 fn upload(env: &TestEnvironment, site: &Site<'_>, content: &[u8]) {
     assert_eq!(announce(site, content.len())["err"], "");
     for (index, range) in content.chunks(RANGE).enumerate() {
         let offset = index * RANGE;
-        let target = format!("chunks?method=GetChunkMeta&path={FILE}&offset={offset}&chunksize={RANGE}");
-        assert_eq!(call(site, &[], &target)["err"], "");
+        assert_eq!(sum(site, offset)["err"], "");
         assert_eq!(post(env, site, offset, range)["err"], "");
     }
 }
