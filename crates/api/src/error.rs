@@ -27,7 +27,7 @@ pub enum ErrorName {
     PackageMissing,
     /// The request contradicts what is there.
     Conflict,
-    /// What it is about changed meanwhile; nothing took effect.
+    /// What it is about changed meanwhile. Nothing took effect, or the message says what did.
     Changing,
     /// More than this server can ever give.
     TooBig,

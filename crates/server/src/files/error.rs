@@ -45,6 +45,10 @@ pub enum FilesError {
     DamagedShare(String),
     #[error("{0}")]
     BadRequest(String),
+    #[error(
+        "`{from}` was copied to `{to}`, but not all of it is gone: what was written there meanwhile stays"
+    )]
+    PartlyMoved { from: Box<PfsPath>, to: Box<PfsPath> },
     #[error(transparent)]
     Share(#[from] ShareError),
     #[error("only files of your own home can be published")]
@@ -136,6 +140,7 @@ impl FilesError {
             FilesError::Quota(_) => ErrorName::QuotaExceeded,
             FilesError::Pack(error) => pack_name(error),
             FilesError::Assembly(error) => assembly_name(error),
+            FilesError::PartlyMoved { .. } => ErrorName::Changing,
             FilesError::OtherVersion(_) => ErrorName::Conflict,
             FilesError::DamagedThere(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
             FilesError::Share(_) => ErrorName::NotFound,
@@ -218,6 +223,37 @@ mod tests {
             missing: 1,
         };
         assert_eq!(assembly_name(&incomplete), ErrorName::Changing);
+    }
+
+    #[test]
+    fn a_move_that_leaves_something_behind_says_where_everything_is() {
+        let moved = FilesError::PartlyMoved {
+            from: Box::new("/pfs/dc/public/set".parse().unwrap()),
+            to: Box::new("/pfs/dc/home/ann/set".parse().unwrap()),
+        };
+        let told = moved.refusal();
+        assert_eq!(told.error, ErrorName::Changing);
+        assert_eq!(
+            told.msg,
+            "`/pfs/dc/public/set` was copied to `/pfs/dc/home/ann/set`, but not all of it is gone: what was written \
+             there meanwhile stays"
+        );
+    }
+
+    /// A reason may name what the path ends in, too.
+    #[test]
+    fn the_whole_path_stands_where_the_path_stood_and_nowhere_else() {
+        let told = FilesError::Storage {
+            path: Box::new("/pfs/dc/public/.own".parse().unwrap()),
+            source: RootError::Unsupported {
+                path: ".own".parse().unwrap(),
+                reason: "it uses the name `.own`".to_owned(),
+            },
+        };
+        assert_eq!(
+            told.to_string(),
+            "`/pfs/dc/public/.own` cannot be kept in this storage: it uses the name `.own`"
+        );
     }
 
     #[test]

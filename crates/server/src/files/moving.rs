@@ -56,7 +56,10 @@ impl Files {
             self.forget_measure(&from.place.space);
             self.forget_measure(&to.place.space);
         }
-        moved.map_err(told_of(&from, &to))?;
+        moved.map_err(|error| match error {
+            RootError::Changing(_) if may_be_half_done => partly_moved(&from, &to),
+            error => told_of(&from, &to)(error),
+        })?;
         match room {
             Some(room) => room.settle(usage.into(), replaced),
             None => self.freed(&to.place.space, replaced),
@@ -125,7 +128,7 @@ impl Files {
         self.freed(&from.place.space, gone.into());
         match from.stat_if_there()? {
             None => Ok(()),
-            Some(_) => Err(from.failed()(RootError::Changing(from.place.path.clone()))),
+            Some(_) => Err(partly_moved(from, to)),
         }
     }
 
@@ -212,6 +215,13 @@ impl Files {
             (_, Space::Home(_)) => self.act(&to.place.space),
             (_, Space::Public) => Ok(None),
         }
+    }
+}
+
+fn partly_moved(from: &Reached, to: &Reached) -> FilesError {
+    FilesError::PartlyMoved {
+        from: Box::new(from.shown.clone()),
+        to: Box::new(to.shown.clone()),
     }
 }
 
