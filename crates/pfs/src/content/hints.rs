@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::Moved;
 use super::hash::hash_range;
 use super::known::Known;
 use super::notes::{Notes, Since};
@@ -63,8 +64,8 @@ pub enum Kept {
 #[derive(Debug)]
 pub struct Told(Option<Since>);
 
-/// So many are forgotten before others have their turn.
-const FORGOTTEN_AT_ONCE: usize = 1000;
+/// So many are forgotten or carried elsewhere before others have their turn.
+const AT_ONCE: usize = 1000;
 
 impl HintStore {
     /// An empty store.
@@ -144,8 +145,20 @@ impl HintStore {
 
     /// Drops what was known of everything at or below a place.
     pub fn forget_below(&self, place: &Place) {
-        while self.lock().remove_below(place, FORGOTTEN_AT_ONCE) {}
+        while self.lock().remove_below(place, AT_ONCE) {}
         self.forget_noted(place);
+    }
+
+    /// Knows of a node that was given another place, and of all it holds, what was known of it before; nothing any more of
+    /// what it replaced.
+    pub fn moved(&self, moved: &Moved) {
+        while self.lock().remove_below(&moved.to, AT_ONCE) {}
+        while self.lock().carry(moved, AT_ONCE) {}
+        if let Some((before, after)) = &moved.file {
+            self.stored.carry(before, after);
+        }
+        // A check then finds that it went, which it did.
+        let _ = self.notes.as_ref().map(|notes| notes.moved(moved));
     }
 
     fn forget_noted(&self, place: &Place) {

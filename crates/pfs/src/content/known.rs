@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Hint;
+use super::{Hint, Moved};
 use crate::digest::Digest;
 use crate::path::Place;
 use crate::root::Stamp;
@@ -36,15 +36,35 @@ impl Known {
 
     /// Removes up to so many at or below a place; answers whether there may be more.
     pub(super) fn remove_below(&mut self, place: &Place, most: usize) -> bool {
+        let gone = self.below(place, most);
+        gone.iter().for_each(|place| self.remove(place));
+        gone.len() == most
+    }
+
+    /// Carries up to so many to where they lie now; answers whether there may be more.
+    pub(super) fn carry(&mut self, moved: &Moved, most: usize) -> bool {
+        let gone = self.below(&moved.from, most);
+        for place in &gone {
+            let known = self.get(place);
+            self.remove(place);
+            if let Some((stamp, digest)) = known
+                && let Some((place, stamp)) = moved.carry(place, stamp)
+            {
+                self.record(Hint { place, stamp, digest });
+            }
+        }
+        gone.len() == most
+    }
+
+    /// Up to so many at or below a place.
+    fn below(&self, place: &Place, most: usize) -> Vec<Arc<Place>> {
         // A folder comes directly before what it holds.
         let on = self
             .by_place
             .range::<Place, _>((Bound::Included(place), Bound::Unbounded));
         let is_below = |known: &&Arc<Place>| known.space == place.space && known.path.is_within(&place.path);
         let below = on.map(|(known, _)| known).take_while(is_below);
-        let gone: Vec<Arc<Place>> = below.take(most).cloned().collect();
-        gone.iter().for_each(|place| self.remove(place));
-        gone.len() == most
+        below.take(most).cloned().collect()
     }
 
     pub(super) fn get(&self, place: &Place) -> Option<(Stamp, Digest)> {

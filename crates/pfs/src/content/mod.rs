@@ -8,6 +8,7 @@ mod hash;
 mod hints;
 mod journal;
 mod known;
+mod moved;
 mod notes;
 mod ranges;
 mod rolling;
@@ -21,4 +22,5 @@ pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_ch
 pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::{Hashing, hash_file};
 pub use self::hints::{Hint, HintStore, Kept, Told, Wanted};
+pub use self::moved::Moved;
 pub use self::stat_cache::StatCache;

@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::frames::{FILES, Frame, GONE, MAGIC, frames, gone, replay};
+use self::frames::{FILES, Frame, GONE, MAGIC, MOVED, frames, gone, moved, replay};
+use super::Moved;
 use super::stored::Stored;
 use crate::digest::Digest;
 use crate::pack::Unpacked;
@@ -63,10 +64,16 @@ impl Notes {
     /// Opens a log, or begins one, and tells what the files in it were. What a crash tore off its end is dropped.
     pub fn open(path: &Path, stored: &Stored) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path)?;
-        let mut take = |kind: u8, frame: Frame| {
-            if kind == FILES {
+        let mut take = |kind: u8, frame: Frame| match kind {
+            FILES => {
                 let contents = frame.contents();
                 contents.for_each(|(_, (stamp, digest))| stored.insert(&stamp, &digest));
+            }
+            _ => {
+                let moved = (kind == MOVED).then(|| frame.moved()).flatten();
+                if let Some((before, after)) = moved.and_then(|moved| moved.file) {
+                    stored.carry(&before, &after);
+                }
             }
         };
         let len = match replay(&file, 0, &mut take)? {
@@ -97,11 +104,12 @@ impl Notes {
 
     /// Notes that what was known at or below a place holds no more.
     pub fn forget(&self, place: &Place) -> io::Result<()> {
-        let mut log = self.lock();
-        if log.len <= MAGIC.len() as u64 {
-            return Ok(());
-        }
-        log.append(&gone(place))
+        self.lock().append_to_others(&gone(place))
+    }
+
+    /// Notes that what was known at or below a place lies elsewhere now.
+    pub fn moved(&self, node: &Moved) -> io::Result<()> {
+        self.lock().append_to_others(&moved(node))
     }
 
     /// All that is known, and what to ask [`Notes::renew`] with later.
@@ -191,6 +199,14 @@ impl Log {
         self.append(&all)
     }
 
+    /// The same, unless nothing is known that it could be about.
+    fn append_to_others(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.len <= MAGIC.len() as u64 {
+            true => Ok(()),
+            false => self.append(bytes),
+        }
+    }
+
     /// All or nothing: what comes behind half a frame could not be read.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(bytes) {
@@ -218,6 +234,10 @@ impl Since {
         let (noted, gone) = (&mut self.noted, &mut self.gone);
         let mut take = |kind: u8, frame: Frame| match kind {
             GONE => gone.extend([frame.place]),
+            MOVED => {
+                gone.extend(frame.moved().map(|moved| moved.to));
+                gone.extend([frame.place]);
+            }
             _ => noted.extend(frame.files().map(|(place, _)| place)),
         };
         if let Some(end) = replay(file, self.looked, &mut take)? {
@@ -257,17 +277,26 @@ fn write_anew(path: &Path, noted: &Noted) -> io::Result<()> {
     file.into_inner()?.sync_all()
 }
 
+fn take_below(noted: &mut Noted, folder: &Place) -> Vec<(Place, (Stamp, Digest))> {
+    let below = noted.range(folder.clone()..).map(|(place, _)| place);
+    let below = below.take_while(|place| place.space == folder.space && place.path.is_within(&folder.path));
+    let below: Vec<Place> = below.cloned().collect();
+    let taken = below.into_iter().filter_map(|place| noted.remove_entry(&place));
+    taken.collect()
+}
+
 fn noted_in(file: &File) -> io::Result<Noted> {
     let mut noted = Noted::new();
     let mut take = |kind: u8, frame: Frame| match kind {
-        GONE => {
-            let below = noted.range(frame.place.clone()..).map(|(place, _)| place);
-            let below = below.take_while(|place| {
-                place.space == frame.place.space && place.path.is_within(&frame.place.path)
-            });
-            for place in below.cloned().collect::<Vec<_>>() {
-                noted.remove(&place);
-            }
+        GONE => drop(take_below(&mut noted, &frame.place)),
+        MOVED => {
+            let carried = take_below(&mut noted, &frame.place);
+            let Some(moved) = frame.moved() else { return };
+            drop(take_below(&mut noted, &moved.to));
+            noted.extend(carried.into_iter().filter_map(|(place, (stamp, digest))| {
+                let (place, stamp) = moved.carry(&place, stamp)?;
+                Some((place, (stamp, digest)))
+            }));
         }
         _ => noted.extend(frame.files()),
     };
@@ -446,6 +475,63 @@ mod tests {
         // A log that was written anew cannot be looked through.
         notes.compact().unwrap();
         assert!(!notes.renew(&at("ann", &name(0)), None, &mut since).unwrap());
+    }
+
+    #[test]
+    fn what_moved_is_known_where_it_lies() {
+        let (_folder, path, notes) = opened();
+        let files = [
+            file("a", 1),
+            file("d/b", 2),
+            file("d/sub/c", 3),
+            file("dd", 4),
+            file("e/b", 5),
+        ];
+        notes.add(&at("ann", ""), &files).unwrap();
+        let node = |from: &str, to: Place, file| Moved {
+            from: at("ann", from),
+            to,
+            file,
+        };
+        let stamps = |before, after| Some((file("x", before).stamp, file("x", after).stamp));
+        let (_, mut since) = notes.all().unwrap();
+        notes.moved(&node("d", at("bob", "e"), None)).unwrap();
+        notes.moved(&node("e", at("ann", "g"), None)).unwrap();
+        notes.moved(&node("dd", at("ann", "g/b"), stamps(9, 4))).unwrap();
+        assert!(!notes.renew(&at("ann", "d/b"), None, &mut since).unwrap());
+        let left = [
+            ("home/ann/a".to_owned(), 1),
+            ("home/bob/e/b".to_owned(), 2),
+            ("home/bob/e/sub/c".to_owned(), 3),
+        ];
+        assert_eq!(
+            told(&notes),
+            left,
+            "what was not the file that moved is not known"
+        );
+        drop(notes);
+        let notes = reopened(&path);
+        assert_eq!(told(&notes), left);
+        // A file that moves has another stamp, which names it after a restart.
+        let (before, after) = (
+            file("x", 1).stamp,
+            Stamp {
+                inode: 3,
+                ..file("x", 1).stamp
+            },
+        );
+        notes
+            .moved(&node("a", at("ann", "z"), Some((before, after))))
+            .unwrap();
+        let (all, _) = notes.all().unwrap();
+        assert_eq!(all[&at("ann", "z")], (after, file("x", 1).digest));
+        drop(notes);
+        let stored = Stored::default();
+        Notes::open(&path, &stored).unwrap();
+        assert!(
+            stored.contradicts(&after, &file("x", 2).digest)
+                && !stored.contradicts(&after, &file("x", 1).digest)
+        );
     }
 
     #[test]

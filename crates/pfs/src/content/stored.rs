@@ -24,10 +24,7 @@ impl Stored {
     /// Whoever writes to a file gives it one moment for both its times. Who stores it gives it the time it had elsewhere: as
     /// long as that is another than the moment in which it was stored, a stamp that is the same has not been written to since.
     pub fn insert(&self, stamp: &Stamp, digest: &Digest) {
-        if stamp.mtime != stamp.ctime {
-            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            all.insert(Slot::of(stamp, digest), MOST);
-        }
+        self.put(stamp, short(digest));
     }
 
     /// Whether it is known what a file with this stamp is.
@@ -39,6 +36,20 @@ impl Stored {
     pub fn contradicts(&self, stamp: &Stamp, digest: &Digest) -> bool {
         self.find(Key::of(stamp))
             .is_some_and(|known| known != short(digest))
+    }
+
+    /// Knows of a file that has another stamp now what was known of it before.
+    pub fn carry(&self, before: &Stamp, after: &Stamp) {
+        if let Some(digest) = self.find(Key::of(before)) {
+            self.put(after, digest);
+        }
+    }
+
+    fn put(&self, stamp: &Stamp, digest: u32) {
+        if stamp.mtime != stamp.ctime {
+            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            all.insert(Slot::of(stamp, digest), MOST);
+        }
     }
 
     fn find(&self, key: Key) -> Option<u32> {
@@ -95,13 +106,9 @@ struct Slot {
 }
 
 impl Slot {
-    fn of(stamp: &Stamp, digest: &Digest) -> Self {
+    fn of(stamp: &Stamp, digest: u32) -> Self {
         let Key { high, low } = Key::of(stamp);
-        Self {
-            high,
-            low,
-            digest: short(digest),
-        }
+        Self { high, low, digest }
     }
 
     fn key(self) -> Key {
@@ -203,6 +210,11 @@ mod tests {
                 "{other:?}"
             );
         }
+        // A rename changes the stamp and nothing else.
+        stored.carry(&stamp(1), &stamp(7));
+        stored.carry(&stamp(2), &stamp(8));
+        assert!(stored.contradicts(&stamp(7), &wrong) && !stored.contradicts(&stamp(7), &right));
+        assert!(!stored.is_known(&stamp(8)));
         // A number that is used again, in the same moment and with the same time.
         stored.insert(&stamp(1), &wrong);
         assert!(stored.contradicts(&stamp(1), &right) && !stored.contradicts(&stamp(1), &wrong));
@@ -221,13 +233,13 @@ mod tests {
 
     #[test]
     fn those_that_came_last_are_known_however_many_came() {
-        let (most, digest) = (2 * FEWEST, Digest::of(b"x"));
+        let (most, digest) = (2 * FEWEST, 7);
         let room = room_in(most) as u64;
         let mut all = Generations::default();
         for inode in 0..10 * room {
-            all.insert(Slot::of(&stamp(inode), &digest), most);
+            all.insert(Slot::of(&stamp(inode), digest), most);
             // What is known already takes no further room.
-            all.insert(Slot::of(&stamp(inode), &digest), most);
+            all.insert(Slot::of(&stamp(inode), digest), most);
             assert!(all.young.slots.len() <= most && all.old.slots.len() <= most);
         }
         let stored = Stored(RwLock::new(all));

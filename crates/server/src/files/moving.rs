@@ -41,15 +41,14 @@ impl Files {
             true => self.reserve(&to.place.space, usage.into())?,
             false => None,
         };
-        let replaced = match self.is_one_node(&from, &to)? {
-            true => Amount::default(),
-            false => to.replaced()?,
+        let (replaced, before) = match self.is_one_node(&from, &to)? {
+            true => (Amount::default(), None),
+            false => (to.replaced()?, from.stat_if_there()?),
         };
         let moved = self.rename_node(&from, &to, existing(request.no_overwrite));
         let may_be_half_done = moved.is_err() && !self.0.store.limits().moves_whole;
         if moved.is_ok() || may_be_half_done {
-            self.0.hints.forget_below(&from.place);
-            self.0.hints.forget_below(&to.place);
+            self.remember_moved(&from, &to, before.as_ref());
         }
         if may_be_half_done {
             // What exactly is there is found by measuring.

@@ -4,9 +4,9 @@
 //! something is wrong, so they are read first. Files that are copied on the cluster are not looked at, nor what jobs read.
 
 use paddlecloud_api::files::SMALL_FILE;
-use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::content::{Moved, hash_file};
 use paddlecloud_pfs::pack::Unpacked;
-use paddlecloud_pfs::root::Stamp;
+use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Digest, Place, RelPath};
 
@@ -49,6 +49,21 @@ impl Files {
         }
     }
 
+    /// Knows of a node that was just renamed what was known of it before. Where that is not certain, nothing is known of it:
+    /// without a look at it from before, or on a store that copies it.
+    pub(super) fn remember_moved(&self, from: &Reached, to: &Reached, before: Option<&Meta>) {
+        let after = to.stat_link().ok();
+        let moved = before.zip(after.as_ref()).filter(|_| !self.0.remote);
+        let moved = moved.and_then(|(before, after)| Moved::new(&from.place, &to.place, before, after));
+        match moved {
+            Some(moved) => self.0.hints.moved(&moved),
+            None => {
+                self.0.hints.forget_below(&from.place);
+                self.0.hints.forget_below(&to.place);
+            }
+        }
+    }
+
     /// Remembers what a file contains that was just published by itself with the time it had elsewhere.
     pub(super) fn remember_stored(&self, place: &Place, stamp: Stamp, digest: Digest) {
         let named = place.path.split_last();
@@ -70,7 +85,7 @@ impl Files {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use paddlecloud_api::files::{ListLine, PackRequest};
+    use paddlecloud_api::files::{ListLine, MoveRequest, PackRequest};
     use paddlecloud_pfs::pack::{PackLimits, unpack};
     use paddlecloud_pfs::{PfsPath, Root, Space};
 
@@ -196,6 +211,27 @@ mod tests {
         std::fs::write(fixture.home().join("f"), "newer").unwrap();
         assert!(fixture.asked_for("f").iter().all(Option::is_none));
         assert_eq!(fixture.in_a_pack(&["f"]), ["f"]);
+    }
+
+    #[test]
+    fn a_damaged_file_stays_one_when_it_or_its_folder_moves() {
+        let fixture = Fixture::new();
+        fixture.damaged("f", "right", "wrong");
+        std::fs::create_dir(fixture.home().join("d")).unwrap();
+        for (from, to) in [("f", "d/g"), ("d", "e")] {
+            let request = MoveRequest {
+                from: path(from).into(),
+                to: path(to).into(),
+                no_overwrite: false,
+                keep_link: false,
+            };
+            fixture
+                .files
+                .rename(&fixture.me, &request, &Default::default())
+                .unwrap();
+        }
+        assert!(fixture.asked_for("e/g").iter().all(Option::is_some));
+        assert_eq!(fixture.in_a_pack(&["e/g"]), [] as [&str; 0]);
     }
 
     #[test]

@@ -283,6 +283,57 @@ fn with_no_room_for_more_hints_none_tells_what_a_file_was_before() {
 }
 
 #[test]
+fn what_moved_is_known_where_it_lies_and_what_it_replaced_is_not() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("d/small", "1"), ("e", "2")]);
+    let data = tempfile::tempdir().unwrap();
+    let hints = HintStore::load(&data.path().join("hints"));
+    let place = |path: &str| Place {
+        space: home("ann"),
+        path: rel(path),
+    };
+    let renamed = |from: &str, to: &str| {
+        let before = root.stat(&rel(from)).unwrap();
+        root.rename(&rel(from), &rel(to), Existing::Replace).unwrap();
+        let after = root.stat(&rel(to)).unwrap();
+        hints.moved(&Moved::new(&place(from), &place(to), &before, &after).unwrap());
+    };
+    let files = ["d/small", "e"].map(|path| unpacked(path, &root));
+    hints.note(&place(""), &files).unwrap();
+    let large = recorded(&hints, &root, home("ann"), b"large");
+    assert_eq!(large, place("f"));
+    renamed("f", "d/f");
+    renamed("d", "moved");
+    renamed("e", "moved/small");
+    let mut known: Vec<(Place, Digest)> = all(&hints)
+        .into_iter()
+        .map(|hint| (hint.place, hint.digest))
+        .collect();
+    known.sort();
+    let expected = [
+        ("moved/f", Digest::of(b"large")),
+        ("moved/small", files[1].digest),
+    ];
+    assert_eq!(known, expected.map(|(path, digest)| (place(path), digest)));
+    for hint in all(&hints) {
+        assert_eq!(
+            hint.stamp,
+            root.stat(&hint.place.path).unwrap().stamp,
+            "{}",
+            hint.place.path
+        );
+    }
+    // What was there before and is there now must be one.
+    let [f, small] = ["moved/f", "moved/small"].map(|path| root.stat(&rel(path)).unwrap());
+    assert_eq!(Moved::new(&place("a"), &place("b"), &f, &small), None);
+    fs::write(folder.path().join("moved/f"), "longer than before").unwrap();
+    let written = root.stat(&rel("moved/f")).unwrap();
+    assert_eq!(Moved::new(&place("a"), &place("b"), &f, &written), None);
+    let itself = root.stat(&rel("moved")).unwrap();
+    assert_eq!(Moved::new(&place("a"), &place("a/b"), &itself, &itself), None);
+}
+
+#[test]
 fn saved_hints_come_back_and_damaged_ones_do_not() {
     let (folder, root) = scratch();
     let hints = HintStore::new();

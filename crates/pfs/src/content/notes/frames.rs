@@ -8,11 +8,13 @@
 //!         | time of change i64 | of change of the node i64 (nanoseconds since 1970)
 //! ```
 //!
-//! Kind 1 notes files, kind 2 says that what was known at or below the path holds no more.
+//! Kind 1 notes files, kind 2 says that what was known at or below the path holds no more, kind 3 that it lies elsewhere now:
+//! instead of files space and path follow, and, where that is a file, its numbers and times before and after.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
+use crate::content::Moved;
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::pack::Unpacked;
@@ -23,6 +25,7 @@ use crate::root::Stamp;
 pub(super) const MAGIC: &[u8; 8] = b"PFSNOTE1";
 pub(super) const FILES: u8 = 1;
 pub(super) const GONE: u8 = 2;
+pub(super) const MOVED: u8 = 3;
 const CHECK: usize = 8;
 
 /// A frame is ended when it has become so long; none is longer than twice that.
@@ -44,7 +47,7 @@ impl Frame {
             place: Place { space, path },
             rest: rest.to_vec(),
         };
-        matches!(*kind, FILES | GONE).then_some((*kind, frame))
+        matches!(*kind, FILES | GONE | MOVED).then_some((*kind, frame))
     }
 
     /// What it says of files, by their places.
@@ -66,20 +69,47 @@ impl Frame {
             let path = take_text(&mut rest)?;
             let (digest, after) = rest.split_first_chunk::<{ Digest::LEN }>()?;
             rest = after;
-            let mut number = || {
-                let (number, after) = rest.split_first_chunk::<8>()?;
-                rest = after;
-                Some(u64::from_le_bytes(*number))
-            };
-            let stamp = Stamp {
-                device: number()?,
-                inode: number()?,
-                size: number()?,
-                mtime: Mtime::from_nanos(number()? as i64),
-                ctime: Mtime::from_nanos(number()? as i64),
-            };
+            let stamp = take_stamp(&mut rest)?;
             Some((path, (stamp, Digest::from_bytes(*digest))))
         })
+    }
+
+    /// Where what was known at or below its place lies now.
+    pub fn moved(&self) -> Option<Moved> {
+        let mut rest = self.rest.as_slice();
+        let space = serde_json::from_slice(take_text(&mut rest)?).ok()?;
+        let path = RelPath::from_bytes(take_text(&mut rest)?).ok()?;
+        let file = match rest {
+            [] => None,
+            _ => Some((take_stamp(&mut rest)?, take_stamp(&mut rest)?)),
+        };
+        Some(Moved {
+            from: self.place.clone(),
+            to: Place { space, path },
+            file,
+        })
+    }
+}
+
+fn take_stamp(rest: &mut &[u8]) -> Option<Stamp> {
+    let mut number = || {
+        let (number, after) = rest.split_first_chunk::<8>()?;
+        *rest = after;
+        Some(u64::from_le_bytes(*number))
+    };
+    Some(Stamp {
+        device: number()?,
+        inode: number()?,
+        size: number()?,
+        mtime: Mtime::from_nanos(number()? as i64),
+        ctime: Mtime::from_nanos(number()? as i64),
+    })
+}
+
+fn put_stamp(body: &mut Vec<u8>, stamp: &Stamp) {
+    let times = [stamp.mtime, stamp.ctime].map(|time| time.as_nanos() as u64);
+    for number in [stamp.device, stamp.inode, stamp.size, times[0], times[1]] {
+        body.extend_from_slice(&number.to_le_bytes());
     }
 }
 
@@ -99,10 +129,14 @@ fn put_text(body: &mut Vec<u8>, text: &[u8]) {
 /// The beginning of a body.
 fn body(kind: u8, place: &Place) -> Vec<u8> {
     let mut body = vec![kind];
-    let space = serde_json::to_vec(&place.space).expect("strings always become JSON");
-    put_text(&mut body, &space);
-    put_text(&mut body, place.path.as_bytes());
+    put_place(&mut body, place);
     body
+}
+
+fn put_place(body: &mut Vec<u8>, place: &Place) {
+    let space = serde_json::to_vec(&place.space).expect("strings always become JSON");
+    put_text(body, &space);
+    put_text(body, place.path.as_bytes());
 }
 
 /// Notes files that lie below a folder.
@@ -113,10 +147,7 @@ pub(super) fn frames<'a>(folder: &Place, files: impl Iterator<Item = &'a Unpacke
     for Unpacked { path, digest, stamp } in files {
         put_text(&mut frame, path.as_bytes());
         frame.extend_from_slice(digest.as_bytes());
-        let times = [stamp.mtime, stamp.ctime].map(|time| time.as_nanos() as u64);
-        for number in [stamp.device, stamp.inode, stamp.size, times[0], times[1]] {
-            frame.extend_from_slice(&number.to_le_bytes());
-        }
+        put_stamp(&mut frame, stamp);
         if frame.len() >= FRAME {
             out.extend(framed(&frame));
             frame.truncate(empty);
@@ -131,6 +162,17 @@ pub(super) fn frames<'a>(folder: &Place, files: impl Iterator<Item = &'a Unpacke
 /// Says that what was known at or below a place holds no more.
 pub(super) fn gone(place: &Place) -> Vec<u8> {
     framed(&body(GONE, place))
+}
+
+/// Says that what was known at or below a place lies elsewhere now.
+pub(super) fn moved(moved: &Moved) -> Vec<u8> {
+    let mut body = body(MOVED, &moved.from);
+    put_place(&mut body, &moved.to);
+    if let Some((before, after)) = &moved.file {
+        put_stamp(&mut body, before);
+        put_stamp(&mut body, after);
+    }
+    framed(&body)
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
