@@ -121,19 +121,22 @@ impl Assembly {
     /// Begins a file of `root`.
     pub fn create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         let id = StagedId::fresh();
-        let (_held, ()) = root::in_staging(root, |folder| {
+        let (held, ()) = root::in_staging(root, |folder| {
             sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o700))
         })?;
-        Disk::create(
-            root,
-            &id,
-            &State {
-                plan,
-                boot: sys::boot_id(),
-                began: Some(Mtime::from(SystemTime::now())),
-            },
-        )?;
-        Self::open(root, &id)
+        let state = State {
+            plan,
+            boot: sys::boot_id(),
+            began: Some(Mtime::from(SystemTime::now())),
+        };
+        let made = Disk::create(root, &id, &state).map_err(AssemblyError::from);
+        let opened = made.and_then(|()| Self::open(root, &id));
+        drop(held);
+        if opened.is_err() {
+            // There is nothing in it; what cannot be removed now expires with other unfinished files.
+            let _ = remove_staged(root, &id);
+        }
+        opened
     }
 
     /// Goes on with a file begun earlier, by this process or one before it.

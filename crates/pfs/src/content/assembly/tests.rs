@@ -56,6 +56,16 @@ fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
 }
 
 #[test]
+fn a_file_that_cannot_even_be_begun_leaves_nothing() {
+    let (folder, root) = scratch();
+    let mut plan = plan(SIZE);
+    // No file system takes as much, as if a quota of its own were in the way.
+    plan.size = i64::MAX as u64;
+    assert!(Assembly::create(&root, plan).is_err());
+    assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+}
+
+#[test]
 fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
     let (folder, root) = scratch();
     let (here, there) = (plan(5), rel("g"));
