@@ -144,7 +144,9 @@ mod embedded {
                 embedded::stop(&client).await?;
                 tell_stopped(info.jobs_running, context);
             }
-            Err(ClientError::Unreachable { .. }) => context.world.err.line("it does not run"),
+            Err(ClientError::Unreachable { .. }) => {
+                context.world.err.line("the embedded server does not run")
+            }
             Err(error) => return Err(error.into()),
         }
         done()
