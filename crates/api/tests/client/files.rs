@@ -469,3 +469,79 @@ async fn a_server_that_does_not_say_whether_it_is_still_at_work_is_not_called_id
     assert!(lost.to_string().contains("may still be at work"), "{lost}");
     silent.abort();
 }
+
+/// What a server answers about a file of these bytes whose digest it knows. Plain bytes of the whole file arrive with a
+/// flipped bit in the second chunk; `stored` is what the server should have.
+fn flipped_on_the_way(seen: &Seen, bytes: &[u8], stored: Digest) -> Reply {
+    if seen.line.contains("/pfs/stat?") {
+        let meta = serde_json::json!({
+            "kind": "file", "size": bytes.len(), "mtime": 1, "version": "new", "digest": stored.to_string(),
+        });
+        let body = serde_json::json!({"code": 200, "msg": meta});
+        return Reply::Keep(json(200, &body.to_string()));
+    }
+    if seen.line.contains("/pfs/content?") {
+        let mut sent = bytes.to_vec();
+        sent[CHUNK as usize + 5] ^= 1;
+        let head = format!(
+            "HTTP/1.1 206 X\r\npaddlecloud-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
+            sent.len()
+        );
+        return Reply::Keep([head.into_bytes(), sent].concat());
+    }
+    let Reply::Keep(mut whole) = replaced_meanwhile(seen, 0, bytes) else {
+        unreachable!("it only keeps connections");
+    };
+    let skip: usize = seen.query("skip").map_or(0, |skip| skip.parse().unwrap());
+    let head = whole.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let body = whole.split_off(head + skip);
+    let head = format!(
+        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    Reply::Keep([head.into_bytes(), body].concat())
+}
+
+/// Fetches a file of three chunks of which one bit flips on the way; what was asked for besides its plain bytes.
+async fn fetch_flipped(stored: Option<Digest>) -> (Result<bool, TransferError>, Vec<(u64, u64)>, u64) {
+    let bytes: Vec<u8> = (0..2 * CHUNK + 1000).map(|number| (number % 253) as u8).collect();
+    let (there, stored) = (bytes.clone(), stored.unwrap_or(Digest::of(&bytes)));
+    let (endpoint, log) = serve(move |_, seen| flipped_on_the_way(seen, &there, stored)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let local = folder.path().join("large");
+    let download = Download::File {
+        remote: remote("large"),
+        local: local.clone(),
+    };
+    let client = client(&endpoint);
+    let options = TransferOptions::default();
+    let mut summary = client.files().download(vec![download], &options, &()).await;
+    let fetched = match summary.failures.pop() {
+        Some(failure) => Err(failure.error),
+        None => Ok(std::fs::read(&local).unwrap() == bytes),
+    };
+    let number = |seen: &Seen, key| seen.query(key).map_or(0, |text| text.parse().unwrap());
+    let log = log.lock().unwrap();
+    let parts = log.iter().filter(|seen| seen.line.contains("/pfs/parts?"));
+    let mut asked: Vec<_> = parts
+        .map(|seen| (number(seen, "first"), number(seen, "skip")))
+        .collect();
+    asked.sort_unstable();
+    (fetched, asked, summary.again)
+}
+
+#[tokio::test]
+async fn a_flipped_bit_costs_its_chunk_and_not_the_whole_file() {
+    let (fetched, asked, again) = fetch_flipped(None).await;
+    assert!(fetched.unwrap(), "it is not what the server has");
+    let last = CHUNK - 1;
+    assert_eq!(
+        asked,
+        [(0, last), (1, 0), (1, last), (2, 999)],
+        "the names of all, and the one that is another"
+    );
+    assert_eq!(again, CHUNK);
+    let other = Digest::of(b"something else was stored");
+    let (fetched, _, _) = fetch_flipped(Some(other)).await;
+    assert!(matches!(fetched, Err(TransferError::Damaged)), "{fetched:?}");
+}

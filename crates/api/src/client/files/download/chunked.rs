@@ -30,16 +30,16 @@ const CHUNKS_AT_ONCE: u64 = 4;
 const TRIES_AS_PARTS: u32 = 2;
 
 /// A file that is being fetched, in one state of it.
-struct Fetching {
-    remote: PfsPath,
+pub(super) struct Fetching {
+    pub(super) remote: PfsPath,
     version: HeaderValue,
-    assembly: Assembly,
+    pub(super) assembly: Assembly,
     names: Mutex<BTreeMap<u64, ChunkName>>,
     /// The server's own word on the whole file, where it gave it.
-    digest: Mutex<Option<Digest>>,
+    pub(super) digest: Mutex<Option<Digest>>,
     /// Whether chunks come with their names, each of which the server makes from what it reads. What comes without is
     /// checked against the digest the server has known from before.
-    is_named: bool,
+    pub(super) is_named: bool,
 }
 
 impl Fetching {
@@ -79,7 +79,7 @@ impl Fetching {
 
 impl Fetching {
     /// A request for this version.
-    fn call(&self, target: Target) -> Call {
+    pub(super) fn call(&self, target: Target) -> Call {
         let mut call = Call::get(target);
         call.headers.push((IF_MATCH, self.version.clone()));
         call
@@ -161,6 +161,7 @@ impl Engine<'_> {
 
     async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
         self.fetch_missing(fetching).await?;
+        self.mend(fetching).await?;
         let digest = self.digest(fetching).await?;
         let (assembly, existing) = (fetching.assembly.clone(), self.existing());
         blocking(move || assembly.commit(digest, existing)).await?;

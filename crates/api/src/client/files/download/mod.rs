@@ -3,6 +3,7 @@
 mod chunked;
 mod compare;
 mod leftovers;
+mod mend;
 mod packed;
 mod parts;
 
