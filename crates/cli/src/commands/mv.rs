@@ -10,10 +10,10 @@ use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
 use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
-use crate::transfer::no_place;
-use crate::transfer::remote::{self, RemoteSource, is_about_one_path};
+use crate::transfer::remote::{self, RemoteSource, is_about_one_path, is_written_within};
 use crate::transfer::report::{Lost, Tally};
 use crate::transfer::rules::{self, Landing, Request, Style, Target};
+use crate::transfer::{into_itself, no_place};
 
 /// Move or rename files
 ///
@@ -48,19 +48,14 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .collect();
     let places = places(&files, sources, dest, args, &mut tally).await?;
     if args.dry_run {
-        let line = format!("Dry run, nothing was changed: {} would be moved", places.len());
-        context.world.err.line(line);
+        foresee(&files, &places, args, context).await?;
+        return tally.end("move", context.world);
     }
+    let existing = match args.no_clobber {
+        true => Existing::Keep,
+        false => Existing::Replace,
+    };
     for (source, place) in places {
-        if args.dry_run {
-            context.world.out.line(format!("move {source} {place}"))?;
-            continue;
-        }
-        let existing = if args.no_clobber {
-            Existing::Keep
-        } else {
-            Existing::Replace
-        };
         match files.rename(&source, &place, existing).await {
             Ok(()) => {}
             Err(error) if args.no_clobber && error.refusal() == Some(ErrorName::Conflict) => {
@@ -71,6 +66,26 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
     }
     tally.end("move", context.world)
+}
+
+async fn foresee(
+    files: &FileClient<'_>,
+    places: &[(PfsPath, PfsPath)],
+    args: &Args,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let mut moved = 0;
+    for (source, place) in places {
+        let is_kept = args.no_clobber && remote::target(files, place).await? != Target::Missing;
+        moved += usize::from(!is_kept);
+        context.world.out.line(match is_kept {
+            true => format!("keep {place}"),
+            false => format!("move {source} {place}"),
+        })?;
+    }
+    let line = format!("Dry run, nothing was changed: {moved} would be moved");
+    context.world.err.line(line);
+    Ok(())
 }
 
 fn on_the_cluster(location: Location) -> Result<Remote, CliError> {
@@ -98,18 +113,21 @@ async fn places(
     let plain: Vec<rules::Source> = sources.iter().map(|source| source.source.clone()).collect();
     let landings =
         rules::landings(&plain, request).map_err(|error| no_place("move", &dest.path.to_string(), &error))?;
-    if request.target == Target::Missing && !sources.is_empty() && !args.dry_run {
-        make_way(files, &dest.path, request.slash).await?;
-    }
     let mut places = Vec::new();
     for (source, landing) in sources.into_iter().zip(landings) {
         match landing
             .map_err(|error| error.to_string())
             .and_then(|landing| place(dest, &landing))
         {
+            Ok(place) if place.place() != source.path.place() && is_written_within(&place, &source.path) => {
+                tally.lose(into_itself(&source.path, &place));
+            }
             Ok(place) => places.push((source.path, place)),
             Err(reason) => tally.lose(Lost::new(source.source.shown, reason)),
         }
+    }
+    if request.target == Target::Missing && !places.is_empty() && !args.dry_run {
+        make_way(files, &dest.path, request.slash).await?;
     }
     Ok(places)
 }

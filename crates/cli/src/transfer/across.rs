@@ -35,18 +35,20 @@ impl Transfer<'_> {
         };
         let found = self.remote_sources(sources).await?;
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string())?;
-        let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
+        let mut placed = Vec::with_capacity(landed.len());
+        for (source, landing) in landed {
+            let place = self.place_there(&source, &landing, &dest.path);
+            placed.extend(place.map(|place| (source, place)));
+        }
+        let makes_folder = placed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
         if target == Target::Missing && makes_folder && !self.options.dry_run {
             unfinished.begin();
         }
-        if target == Target::Missing && !landed.is_empty() && !self.make_way(dest).await? {
+        if target == Target::Missing && !placed.is_empty() && !self.make_way(dest).await? {
             return Ok(());
         }
         let mut files = Vec::new();
-        for (source, landing) in landed {
-            let Some(place) = self.place_there(&source, &landing, &dest.path) else {
-                continue;
-            };
+        for (source, place) in placed {
             match source.source.kind {
                 Kind::Folder => self.copy_folder(&source.path, &place).await?,
                 Kind::File => files.extend(self.step_of(source, place)),
@@ -81,8 +83,16 @@ impl Transfer<'_> {
             Landing::Inside(name) => inside(dest, name),
         };
         let problem = match place {
-            Ok(place) if place.place() != source.path.place() => return Some(place),
-            Ok(_) => "source and destination are the same".to_owned(),
+            Ok(place) if place.place() == source.path.place() => {
+                "source and destination are the same".to_owned()
+            }
+            Ok(place)
+                if source.source.kind == Kind::Folder && remote::is_written_within(&place, &source.path) =>
+            {
+                self.tally.lose(into_itself(&source.path, &place));
+                return None;
+            }
+            Ok(place) => return Some(place),
             Err(error) => error.to_string(),
         };
         self.tally.lose(Lost::new(source.source.shown.clone(), problem));
@@ -128,8 +138,7 @@ impl Transfer<'_> {
             return self.settle(summary, &watch);
         }
         if remote::lies_within(&self.files, to, from).await {
-            let reason = format!("it cannot be put into itself (`{to}`)");
-            self.tally.lose(Lost::new(from.to_string(), reason));
+            self.tally.lose(into_itself(from, to));
             return Ok(());
         }
         let held = match there {
@@ -249,6 +258,10 @@ impl<'a> Transfer<'a> {
             dry_run: self.options.dry_run,
         }
     }
+}
+
+pub fn into_itself(from: &PfsPath, to: &PfsPath) -> Lost {
+    Lost::new(from.to_string(), format!("it cannot be put into itself (`{to}`)"))
 }
 
 fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {

@@ -100,15 +100,12 @@ impl Transfer<'_> {
     async fn mirror_across(&mut self, src: &PfsPath, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         self.moved = "copied";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
-        let inside = |a: &PfsPath, b: &PfsPath| {
-            a.place().space == b.place().space && a.place().path.is_within(&b.place().path)
-        };
         if src.place() == dest.place() {
             return Err(CliError::refused(format!(
                 "`{src}` and `{dest}` are the same folder"
             )));
         }
-        if inside(src, dest) || inside(dest, src) {
+        if remote::is_written_within(src, dest) || remote::is_written_within(dest, src) {
             return Err(CliError::refused("one of the two folders lies in the other"));
         }
         if self.options.checksum {

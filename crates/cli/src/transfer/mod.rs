@@ -25,6 +25,7 @@ use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, Tra
 use paddlecloud_pfs::Existing;
 use paddlecloud_pfs::sync::Compare;
 
+pub use self::across::into_itself;
 use self::filter::Selection;
 use self::location::{Location, settle};
 pub use self::mirror::{Mirror, mirror};

@@ -124,6 +124,12 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     }
 }
 
+/// Whether a path lies in another, or is the same, as both are written.
+pub fn is_written_within(path: &PfsPath, folder: &PfsPath) -> bool {
+    let (path, folder) = (path.place(), folder.place());
+    path.space == folder.space && path.path.is_within(&folder.path)
+}
+
 /// Whether a folder lies in another, or is the same, once links are followed. What cannot be followed lies where it says.
 pub async fn lies_within(files: &FileClient<'_>, path: &PfsPath, folder: &PfsPath) -> bool {
     if path.place().space != folder.place().space {
