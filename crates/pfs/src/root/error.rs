@@ -58,7 +58,8 @@ pub enum RootError {
 }
 
 impl RootError {
-    pub(crate) fn io(action: &'static str, path: &RelPath, source: impl Into<io::Error>) -> Self {
+    /// A failed call of the operating system.
+    pub fn io(action: &'static str, path: &RelPath, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(errno) => Self::errno(action, path, errno),

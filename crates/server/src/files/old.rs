@@ -293,7 +293,8 @@ impl OldRangeIn {
         let mut write = lock(&self.arriving.0);
         let staged = write.staged.as_ref().ok_or_else(|| self.is_gone())?;
         if let Err(error) = staged.write_at(bytes, self.offset) {
-            let error = FilesError::Disk(error, "write");
+            let error = RootError::io("write", &self.reached.place.path, error);
+            let error = self.reached.failed()(error);
             if error.is_full() {
                 self.give_up(&mut write);
             }

@@ -5,11 +5,11 @@
 
 mod arriving;
 mod free;
+mod full;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::{
@@ -23,6 +23,7 @@ use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
+use full::Full;
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -46,7 +47,7 @@ pub(super) struct Uploads {
     pub(super) rooms: Rooms,
     promised: free::Promised,
     /// Uploads that a full disk ended, the latest last: requests that were on their way are told that.
-    full: Mutex<VecDeque<(StagedId, Place)>>,
+    full: Mutex<VecDeque<(StagedId, Place, Full)>>,
 }
 
 /// An upload that is being worked on.
@@ -56,8 +57,8 @@ struct Live {
     /// The file system it lies on.
     device: Option<u64>,
     used: Mutex<Instant>,
-    /// Set when the disk had no room for it; others at the same upload are told that, not that it is over.
-    found_full: AtomicBool,
+    /// Set when there was no room for it; others at the same upload are told that, not that it is over.
+    found_full: OnceLock<Full>,
 }
 
 impl Live {
@@ -69,19 +70,23 @@ impl Live {
     fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
-            Err(AssemblyError::Finished(path) | AssemblyError::Ending(path))
-                if self.found_full.load(Ordering::Relaxed) =>
-            {
-                AssemblyError::Storage(RootError::NoSpace(path)).into()
-            }
             Err(error) => FilesError::from(error).explained(&self.reached.root),
         };
-        if error.is_full() && !self.found_full.swap(true, Ordering::Relaxed) {
+        let is_over = matches!(
+            error,
+            FilesError::Assembly(AssemblyError::Finished(_) | AssemblyError::Ending(_))
+        );
+        if let (true, Some(full)) = (is_over, self.found_full.get()) {
+            return Err(full.told(&self.reached.place));
+        }
+        if let Some(full) = Full::of(&error)
+            && self.found_full.set(full).is_ok()
+        {
             // Over before it is forgotten: whoever comes meanwhile must not take it up again.
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
             }
-            files.0.uploads.note_full(self);
+            files.0.uploads.note_full(self, full);
             files.forget_upload(self.assembly.id());
         }
         Err(error)
@@ -101,12 +106,12 @@ impl Uploads {
         })
     }
 
-    fn note_full(&self, live: &Live) {
+    fn note_full(&self, live: &Live, by: Full) {
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         if full.len() == MOST_FULL {
             full.pop_front();
         }
-        full.push_back((live.assembly.id().clone(), live.reached.place.clone()));
+        full.push_back((live.assembly.id().clone(), live.reached.place.clone(), by));
     }
 
     /// Why an upload of one of these spaces is not there.
@@ -114,9 +119,9 @@ impl Uploads {
         let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = full
             .iter()
-            .find(|(known, place)| known == id && spaces.contains(&place.space));
+            .find(|(known, place, _)| known == id && spaces.contains(&place.space));
         match ended {
-            Some((_, place)) => AssemblyError::Storage(RootError::NoSpace(place.path.clone())).into(),
+            Some((_, place, full)) => full.told(place),
             None => FilesError::NoUpload(id.to_string()),
         }
     }
@@ -271,7 +276,7 @@ impl Files {
             device: free::device_of(reached.root.staging()).ok(),
             reached,
             used: Mutex::new(Instant::now()),
-            found_full: AtomicBool::new(false),
+            found_full: OnceLock::new(),
             assembly,
         });
         let id = live.assembly.id().clone();
