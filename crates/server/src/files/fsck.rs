@@ -24,6 +24,9 @@ const LINES: usize = 64 << 10;
 /// What checks found and nobody has said to have told yet. Older ones than these find it again.
 const MOST_UNTOLD: usize = 4;
 
+/// So many findings of earlier checks are kept beside a new one's.
+const MOST_FINDINGS: usize = 100_000;
+
 /// Findings of checks that went to their end.
 #[derive(Default)]
 pub(super) struct Untold(Mutex<Vec<Ended>>);
@@ -45,7 +48,8 @@ impl Untold {
         // Each `RandomState` is keyed anew by the operating system's random source.
         let id = format!("{:016x}", RandomState::new().build_hasher().finish());
         let mut checks = self.lock();
-        if checks.len() == MOST_UNTOLD {
+        let count = |checks: &[Ended]| checks.iter().map(|ended| ended.findings.len()).sum::<usize>();
+        while checks.len() >= MOST_UNTOLD || count(&checks) > MOST_FINDINGS {
             checks.remove(0);
         }
         checks.push(Ended {

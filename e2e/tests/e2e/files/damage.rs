@@ -230,12 +230,15 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
         fs::write(data.join(format!("sub/{index}")), noise(400 + index, 9_000)).unwrap();
     }
     let content = noise(500, 20_000);
-    fs::write(data.join("sub/bad"), &content).unwrap();
+    fs::write(data.join("sub/first"), &content).unwrap();
     fs::write(data.join("sub/rewritten"), noise(501, 20_000)).unwrap();
-    let tree = "/pfs/cloud/home/ada/tree";
-    site.run("ada", &["cp", "-r", &format!("{}/.", arg(&data)), tree])
+    let (first, tree) = ("/pfs/cloud/home/ada/first", "/pfs/cloud/home/ada/tree");
+    site.run("ada", &["cp", "-r", &format!("{}/.", arg(&data)), first])
         .ok();
+    // What is known of files goes with them.
+    site.run("ada", &["mv", first, tree]).ok();
     let bad = format!("{tree}/sub/bad");
+    site.run("ada", &["mv", &format!("{tree}/sub/first"), &bad]).ok();
     let link = site.run("ada", &["publish", &bad]).ok().stdout;
     site.run("ada", &["cat", &bad]).ok();
 
@@ -270,7 +273,7 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
     // Whoever has the right one sends it again, which the same size and time do not hide.
     let found = site.run("ada", &["pfs", "fsck"]);
     found.says("damaged");
-    site.run("ada", &["cp", "--checksum", arg(&data.join("sub/bad")), &bad])
+    site.run("ada", &["cp", "--checksum", arg(&data.join("sub/first")), &bad])
         .ok();
     let back = env.folder("back").join("bad");
     site.run("ada", &["cp", &bad, arg(&back)]).ok();
