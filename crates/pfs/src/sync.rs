@@ -47,7 +47,9 @@ impl Default for SyncOptions {
 /// What is to be done, in this order: delete, then send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncPlan {
-    /// Whole nodes to remove; a folder stands for all below it.
+    /// Whole nodes to remove; a folder stands for all below it. Under [`Extra::Keep`] these are files, and folders that seem
+    /// empty, in the place of something of another kind: listings leave things out, so whoever removes such a folder must
+    /// find it empty.
     pub delete: Vec<RelPath>,
     /// Entries to send, folders before what they hold. Folders on the way to a file are among them.
     pub send: Vec<Entry>,
