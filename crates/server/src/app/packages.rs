@@ -46,12 +46,17 @@ impl App {
             let held = self.with_files(move |storage| storage.unfinished_usage(&user, &list));
             let held = Amount::from(held.await?);
             // Refused before anything is sent; it is set aside when the files come.
-            drop(self.room_for(caller, id, room_of(&manifest), held).await?);
+            let room = self.room_for(caller, id, room_of(&manifest), held).await;
+            // What is there was left out when it was measured, as it had room of its own just then.
+            self.files.home_changed(caller);
+            drop(room?);
         }
         let (user, storage) = (caller.user.clone(), self.storage.clone());
-        // What is there is read.
+        // What is there is read, and held meanwhile: whoever asks again would hear that nothing is there.
+        let alone = self.long.ending(&StagedId::of_package(id)).await;
         let announced = self.long.blocking(&caller.user, move || {
             let wanted = storage.announce(&user, &manifest)?;
+            drop(alone);
             Ok((wanted, storage.has_package(&user, id)?))
         });
         let (wanted, stored) = announced
@@ -115,7 +120,7 @@ impl App {
         held: Amount,
     ) -> Result<Option<Reservation>, ErrorBody> {
         let reserve = || {
-            self.at_length(caller, move |files, caller| match held {
+            self.at_the_end(caller, move |files, caller| match held {
                 Amount { bytes: 0, files: 0 } => files.room_at_home(caller, amount),
                 held => files.room_to_go_on(caller, amount, held),
             })
@@ -124,9 +129,14 @@ impl App {
             Err(refused) if refused.error == ErrorName::QuotaExceeded => refused,
             other => return other,
         };
-        let user = caller.user.clone();
-        let gone = self.with_files(move |storage| storage.give_up_unfinished(&user, |other| other != id));
-        if gone.await? == 0 {
+        let others = self.kept_beside(caller, id).await?;
+        let beyond = amount.minus(held).minus(others);
+        // Nothing is given up in vain: without it there must be room.
+        let fits = self.at_the_end(caller, move |files, caller| files.room_at_home(caller, beyond));
+        if others.bytes == 0 || fits.await.map(drop).is_err() {
+            return Err(refused);
+        }
+        if self.give_up_packages(caller, |other| *other != id).await? == 0 {
             return Err(refused);
         }
         self.files.home_changed(caller);
@@ -161,12 +171,48 @@ impl App {
         if self.files_within_reach().is_err() {
             return Ok(false);
         }
-        let (user, id) = (caller.user.clone(), id.clone());
-        let is_meant = move |package| shown_id(package).as_ref() == Some(&id);
-        let gone = self.with_files(move |storage| storage.give_up_unfinished(&user, is_meant));
-        let gone = gone.await? > 0;
-        if gone {
-            self.files.home_changed(caller);
+        let is_meant = |package: &PackageId| shown_id(*package).as_ref() == Some(id);
+        if !self.unfinished_ids(caller).await?.iter().any(is_meant) {
+            return Ok(false);
+        }
+        let gone = self.give_up_packages(caller, is_meant).await?;
+        self.files.home_changed(caller);
+        if gone == 0 && self.unfinished_ids(caller).await?.iter().any(is_meant) {
+            let problem = "the package is just being sent";
+            return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("end that `submit` first"));
+        }
+        Ok(gone > 0)
+    }
+
+    /// What came of the caller's other packages; of their number of files only that it does not matter here.
+    async fn kept_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
+        let user = caller.user.clone();
+        let found = self.with_files(move |storage| storage.unfinished_packages(&user)).await?;
+        let others = found.iter().filter(|(kept, _)| kept.id != id);
+        Ok(Amount {
+            bytes: others.map(|(kept, _)| kept.bytes).sum(),
+            files: u64::MAX,
+        })
+    }
+
+    async fn unfinished_ids(&self, caller: &Caller) -> Result<Vec<PackageId>, ErrorBody> {
+        let user = caller.user.clone();
+        self.with_files(move |storage| storage.unfinished_ids(&user))
+            .await
+    }
+
+    /// Gives up what came of packages that nobody is sending; answers how many.
+    async fn give_up_packages(
+        &self,
+        caller: &Caller,
+        is_meant: impl Fn(&PackageId) -> bool,
+    ) -> Result<usize, ErrorBody> {
+        let mut gone = 0;
+        for id in self.unfinished_ids(caller).await?.into_iter().filter(is_meant) {
+            self.wait_for_other(caller, id).await?;
+            let user = caller.user.clone();
+            let given_up = self.with_files(move |storage| storage.give_up_unfinished(&user, id));
+            gone += usize::from(given_up.await?);
         }
         Ok(gone)
     }
@@ -246,7 +292,8 @@ impl Upload {
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
         let receiver = self.receiver.take().ok_or_else(internal)?;
         // All of it is read and synced.
-        let done = self.long.blocking(&self.caller.user, move || receiver.finish());
+        let turn = self.long.end_turn(&self.caller.user).await;
+        let done = turn.blocking(move || receiver.finish());
         done.await.map_err(|_| internal())?.map_err(package_refused)?;
         if let Some(room) = self.room.take() {
             room.settle(self.amount, Amount::default());
@@ -312,6 +359,9 @@ fn package_id(text: &str) -> Result<PackageId, ErrorBody> {
 
 /// What the caller may know of a failure.
 pub(super) fn package_refused(error: PackageError) -> ErrorBody {
+    if error.is_full() {
+        return disk_failed(&error);
+    }
     let problem = error.to_string();
     match &error {
         PackageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),

@@ -30,7 +30,7 @@ impl Storage {
         }
     }
 
-    /// Packages of which something came and nobody is sending more, with the bytes of each where that is known.
+    /// Packages of which something came, with the bytes of each where that is known.
     pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<(KeptTree, Option<u64>)>, PackageError> {
         let home = self.home(user)?;
         let all = StagedTree::all_kept(&home)?.into_iter();
@@ -42,18 +42,14 @@ impl Storage {
             .collect())
     }
 
-    /// Gives up what came of the packages that `is_meant`, unless somebody is sending them. Answers how many went.
-    pub fn give_up_unfinished(
-        &self,
-        user: &UserName,
-        is_meant: impl Fn(PackageId) -> bool,
-    ) -> Result<usize, PackageError> {
-        let home = self.home(user)?;
-        let mut gone = 0;
-        for kept in StagedTree::all_kept(&home)? {
-            gone += usize::from(is_meant(kept.id) && drop_unfinished(&home, kept.id)?);
-        }
-        Ok(gone)
+    /// Their ids alone.
+    pub fn unfinished_ids(&self, user: &UserName) -> Result<Vec<PackageId>, PackageError> {
+        Ok(StagedTree::kept_ids(&*self.home(user)?)?)
+    }
+
+    /// Gives up what came of a package, unless somebody is sending it. Answers whether anything went.
+    pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
+        drop_unfinished(&*self.home(user)?, id)
     }
 }
 
@@ -276,11 +272,12 @@ mod tests {
         };
         assert_eq!((kept.id, *whole), (id, LARGE as u64 + 6));
         assert!(kept.bytes > 290_000 && kept.bytes < 300_000);
-        let give_up = || fixture.storage.give_up_unfinished(&fixture.me, |_| true).unwrap();
+        assert_eq!(fixture.storage.unfinished_ids(&fixture.me).unwrap(), [id]);
+        let give_up = || fixture.storage.give_up_unfinished(&fixture.me, id).unwrap();
         let receiver = fixture.receive();
-        assert_eq!(give_up(), 0);
+        assert!(!give_up());
         receiver.put_down();
-        assert_eq!(give_up(), 1);
+        assert!(give_up());
         assert!(!fixture.staging().exists());
         assert_eq!(fixture.announce().missing.len(), 3);
     }
