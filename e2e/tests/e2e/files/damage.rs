@@ -179,20 +179,21 @@ fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
     let (tree, remote) = ("/pfs/cloud/home/ada/tree", "/pfs/cloud/home/ada/tree/sub/bad");
     let sentence = "its bytes on the server's disk are not what the server stored: the disk is damaged";
     let back = env.folder("back");
-    fs::remove_dir_all(&back).unwrap();
-    fs::create_dir_all(back.join("tree/sub")).unwrap();
-    fs::write(back.join("tree/sub/bad"), "an earlier one").unwrap();
+    fs::remove_dir_all(&back).expect("it is the test's own");
+    fs::create_dir_all(back.join("tree/sub")).expect("it is the test's own");
+    fs::write(back.join("tree/sub/bad"), "an earlier one").expect("it is the test's own");
     let whole = site.run("ada", &["cp", "-r", tree, arg(&back)]).refused(1);
     whole.says(remote).says(sentence).says("1 left out");
     assert_eq!(
-        fs::read(back.join("tree/sub/bad")).unwrap(),
+        fs::read(back.join("tree/sub/bad")).expect("it was there before"),
         b"an earlier one",
         "what is here stays"
     );
     for index in 0..40 {
         let name = format!("sub/{index}");
         let (sent, came) = (env.folder("data").join(&name), back.join("tree").join(&name));
-        assert_eq!(fs::read(came).unwrap(), fs::read(sent).unwrap(), "{name}");
+        let [sent, came] = [sent, came].map(|path| fs::read(path).expect("it was sent and came"));
+        assert_eq!(came, sent, "{name}");
     }
     assert!(!back.join("tree/.pfs-staging").exists());
 
