@@ -22,10 +22,10 @@ fn what_is_copied_or_moved_on_the_cluster_does_not_come_through_the_client() {
         ["tree", "copy", "large", "moved", "synced"].map(|name| format!("{HOME}/{name}"));
     let one = format!("{first}/large.bin");
     let cases: [(&[&str], u64); 4] = [
-        (&["cp", "-r", &first, &copy], 20_000),
+        // Trees are looked at: names travel, no content does.
+        (&["cp", "-r", &first, &copy], 100_000),
         (&["cp", &one, &large], 20_000),
         (&["mv", &copy, &moved], 20_000),
-        // Both trees are looked at; no content travels.
         (&["sync", &first, &synced], 300_000),
     ];
     for (words, most) in cases {
