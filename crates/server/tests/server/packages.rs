@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use paddlecloud_core::names::JobId;
-use paddlecloud_pfs::pack::write_pack;
+use paddlecloud_pfs::pack::{PackWriter, write_pack};
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
 use paddlecloud_server::auth::Caller;
@@ -120,13 +120,25 @@ async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_wit
         mtime: Mtime::default(),
     };
     let entries = std::iter::once(folder).chain((0..30_000).map(entry));
-    let list = Manifest::new(entries.collect()).unwrap().to_json();
+    let manifest = Manifest::new(entries.collect()).unwrap();
+    let list = manifest.to_json();
     assert!(list.len() > 4 << 20, "{}", list.len());
     let announced = stage
         .send(Request::new("POST", "/api/v1/packages").body(list))
         .await;
     assert_eq!(announced.status, 200, "{}", announced.text());
     assert_eq!(announced.json()["msg"]["missing"].as_array().unwrap().len(), 1);
+    let mut writer = PackWriter::new(Vec::new()).unwrap();
+    for entry in manifest.entries() {
+        match entry.node {
+            Node::Dir => writer.add_folder(entry).unwrap(),
+            _ => writer.add_file(entry, std::io::empty()).unwrap(),
+        }
+    }
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    let stream = writer.finish().unwrap().0;
+    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
+    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
 
     let too_long = vec![b' '; (64 << 20) + 1];
     let refused = stage
