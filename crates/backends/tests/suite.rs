@@ -206,7 +206,8 @@ fn write(store: &dyn FileStore, place: &Place, content: &[u8]) -> Result<(), Roo
 /// What a small file holds.
 fn content(store: &dyn FileStore, place: &Place) -> Vec<u8> {
     let mut bytes = vec![0; 100];
-    let read = store.open(place).unwrap().read_at(&mut bytes, 0).unwrap();
+    let file = store.open(place).expect("a file can be opened");
+    let read = file.read_at(&mut bytes, 0).expect("a file can be read");
     bytes.truncate(read);
     bytes
 }
@@ -214,19 +215,20 @@ fn content(store: &dyn FileStore, place: &Place) -> Vec<u8> {
 /// A file of `ann`, who has a quota.
 fn anns(path: &str) -> Place {
     Place {
-        space: Space::Home("ann".parse().unwrap()),
-        path: path.parse().unwrap(),
+        space: Space::Home("ann".parse().expect("a plain name")),
+        path: path.parse().expect("a path of a test"),
     }
 }
 
 /// A write into a home that is full by the backend's own word is refused with limit and use, and changes nothing.
 fn is_refused_by_the_backends_quota(store: &dyn FileStore, limit: u64) {
     let names = || {
-        let entries = store.list(&anns("")).unwrap().into_iter();
+        let entries = store.list(&anns("")).expect("a home can be listed").into_iter();
         entries.map(|entry| entry.path).collect::<Vec<_>>()
     };
     let before = names();
-    let error = write(store, &anns("f"), &vec![7; 3_000_000]).unwrap_err();
+    let written = write(store, &anns("f"), &vec![7; 3_000_000]);
+    let error = written.expect_err("there is no room");
     let RootError::FsQuota { kept: Some(kept), .. } = &error else {
         panic!("{error:?}");
     };
@@ -235,7 +237,9 @@ fn is_refused_by_the_backends_quota(store: &dyn FileStore, limit: u64) {
     assert!(error.to_string().contains(&numbers), "{error}");
     assert_eq!(content(store, &anns("f")), b"the old one");
     assert_eq!(names(), before);
-    let drafts = store.sweep(&anns("").space, Default::default()).unwrap();
+    let drafts = store
+        .sweep(&anns("").space, Default::default())
+        .expect("a home can be swept");
     assert_eq!(drafts, 0, "nothing staged is left");
 }
 
