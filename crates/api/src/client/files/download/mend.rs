@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt};
 use paddlecloud_pfs::Digest;
-use paddlecloud_pfs::content::ChunkName;
+use paddlecloud_pfs::content::{AssemblyError, ChunkName};
 
 use super::chunked::Fetching;
 use crate::client::ClientError;
@@ -13,6 +13,17 @@ use crate::client::files::engine::{Engine, blocking};
 use crate::client::files::patience::Patience;
 use crate::client::files::{FileClient, TransferError};
 use crate::error::ErrorName;
+
+/// How often a chunk may arrive damaged once more: a wire that damages everything mends nothing.
+const MOST_DAMAGED: usize = 3;
+
+/// A chunk as it is on the server.
+enum There {
+    Same,
+    Other(Bytes),
+    /// Another, and not what the server sent either.
+    Damaged,
+}
 
 impl Engine<'_> {
     /// Replaces the chunks that are others on the server, where what came is not what the server has known before. If all
@@ -30,7 +41,7 @@ impl Engine<'_> {
             return Ok(());
         }
         let mended: Vec<bool> = futures_util::stream::iter(here)
-            .map(|(index, name)| self.mend_chunk(fetching, index, name))
+            .map(|chunk| self.mend_chunk(fetching, chunk, found))
             .buffer_unordered(self.options.transfers.get())
             .try_collect()
             .await?;
@@ -44,17 +55,22 @@ impl Engine<'_> {
     async fn mend_chunk(
         &self,
         fetching: &Arc<Fetching>,
-        index: u64,
-        here: ChunkName,
+        (index, here): (u64, ChunkName),
+        found: Digest,
     ) -> Result<bool, TransferError> {
         let _permit = self.permit().await;
         let mut patience = Patience::new(self.files.client);
-        loop {
-            let error = match self.chunk_if_other(fetching, index, here).await {
-                Ok(None) => return Ok(false),
-                Ok(Some(bytes)) => {
+        let mut damaged = 0;
+        while damaged < MOST_DAMAGED {
+            let error = match self.chunk_there(fetching, index, here).await {
+                Ok(There::Same) => return Ok(false),
+                Ok(There::Other(bytes)) => {
                     self.replace(fetching, index, bytes).await?;
                     return Ok(true);
+                }
+                Ok(There::Damaged) => {
+                    damaged += 1;
+                    continue;
                 }
                 Err(error) => error,
             };
@@ -64,29 +80,32 @@ impl Engine<'_> {
                 _ => patience.after(error).await?,
             }
         }
+        // As if nobody had tried to mend it.
+        let path = fetching.assembly.plan().path.clone();
+        Err(AssemblyError::WrongDigest { path, found }.into())
     }
 
-    /// A chunk as it is there, unless it has this name.
-    async fn chunk_if_other(
+    /// A chunk as it is there; it travels only if it has not the name it has here.
+    async fn chunk_there(
         &self,
         fetching: &Fetching,
         index: u64,
         here: ChunkName,
-    ) -> Result<Option<Bytes>, ClientError> {
+    ) -> Result<There, ClientError> {
         let layout = fetching.assembly.layout();
         let (_, len) = layout.range(index).expect("a chunk of this file");
         // The server reads all of it for its name; one byte must travel.
         let (_, there) = self.part(fetching, index, len.saturating_sub(1)).await?;
         if there == here {
-            return Ok(None);
+            return Ok(There::Same);
         }
         let (bytes, there) = self.part(fetching, index, 0).await?;
         let mut hasher = layout.hasher(index);
         hasher.update(&bytes);
-        match hasher.finish() == there {
-            true => Ok(Some(bytes)),
-            false => Err(self.files.client.broken("sent a chunk that arrived damaged")),
-        }
+        Ok(match hasher.finish() == there {
+            true => There::Other(bytes),
+            false => There::Damaged,
+        })
     }
 
     /// The bytes of a chunk behind those to skip, and the name of the chunk.
