@@ -33,7 +33,7 @@ impl StagedId {
     }
 
     /// What came of a package, whoever sent it. That is not an upload of a file, and its name none that is given away.
-    pub(crate) fn of_package(id: PackageId) -> Self {
+    pub fn of_package(id: PackageId) -> Self {
         Self(format!("{OF_PACKAGE}{id}"))
     }
 
@@ -106,7 +106,16 @@ pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
     Ok(found.collect())
 }
 
-/// Packages of which something came, with what is there; nothing is said of who is at them.
+/// Packages of which something came; nothing is said of who is at them.
+pub(crate) fn package_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
+    let Some(staging) = open_staging(root)? else {
+        return Ok(Vec::new());
+    };
+    let names = staging.names()?;
+    Ok(names.iter().filter_map(|name| StagedId::package(name)).collect())
+}
+
+/// The same with the time of the last change in each, and its bytes.
 pub(crate) fn unfinished_packages(root: &Root) -> Result<Vec<(PackageId, Mtime, u64)>, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Vec::new());
@@ -152,7 +161,8 @@ impl Cleared {
     fn clear(root: &Root, names: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let mut cleared = Self::default();
         for name in names {
-            match (remove_name(root, &name), id_of(&name)) {
+            let id = id_of(&name).or_else(|| StagedId::package(&name).map(StagedId::of_package));
+            match (remove_name(root, &name), id) {
                 (Ok(()), Some(id)) => cleared.gone.push(id),
                 (Ok(()), None) => cleared.strange += 1,
                 (Err(error), _) => {

@@ -15,20 +15,47 @@ use tokio::task::{JoinError, spawn_blocking};
 
 /// Threads that long work may have at a time.
 pub const AT_ONCE: usize = 6;
-/// Of these one user's: who commits many large files does not keep everybody else waiting.
+/// Of these one user's: who copies many large files does not keep everybody else waiting.
 const OF_ONE_USER: usize = 4;
+/// Threads for the ends of uploads and for measuring: what somebody waits for who has sent all there is, and what takes
+/// minutes at most, does not wait for copies and checks that take hours.
+pub const ENDS_AT_ONCE: usize = 4;
+const ENDS_OF_ONE_USER: usize = 3;
 
 /// The turns of long work. Cheap to clone.
 #[derive(Clone)]
 pub struct Long(Arc<Inner>);
 
 struct Inner {
-    all: Arc<Semaphore>,
-    users: Keyed<UserName>,
+    work: Turns,
+    ends: Turns,
     /// One at a time ends an upload; whoever repeats the request waits for what becomes of it.
     ending: Keyed<StagedId>,
     /// One at a time measures a space; the others find it measured.
     measuring: Keyed<Space>,
+}
+
+/// So many at a time, and so many of one user's.
+struct Turns {
+    all: Arc<Semaphore>,
+    users: Keyed<UserName>,
+}
+
+impl Turns {
+    fn new(all: usize, of_one_user: usize) -> Turns {
+        Turns {
+            all: Arc::new(Semaphore::new(all)),
+            users: Keyed::new(of_one_user),
+        }
+    }
+
+    async fn turn(&self, user: &UserName) -> Turn {
+        let own = self.users.turn(user).await;
+        Turn {
+            _own: own,
+            _all: acquired(&self.all).await,
+        }
+    }
 }
 
 /// A turn at long work, as long as it lives.
@@ -41,8 +68,8 @@ pub struct Turn {
 impl Default for Long {
     fn default() -> Long {
         Long(Arc::new(Inner {
-            all: Arc::new(Semaphore::new(AT_ONCE)),
-            users: Keyed::new(OF_ONE_USER),
+            work: Turns::new(AT_ONCE, OF_ONE_USER),
+            ends: Turns::new(ENDS_AT_ONCE, ENDS_OF_ONE_USER),
             ending: Keyed::new(1),
             measuring: Keyed::new(1),
         }))
@@ -52,11 +79,12 @@ impl Default for Long {
 impl Long {
     /// Waits for a turn of a user's, in the order in which they were asked for.
     pub async fn turn(&self, user: &UserName) -> Turn {
-        let own = self.0.users.turn(user).await;
-        Turn {
-            _own: own,
-            _all: acquired(&self.0.all).await,
-        }
+        self.0.work.turn(user).await
+    }
+
+    /// The same at the end of an upload.
+    pub async fn end_turn(&self, user: &UserName) -> Turn {
+        self.0.ends.turn(user).await
     }
 
     /// Does something on a thread that may block when it is the user's turn. It is done to its end, also when nobody
@@ -81,7 +109,7 @@ impl Long {
 
     /// How many more could be at work now.
     pub fn free(&self) -> usize {
-        self.0.all.available_permits()
+        self.0.work.all.available_permits()
     }
 }
 
@@ -163,6 +191,10 @@ mod tests {
             .collect();
         assert_eq!(long.free(), 0);
         assert!(long.turn(&you).now_or_never().is_none(), "these are all");
+        assert!(
+            long.end_turn(&you).now_or_never().is_some(),
+            "what is sent can be ended"
+        );
         drop(mine);
         assert!(long.turn(&me).now_or_never().is_some());
         drop(theirs);
@@ -193,7 +225,7 @@ mod tests {
     }
 
     async fn acquired_all(long: &Long) -> OwnedSemaphorePermit {
-        let all = Arc::clone(&long.0.all).acquire_many_owned(AT_ONCE as u32);
+        let all = Arc::clone(&long.0.work.all).acquire_many_owned(AT_ONCE as u32);
         let limit = std::time::Duration::from_secs(20);
         tokio::time::timeout(limit, all).await.unwrap().unwrap()
     }

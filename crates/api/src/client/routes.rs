@@ -180,10 +180,9 @@ impl Client {
 
     /// Announces a package and learns which of its files the server lacks.
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
-        let mut call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
+        let call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
         // It reads all that it has of the package before it replies.
-        call.patience = Duration::from_secs(1800);
-        self.message(&call).await
+        self.message(&call.lasting(Duration::from_secs(1800))).await
     }
 
     /// Sends a pack stream. After it the package is stored, durably.

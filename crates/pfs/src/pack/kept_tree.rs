@@ -12,7 +12,7 @@ use crate::entry::{Entry, Mtime, Node};
 use crate::package::{Manifest, PackageId};
 use crate::relpath::RelPath;
 use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name};
-use crate::staging::{StagedId, remove_staged, staged_path, unfinished_packages};
+use crate::staging::{StagedId, remove_staged, package_ids, staged_path, unfinished_packages};
 use crate::sys::{self, AtFlags, Errno, FileType, Mode, OwnedFd};
 
 /// A package of which something came.
@@ -30,8 +30,6 @@ pub struct Stock {
     /// Contents that are there whole.
     pub whole: HashSet<Digest>,
     pub parts: Vec<Part>,
-    /// All that lies in it.
-    pub usage: Usage,
 }
 
 /// A file of which the beginning is there.
@@ -64,8 +62,11 @@ impl StagedTree {
 
     /// The tree of a package, if there is one; [`RootError::Busy`] while somebody else is at it.
     pub fn kept(root: &Root, package: PackageId) -> Result<Option<Self>, RootError> {
-        match Self::take(root, &StagedId::of_package(package)) {
+        let id = StagedId::of_package(package);
+        match Self::take(root, &id) {
             Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
+            // A job of its owner's locked it.
+            Err(RootError::Denied(_)) => remove_staged(root, &id).map(|()| None),
             other => other.map(Some),
         }
     }
@@ -73,6 +74,11 @@ impl StagedTree {
     /// Where the tree of a package lies, if there is one.
     pub fn place_of(package: PackageId) -> RelPath {
         staged_path(&StagedId::of_package(package))
+    }
+
+    /// Of which packages there are trees, also those that somebody is at.
+    pub fn kept_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
+        package_ids(root)
     }
 
     /// All trees of packages, also those that somebody is at.
@@ -125,7 +131,6 @@ impl StagedTree {
                 Some(_) => return Ok(false),
                 None => {}
             }
-            stock.usage.add(meta);
             Ok(true)
         })?;
         // Of nothing there is no rest, and what is there whole need not be gone on with.

@@ -53,6 +53,17 @@ impl App {
         told(done.await)
     }
 
+    /// The same for what ends an upload, or must be known before one begins.
+    pub(super) async fn at_the_end<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let (files, asking) = (self.files.clone(), caller.clone());
+        let turn = self.long.end_turn(&caller.user).await;
+        told(turn.blocking(move || work(&files, &asking)).await)
+    }
+
     /// Measures the caller's home if that is due, before room is set aside in it: many who come at once need that once.
     pub(super) async fn measure_first(&self, caller: &Caller) -> Result<(), ErrorBody> {
         let Some(space) = self.files.to_measure(caller) else {
@@ -62,7 +73,7 @@ impl App {
         if self.files.to_measure(caller).is_none() {
             return Ok(());
         }
-        self.at_length(caller, move |files, _| {
+        self.at_the_end(caller, move |files, _| {
             let measured = files.measure_again(&space);
             drop(alone);
             measured
@@ -166,7 +177,7 @@ impl App {
     }
 
     pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
-        self.at_length(caller, |files, caller| files.storage(caller))
+        self.at_the_end(caller, |files, caller| files.storage(caller))
             .await
     }
 
@@ -320,12 +331,16 @@ impl App {
         let id = upload_id(id)?;
         // Whoever asks again because the reply takes long waits without a thread.
         let alone = self.long.ending(&id).await;
-        self.at_length(caller, move |files, caller| {
+        let commit = move |files: &Files, caller: &Caller| {
             let committed = files.upload_commit(caller, &id, &request);
             drop(alone);
             committed
-        })
-        .await
+        };
+        // To a storage behind the server all of the file is sent now.
+        match self.files.is_remote() {
+            true => self.at_length(caller, commit).await,
+            false => self.at_the_end(caller, commit).await,
+        }
     }
 
     pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), ErrorBody> {

@@ -75,7 +75,7 @@ impl<T: Takes> Taking<T> {
             let taker = self.kept.take()?;
             return blocking(move || taker.finish()).await;
         }
-        let turn = self.long.turn(&self.user).await;
+        let turn = self.long.end_turn(&self.user).await;
         let taker = self.kept.take()?;
         told(turn.blocking(move || taker.finish()).await)
     }

@@ -143,8 +143,12 @@ impl Files {
         // Set aside first: what is there is then nobody else's when the home is measured.
         let mut room = accounts.ledger.claim_at(&place, held, Amount::default());
         self.measure(&space)?;
-        room.grow(asked.minus(held))?;
-        Ok(Some(room))
+        let grown = room.grow(asked.minus(held));
+        if grown.is_err() {
+            // It was left out of what was measured just now.
+            self.forget_measure(&space);
+        }
+        Ok(Some(grown.map(|()| room)?))
     }
 
     /// The next write looks first what lies in the caller's home.

@@ -107,6 +107,11 @@ impl Files {
         })))
     }
 
+    /// Whether files lie in a storage behind the server, to which they are sent whole.
+    pub fn is_remote(&self) -> bool {
+        self.0.remote
+    }
+
     /// Keeps what is known for the next start. Losing it costs time, nothing else.
     pub fn save(&self) {
         if let Err(error) = self.0.hints.save(&self.0.hints_file) {

@@ -93,6 +93,12 @@ impl Live {
     }
 }
 
+/// Whether somebody works at it, or did within that time. Each request that is under way holds it.
+fn is_used(live: &Arc<Live>, within: Duration) -> bool {
+    let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::strong_count(live) > 1 || used.elapsed() < within
+}
+
 impl Uploads {
     pub(super) fn open(data: &Path) -> std::io::Result<Uploads> {
         let folder = data.join("uploads");
@@ -128,11 +134,8 @@ impl Uploads {
 
     /// Whether somebody sends to it, or did a moment ago.
     pub(super) fn is_busy(&self, id: &StagedId) -> bool {
-        self.lock().get(id).is_some_and(|live| {
-            let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
-            // Each request that is under way holds it too.
-            Arc::strong_count(live) > 1 || used.elapsed() < BETWEEN_REQUESTS
-        })
+        let live = self.lock();
+        live.get(id).is_some_and(|live| is_used(live, BETWEEN_REQUESTS))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Arc<Live>>> {

@@ -5,15 +5,18 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
+use super::files::alive;
 use super::reply::{Refused, Reply, envelope};
 use crate::auth::Caller;
 
@@ -54,28 +57,34 @@ pub(super) async fn package_has(
 pub(super) async fn package_announce(
     State(app): Shared,
     caller: Caller,
+    headers: HeaderMap,
     body: Stream,
-) -> Reply<Envelope<PackageReply>> {
-    let (list, _turn) = list_of(body).await?;
-    Ok(envelope(app.package_announce(&caller, list).await?))
+) -> Response {
+    let (list, turn) = match list_of(body).await {
+        Ok(read) => read,
+        Err(refused) => return refused.into_response(),
+    };
+    let announce = async move {
+        let announced: Reply<Envelope<PackageReply>> = match app.package_announce(&caller, list).await {
+            Ok(reply) => Ok(envelope(reply)),
+            Err(refused) => Err(refused.into()),
+        };
+        drop(turn);
+        announced.into_response()
+    };
+    // What is there of the package is read meanwhile.
+    match alive::is_asked(&headers) {
+        true => alive::reply(announce).await,
+        false => announce.await,
+    }
 }
 
 /// The whole list, and the turn that a long one has as long as it is in memory.
 async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Refused> {
-    let late = || {
-        ErrorBody::new(
-            ErrorName::RequestTimeout,
-            "the list of files did not come in time",
-        )
-    };
-    let read = tokio::time::timeout(LIST_WITHIN, read_list(body)).await;
-    read.map_err(|_| Refused(late().with_hint("submit again")))?
-}
-
-async fn read_list(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Refused> {
     let mut pieces = body.into_data_stream();
     let (mut list, mut turn) = (BytesMut::new(), None);
-    while let Some(piece) = pieces.next().await {
+    let mut until = Instant::now() + LIST_WITHIN;
+    while let Some(piece) = timeout_at(until, pieces.next()).await.map_err(|_| late())? {
         let piece = piece.map_err(|_| cut())?;
         if list.len() + piece.len() > MOST_LIST {
             drop((list, turn));
@@ -83,11 +92,18 @@ async fn read_list(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'stati
             return Err(too_long());
         }
         if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
+            let came = Instant::now();
             turn = Some(LONG_LISTS.acquire().await.expect("it is never closed"));
+            until += came.elapsed();
         }
         list.extend_from_slice(&piece);
     }
     Ok((list.freeze(), turn))
+}
+
+fn late() -> Refused {
+    let problem = "the list of files did not come in time";
+    Refused(ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("submit again"))
 }
 
 fn too_long() -> Refused {

@@ -39,8 +39,13 @@ pub enum PackageError {
 }
 
 impl PackageError {
-    /// Whether there is no space left on the disk.
+    /// Whether there is no space left on the disk, or none that its file system's quota allows.
     pub fn is_full(&self) -> bool {
+        if let Self::Storage(error) | Self::Pack(PackError::Storage(error)) = self
+            && matches!(error, RootError::NoSpace(_) | RootError::FsQuota { .. })
+        {
+            return true;
+        }
         let reasons = std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| {
             error.source()
         });

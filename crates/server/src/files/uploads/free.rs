@@ -1,14 +1,18 @@
 //! Room on the file systems that uploads lie on: what those under way still miss is free no more.
 //!
-//! Only those count that somebody came for since the server started, and within the last half hour.
+//! Only those count that somebody works at, or did a moment ago: what was broken off keeps nobody else from writing.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use paddlecloud_pfs::content::AssemblyPlan;
 use paddlecloud_pfs::{RelPath, Root, RootError};
 
-use super::{Live, Uploads};
+use super::{Live, Uploads, is_used};
+
+/// A sender that is still there comes again within this time, also after its connection broke.
+const A_MOMENT: Duration = Duration::from_secs(60);
 
 /// Bytes of each file system that were promised to uploads that are just being begun.
 #[derive(Default)]
@@ -61,7 +65,9 @@ impl Uploads {
     /// What uploads under way will still write to a file system.
     fn missing_on(&self, device: u64) -> u64 {
         let live = self.lock();
-        let there = live.values().filter(|live| live.device == Some(device));
+        let there = live
+            .values()
+            .filter(|live| live.device == Some(device) && is_used(live, A_MOMENT));
         there.map(|live| live.missing()).sum()
     }
 }

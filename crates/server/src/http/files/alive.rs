@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -22,12 +22,22 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// A reply that is not ready in time begins without waiting for its end, if the request allows that.
 pub(super) async fn say_so(request: Request, next: Next) -> Response {
-    if !request.headers().contains_key(ALIVE_HEADER) {
+    if !is_asked(request.headers()) {
         return next.run(request).await;
     }
     // Not on a thread that the work would block: the connection has to go on meanwhile (see `crate::lane`).
     tokio::task::yield_now().await;
-    let mut work: Work = Box::pin(next.run(request));
+    reply(next.run(request)).await
+}
+
+/// Whether whoever asks wants to hear that the server is still at it.
+pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
+    headers.contains_key(ALIVE_HEADER)
+}
+
+/// The reply to work, begun early where that lasts.
+pub(in crate::http) async fn reply(work: impl Future<Output = Response> + Send + 'static) -> Response {
+    let mut work: Work = Box::pin(work);
     match timeout(EVERY, work.as_mut()).await {
         Ok(reply) => reply,
         Err(_) => begun(work),

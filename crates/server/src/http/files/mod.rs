@@ -1,6 +1,6 @@
 //! `/api/v1/pfs`: looking at files and changing where they lie.
 
-mod alive;
+pub(super) mod alive;
 pub(super) mod content;
 pub(super) mod fsck;
 mod lines;
