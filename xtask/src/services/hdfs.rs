@@ -43,11 +43,16 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
     std::fs::write(&done, wanted).context("cannot note that the jars are there")
 }
 
-/// Whether Maven gets anything here: its own smallest file, without what that needs.
+/// Whether Maven gets anything here: one small file, which it must not have from before.
 pub fn is_offered(workspace: &Workspace) -> bool {
+    let Ok(empty) = Scratch::new("maven") else {
+        return false;
+    };
     let words = ["-q", "-B", "dependency:get", "-Dtransitive=false"];
     let mut maven = workspace.program("mvn", &words);
-    maven.arg("-Dartifact=org.apache.hadoop:hadoop-main:3.4.1:pom");
+    maven
+        .arg("-Dartifact=org.apache.hadoop:hadoop-main:3.4.1:pom")
+        .arg(format!("-Dmaven.repo.local={}", empty.path().display()));
     step::run(&mut maven).is_ok()
 }
 

@@ -46,6 +46,9 @@ struct PruneRequest {
     dry_run: bool,
 }
 
+/// How long a server that does not say that it is still at work may work on whole trees before it replies.
+pub(super) const TREES: Duration = Duration::from_secs(1800);
+
 impl Client {
     pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         let target = Target::new("/jobs")
@@ -134,8 +137,8 @@ impl Client {
             all: older_than.is_none(),
             dry_run,
         };
-        self.message(&Call::post(Target::new("/prune"), &body).replay(Replay::Safe))
-            .await
+        let call = Call::post(Target::new("/prune"), &body).replay(Replay::Safe);
+        self.message(&call.lasting(TREES)).await
     }
 
     /// The workers of one job, or of all that run.
@@ -145,7 +148,8 @@ impl Client {
     }
 
     pub async fn quota_get(&self) -> Result<Vec<QuotaRow>, ClientError> {
-        self.message(&Call::get(Target::new("/quota"))).await
+        let call = Call::get(Target::new("/quota"));
+        self.message(&call.lasting(TREES)).await
     }
 
     /// Whether the server answers at all; afterwards its version is known.
@@ -182,7 +186,7 @@ impl Client {
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
         let call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
         // It reads all that it has of the package before it replies.
-        self.message(&call.lasting(Duration::from_secs(1800))).await
+        self.message(&call.lasting(TREES)).await
     }
 
     /// Sends a pack stream. After it the package is stored, durably.

@@ -26,7 +26,7 @@ enum Action {
     Start,
     /// Stop it; jobs go on running
     Stop,
-    /// Show where it is, its storage and its log; exit code 1 when it does not run
+    /// Show where it is, its storage and its log; exit code 1 when it does not run, 3 when a shared one cannot be reached
     ///
     /// Where a shared server is configured, that one is shown. `--datacenter local` shows this machine's own all the
     /// same.

@@ -52,11 +52,9 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::job_why))
         .routes(routes!(jobs::job_wait))
         .routes(routes!(jobs::job_rerun))
-        .routes(routes!(jobs::job_prune))
         .routes(routes!(logs::log_stream))
         .routes(routes!(logs::log_show))
         .routes(routes!(workers::worker_list))
-        .routes(routes!(quota::quota_show))
         .routes(routes!(
             registry::registry_list,
             registry::registry_create,
@@ -65,6 +63,7 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(packages::package_announce))
         .routes(routes!(packages::package_has, packages::package_receive))
         .merge(files::routes())
+        .merge(lasting())
         .routes(routes!(server::whoami))
         .routes(routes!(server::server_show))
         .routes(routes!(server::server_stop))
@@ -72,6 +71,14 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::ready_show))
         .routes(routes!(health::metrics_show))
         .routes(routes!(health::openapi_show))
+}
+
+/// What walks through homes, and may wait for its turn to do so.
+fn lasting() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(jobs::job_prune))
+        .routes(routes!(quota::quota_show))
+        .layer(middleware::from_fn(files::alive::say_so))
 }
 
 /// S4 names API versions by the kind of job; here they are the same jobs.

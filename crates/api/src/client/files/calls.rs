@@ -15,14 +15,13 @@ use crate::Envelope;
 use crate::client::ClientError;
 use crate::client::call::{Absence, Call, Replay};
 use crate::client::query::Target;
+use crate::client::routes::TREES;
 use crate::error::ErrorName;
 use crate::files::{
     CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
     ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
 };
 
-/// How long a server that does not say that it is still at work may work on a whole tree before it replies.
-const TREE: Duration = Duration::from_secs(1800);
 /// How many paths one removal names; more go in further requests.
 const REMOVED_AT_ONCE: usize = 1000;
 
@@ -58,7 +57,7 @@ impl<'a> FileClient<'a> {
     /// Like [`FileClient::stat`], with the digest of a file's content.
     pub async fn stat_digest(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
         let call = Call::get(Self::at("stat", path).pair("digest", true));
-        self.message(&call.lasting(TREE)).await
+        self.message(&call.lasting(TREES)).await
     }
 
     /// Like [`FileClient::stat`], with the digest of a file's content if the server knows it without reading.
@@ -193,13 +192,13 @@ impl<'a> FileClient<'a> {
     /// Bytes and files below a path.
     pub async fn du(&self, path: &PfsPath) -> Result<UsageView, ClientError> {
         let call = Call::get(Self::at("usage", path));
-        self.message(&call.lasting(TREE)).await
+        self.message(&call.lasting(TREES)).await
     }
 
     /// What the caller may store and stores: the server measures all of it.
     pub async fn quota(&self) -> Result<StorageView, ClientError> {
         let call = Call::get(Target::new(FILES).word("quota"));
-        self.message(&call.lasting(TREE)).await
+        self.message(&call.lasting(TREES)).await
     }
 
     /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
@@ -280,7 +279,7 @@ fn forgive_absence(removed: &mut Removed) {
 
 fn post(word: &str, body: &impl Serialize, replay: Replay) -> Call {
     let call = Call::post(Target::new(FILES).word(word), body);
-    call.replay(replay).lasting(TREE)
+    call.replay(replay).lasting(TREES)
 }
 
 fn move_request(from: &PfsPath, to: &PfsPath, existing: Existing) -> MoveRequest {

@@ -8,6 +8,7 @@ use super::lines::Lines;
 use crate::client::ClientError;
 use crate::client::call::{Call, Replay};
 use crate::client::query::Target;
+use crate::client::routes::TREES;
 use crate::files::{FILES, FsckEnd, FsckFinding, FsckLine, FsckReply};
 
 /// A check under way.
@@ -70,6 +71,7 @@ impl Fsck<'_> {
         let Some(end) = self.end else { return Ok(()) };
         let target = Target::new(FILES).word("fsck").word(&end.id).word("told");
         let call = Call::post(target, &serde_json::json!({})).replay(Replay::Safe);
+        let call = call.lasting(TREES);
         self.files.message::<String>(&call).await.map(drop)
     }
 }

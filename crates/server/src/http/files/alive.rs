@@ -21,7 +21,7 @@ use tokio::time::timeout;
 const EVERY: Duration = Duration::from_secs(5);
 
 /// A reply that is not ready in time begins without waiting for its end, if the request allows that.
-pub(super) async fn say_so(request: Request, next: Next) -> Response {
+pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
     if !is_asked(request.headers()) {
         return next.run(request).await;
     }

@@ -62,8 +62,8 @@ impl Engine<'_> {
     }
 
     async fn copy_matches(&self, sending: &Sending, id: &StagedId, old: u64) -> Result<(), TransferError> {
-        let mut call = Call::get(FileClient::at("signature", &sending.remote));
-        call.patience = Duration::from_secs(old / SLOWEST_READ);
+        let call = Call::get(FileClient::at("signature", &sending.remote))
+            .lasting(Duration::from_secs(old / SLOWEST_READ));
         let permit = self.permit().await;
         let bytes = match self.files.bytes(&call).await {
             Ok(bytes) => bytes,
@@ -72,7 +72,8 @@ impl Engine<'_> {
             Err(error) => return Err(error.into()),
         };
         drop(permit);
-        let Ok(signature) = Signature::decode(&bytes) else {
+        // A reply that began early has spaces in front.
+        let Ok(signature) = Signature::decode(bytes.trim_ascii_start()) else {
             return Err(self
                 .files
                 .client
