@@ -42,6 +42,15 @@ pub(crate) fn has_one_name(stat: &Stat) -> bool {
     stat.st_nlink == 1
 }
 
+/// Gives back the room of a file that no name leads to any more, although somebody may still hold it open.
+pub(crate) fn empty_if_nameless(file: &File) {
+    use std::os::unix::fs::MetadataExt;
+    if file.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+        // It goes in the end, when nobody holds it.
+        let _ = file.set_len(0);
+    }
+}
+
 /// Writes at the end of a file that was opened for that.
 pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)

@@ -342,7 +342,10 @@ impl Assembly {
     pub fn discard(self) -> Result<(), AssemblyError> {
         let mut phase = self.0.phase.write().unwrap_or_else(PoisonError::into_inner);
         *phase = Phase::Finished;
-        Ok(remove_staged(&self.0.root, &self.0.id)?)
+        remove_staged(&self.0.root, &self.0.id)?;
+        // Others may hold it for a while yet, and the next file needs the room now.
+        sys::empty_if_nameless(&self.0.disk.data);
+        Ok(())
     }
 
     /// Keeps others away from the chunks a range lies in.

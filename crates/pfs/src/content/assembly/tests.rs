@@ -86,6 +86,26 @@ fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
 }
 
 #[test]
+fn what_is_given_up_takes_no_room_although_others_hold_it() {
+    let (folder, root) = scratch();
+    let held = Assembly::create(&root, plan(5)).unwrap();
+    held.put_range(0, b"hello").unwrap();
+    held.clone().discard().unwrap();
+    assert_eq!(held.0.disk.data.metadata().unwrap().len(), 0);
+    assert_eq!(leftovers(folder.path()), Vec::<String>::new());
+
+    let published = Assembly::create(&root, plan(5)).unwrap();
+    published.put_range(0, b"hello").unwrap();
+    published.commit(Digest::of(b"hello"), Existing::Keep).unwrap();
+    drop(published.clone().discard());
+    assert_eq!(
+        fs::read(folder.path().join("f")).unwrap(),
+        b"hello",
+        "it has its name"
+    );
+}
+
+#[test]
 fn what_somebody_puts_behind_a_file_does_not_appear_with_it() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(5)).unwrap();

@@ -13,8 +13,8 @@ mod names;
 mod stat;
 
 pub(crate) use self::calls::{
-    Dir, accessat, append, flock, fstatvfs, fsync, futimens, linkat, mkdirat, open, openat, readlinkat,
-    renameat, renameat_with, symlinkat, told_type, unlinkat, utimensat,
+    Dir, accessat, append, empty_if_nameless, flock, fstatvfs, fsync, futimens, linkat, mkdirat, open,
+    openat, readlinkat, renameat, renameat_with, symlinkat, told_type, unlinkat, utimensat,
 };
 pub(crate) use self::errno::Errno;
 pub(crate) use self::flags::{
