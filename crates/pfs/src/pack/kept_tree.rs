@@ -12,7 +12,7 @@ use crate::entry::{Entry, Mtime, Node};
 use crate::package::{Manifest, PackageId};
 use crate::relpath::RelPath;
 use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name};
-use crate::staging::{StagedId, remove_staged, package_ids, staged_path, unfinished_packages};
+use crate::staging::{StagedId, package_ids, remove_staged, staged_path, unfinished_packages};
 use crate::sys::{self, AtFlags, Errno, FileType, Mode, OwnedFd};
 
 /// A package of which something came.
