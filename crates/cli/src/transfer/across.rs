@@ -3,7 +3,7 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{ListEntry, below};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
-use paddlecloud_pfs::{Entry, PfsPath, RelPath};
+use paddlecloud_pfs::{Entry, Node, PfsPath, RelPath};
 
 use super::clearing::leave_out;
 use super::crossing::{Crossing, Look, Step, Steps};
@@ -56,8 +56,8 @@ impl Transfer<'_> {
         }
         for (what, files) in in_lines(files) {
             let steps = Steps {
-                folders: Vec::new(),
                 files,
+                ..Steps::default()
             };
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.run(steps, &watch);
@@ -137,7 +137,7 @@ impl Transfer<'_> {
             let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
             return self.settle(summary, &watch);
         }
-        if remote::lies_within(&self.files, to, from).await {
+        if remote::lies_within(&self.files, to, from).await? {
             self.tally.lose(into_itself(from, to));
             return Ok(());
         }
@@ -164,10 +164,10 @@ impl Transfer<'_> {
         leave_out(&mut plan.send, &stuck);
         stuck.append(&mut plan.blocked);
         for path in stuck {
-            let is_folder = find(held, &path).is_some_and(Entry::is_dir);
-            let reason = match is_folder {
-                true => "a folder is in its place",
-                false => "a file is in its place",
+            let reason = match find(held, &path).map(|entry| &entry.node) {
+                Some(Node::Dir) => "a folder is in its place",
+                Some(Node::Symlink { .. }) => "a link is in its place",
+                Some(Node::File { .. }) | None => "a file is in its place",
             };
             self.tally.lose(Lost::new(format!("{to}/{path}"), reason));
             self.unlisted += 1;
@@ -183,8 +183,7 @@ impl Transfer<'_> {
         plan: &SyncPlan,
         held: &[Entry],
     ) -> Result<(), CliError> {
-        let mut steps = self.steps(from, to, &plan.send, held);
-        steps.folders.insert(0, to.clone());
+        let steps = self.steps(from, to, &plan.send, held);
         if self.options.dry_run {
             for path in &plan.kept {
                 self.world.out.line(format!("keep {from}/{path}"))?;
@@ -203,7 +202,10 @@ impl Transfer<'_> {
 
     fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry], held: &[Entry]) -> Steps {
         let by_content = self.crossing().compare == Compare::Digest;
-        let mut steps = Steps::default();
+        let mut steps = Steps {
+            into: Some(to.clone()),
+            ..Steps::default()
+        };
         for entry in entries {
             let places = below(from, &entry.path).and_then(|from| Ok((from, below(to, &entry.path)?)));
             let (from, to) = match places {

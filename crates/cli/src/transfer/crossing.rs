@@ -48,6 +48,8 @@ pub(super) enum Look {
 /// What takes the place of a folder that is copied.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
+    /// The folder that all of it goes into. Where it cannot be made, nothing else is tried.
+    pub into: Option<PfsPath>,
     /// Folders to make, those above before those in them.
     pub folders: Vec<PfsPath>,
     pub files: Vec<Step>,
@@ -76,9 +78,14 @@ impl Crossing<'_> {
             }
             Err(error) => error,
         };
-        if may_go_in_parts(&error) && !remote::lies_within(&self.files, to, from).await {
-            return self.take(steps, watch).await;
-        }
+        let error = match may_go_in_parts(&error) {
+            true => match remote::lies_within(&self.files, to, from).await {
+                Ok(false) => return self.take(steps, watch).await,
+                Ok(true) => error,
+                Err(unknown) => unknown,
+            },
+            false => error,
+        };
         let mut summary = Summary::default();
         summary.failures.push(Failure {
             path: from.to_string(),
@@ -96,6 +103,10 @@ impl Crossing<'_> {
     async fn take(&self, steps: Steps, watch: &dyn Progress) -> Summary {
         let is_over = Cell::new(false);
         let mut summary = Summary::default();
+        let into = steps.into.into_iter().collect();
+        if !self.make(into, &is_over, &mut summary).await.is_empty() {
+            return summary;
+        }
         let unmade = self.make(steps.folders, &is_over, &mut summary).await;
         let is_unmade = |path: &PfsPath| {
             let within = |folder: &PfsPath| path.place().path.is_within(&folder.place().path);

@@ -100,14 +100,7 @@ impl Transfer<'_> {
     async fn mirror_across(&mut self, src: &PfsPath, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         self.moved = "copied";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
-        if src.place() == dest.place() {
-            return Err(CliError::refused(format!(
-                "`{src}` and `{dest}` are the same folder"
-            )));
-        }
-        if remote::is_written_within(src, dest) || remote::is_written_within(dest, src) {
-            return Err(CliError::refused("one of the two folders lies in the other"));
-        }
+        self.must_lie_apart(src, dest).await?;
         if self.options.checksum {
             self.compare = Compare::Digest;
         }
@@ -123,6 +116,22 @@ impl Transfer<'_> {
         let stuck = self.make_room(side, &plan, &clearing, completeness).await?;
         leave_out(&mut plan.send, &stuck);
         self.copy_plan(src, dest, &plan, &[]).await
+    }
+
+    /// A folder that lies in the other, by whatever name, would be removed or filled while it is read.
+    async fn must_lie_apart(&self, src: &PfsPath, dest: &PfsPath) -> Result<(), CliError> {
+        let is_inside = async |path: &PfsPath, folder: &PfsPath| {
+            let is_written = remote::is_written_within(path, folder);
+            Ok::<_, CliError>(is_written || remote::lies_within(&self.files, path, folder).await?)
+        };
+        match (is_inside(src, dest).await?, is_inside(dest, src).await?) {
+            (false, false) => Ok(()),
+            (true, true) => Err(CliError::refused(format!(
+                "`{src}` and `{dest}` are the same folder"
+            ))),
+            (true, false) => Err(lies_in(src, dest)),
+            (false, true) => Err(lies_in(dest, src)),
+        }
     }
 
     async fn held_there(&mut self, folder: &PfsPath) -> Result<Held, CliError> {
@@ -180,6 +189,11 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
 /// What is the server's own in a home takes no part, whichever side it is on.
 fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
     entries.retain(|entry| !is_ours(home, &entry.path));
+}
+
+fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {
+    CliError::refused(format!("`{inner}` lies in `{outer}`"))
+        .with_hint("`sync` takes two folders of which none lies in the other, also not behind a link")
 }
 
 fn must_be_folder(shown: &str, target: Target) -> Result<(), CliError> {

@@ -131,18 +131,22 @@ pub fn is_written_within(path: &PfsPath, folder: &PfsPath) -> bool {
 }
 
 /// Whether a folder lies in another, or is the same, once links are followed. What cannot be followed lies where it says.
-pub async fn lies_within(files: &FileClient<'_>, path: &PfsPath, folder: &PfsPath) -> bool {
+pub async fn lies_within(
+    files: &FileClient<'_>,
+    path: &PfsPath,
+    folder: &PfsPath,
+) -> Result<bool, ClientError> {
     if path.place().space != folder.place().space {
-        return false;
+        return Ok(false);
     }
-    let (path, folder) = (real_place(files, path).await, real_place(files, folder).await);
-    path.is_within(&folder)
+    let (path, folder) = (real_place(files, path).await?, real_place(files, folder).await?);
+    Ok(path.is_within(&folder))
 }
 
 /// Links on one way; more go round in a circle.
 const MOST_LINKS: usize = 40;
 
-async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> RelPath {
+async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> Result<RelPath, ClientError> {
     let typed = &path.place().path;
     let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
     let space = above.last().unwrap_or_else(|| path.clone());
@@ -158,10 +162,13 @@ async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> RelPath {
             _ => {}
         }
         let Ok(next) = here.child(&name) else {
-            return typed.clone();
+            return Ok(typed.clone());
         };
         let looked = match below(&space, &next) {
-            Ok(next) => files.stat_link(&next).await.ok(),
+            Ok(next) => match files.stat_link(&next).await {
+                Err(error) if !is_about_one_path(&error) => return Err(error),
+                looked => looked.ok(),
+            },
             Err(_) => None,
         };
         match looked.and_then(|meta| meta.target) {
@@ -172,7 +179,7 @@ async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> RelPath {
             _ => here = next,
         }
     }
-    here
+    Ok(here)
 }
 
 /// Everything below a folder, in order; what cannot be looked at is an error.

@@ -129,6 +129,45 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
         .says(&format!("{two}/y: a file is in its place"));
     let left = env.paddlectl(&["ls", "-r", &two]).ok().stdout;
     assert_eq!(left, "new\nx\nx/precious\ny\n");
+
+    let y = on_disk(&env, &two).join("y");
+    fs::remove_file(&y).unwrap();
+    std::os::unix::fs::symlink("x", &y).unwrap();
+    env.paddlectl(&["cp", "-r", &format!("{home}/one/."), &two])
+        .refused(1)
+        .says(&format!("{two}/y: a link is in its place"));
+}
+
+#[test]
+fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
+    const FILES: usize = 200;
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let data = env.folder("data");
+    for number in 0..FILES {
+        plant(
+            &data,
+            &[(&format!("f{number}"), ""), (&format!("sub{number}/f"), "")],
+        );
+    }
+    plant(&data, &[("taken", "")]);
+    let home = "/pfs/cloud/home/ada";
+    let at = |name: &str| format!("{home}/{name}");
+    site.run("ada", &["cp", "-r", arg(&data), &at("data")]).ok();
+    site.run("ada", &["mkdir", &at("dst")]).ok();
+    site.run("ada", &["cp", &at("data/taken"), &at("dst/data")]).ok();
+    for flags in [&[][..], &["--exclude", "none"]] {
+        for dest in ["dst", "dst/data/new"] {
+            let before = site.network().exchanges().requests();
+            let (from, to) = (at("data"), at(dest));
+            let words = [&["cp", "-r"], flags, &[&from, &to]].concat();
+            let refused = site.run("ada", &words).refused(1).says(&at("dst/data"));
+            assert!(!refused.stderr.contains("/f0"), "{refused}");
+            assert!(!refused.stderr.contains("/sub0"), "{refused}");
+            let requests = site.network().exchanges().requests() - before;
+            assert!((1..=15).contains(&requests), "{words:?}: {requests} requests");
+        }
+    }
 }
 
 #[test]
@@ -157,6 +196,16 @@ fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
     let copied = site.run("ada", &["ls", "-r", to]).ok().stdout;
     assert_eq!(copied, "a\nclosed\nclosed/b\nsub\nz\n");
     site.run("ada", &["rm", "-r", to]).ok();
+
+    // A folder without any in it.
+    let (from_sub, to_sub) = (format!("{from}/sub"), "/pfs/cloud/home/ada/flat");
+    plant(&site.home("ada"), &[("t/sub/readable", "5")]);
+    site.run("ada", &["cp", "-r", &from_sub, to_sub])
+        .refused(1)
+        .says(&format!("{from}/sub/unreadable"))
+        .says(" ... Done, 1 left out");
+    assert_eq!(site.run("ada", &["ls", "-r", to_sub]).ok().stdout, "readable\n");
+    fs::remove_file(site.home("ada").join("t/sub/readable")).expect("root may");
 
     lock("closed");
     site.run("ada", &["cp", "-r", from, to])

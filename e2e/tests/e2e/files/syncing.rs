@@ -259,3 +259,41 @@ fn two_folders_of_the_cluster_are_synced_there() {
     env.paddlectl(&["check", &one, &two]).ok();
     env.paddlectl(&["sync", &one, &format!("{one}/sub")]).refused(1);
 }
+
+#[test]
+fn a_folder_that_lies_in_the_other_behind_a_link_is_not_synced() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("v1/a", "1"), ("v2/b", "2")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["sync", arg(&data), &at("data")]).ok();
+    let on_disk = super::on_disk(&env, &home);
+    for (target, link) in [("data/v2", "current"), ("current", "latest"), ("data", "all")] {
+        std::os::unix::fs::symlink(target, on_disk.join(link)).unwrap();
+    }
+    for (src, dest, says) in [
+        ("current", "data", "lies in"),
+        ("latest", "data", "lies in"),
+        ("data", "current", "lies in"),
+        ("data", "all/new", "lies in"),
+        ("data/v2", "all", "lies in"),
+        ("current", "data/v2", "the same folder"),
+        ("data", "all", "the same folder"),
+        ("data", "data", "the same folder"),
+    ] {
+        for flags in [&["--delete"][..], &[], &["--dry-run"]] {
+            env.paddlectl(&[&["sync"], flags, &[&at(src), &at(dest)]].concat())
+                .refused(1)
+                .says(says);
+            assert_same(&data, &on_disk.join("data"));
+        }
+    }
+    // Beside each other they are folders like others.
+    env.paddlectl(&["sync", "--delete", &at("current"), &at("data/v1")])
+        .ok();
+    assert_eq!(
+        env.paddlectl(&["ls", "-r", &at("data")]).ok().stdout,
+        "v1\nv1/b\nv2\nv2/b\n"
+    );
+}
