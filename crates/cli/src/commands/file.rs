@@ -108,33 +108,19 @@ fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     if src.components().any(|part| part == Component::ParentDir) {
         return Err(outside(src, "`../` is not allowed"));
     }
-    let Ok(found) = local::sources(&folder.join(src)) else {
+    let Ok(found) = local::sources_from(folder, src) else {
         return Ok(vec![src.to_owned()]);
     };
     let mut paths = Vec::with_capacity(found.len());
-    for LocalSource { path, source } in found {
-        let below = as_typed(&path, src, folder, source.slash);
-        match path.canonicalize() {
+    for LocalSource { path, .. } in found {
+        match folder.join(&path).canonicalize() {
             Ok(real) if !real.starts_with(folder) => {
-                return Err(outside(&below, "it lies outside the current folder"));
+                return Err(outside(&path, "it lies outside the current folder"));
             }
-            _ => paths.push(below),
+            _ => paths.push(path),
         }
     }
     Ok(paths)
-}
-
-/// A path that was found by a relative one is told as such.
-fn as_typed(path: &Path, src: &Path, folder: &Path, slash: bool) -> PathBuf {
-    if path == folder.join(src) {
-        return src.to_owned();
-    }
-    match path.strip_prefix(folder) {
-        // An empty name at the end stands for the slash.
-        Ok(below) if src.is_relative() && slash => below.join(""),
-        Ok(below) if src.is_relative() => below.to_owned(),
-        _ => path.to_owned(),
-    }
 }
 
 fn outside(src: &Path, why: &str) -> CliError {
@@ -216,6 +202,27 @@ mod tests {
             &above,
         ] {
             assert!(found(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn wildcards_in_the_name_of_the_current_folder_stand_for_themselves() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        for name in ["data[1]", "data1", "*", "every"] {
+            std::fs::create_dir(outer.join(name)).unwrap();
+        }
+        for file in ["data[1]/mine", "data1/theirs", "*/mine", "every/theirs"] {
+            std::fs::write(outer.join(file), "").unwrap();
+        }
+        for name in ["data[1]", "*"] {
+            let folder = outer.join(name);
+            for pattern in ["*", "min?"] {
+                let found = found_below(Path::new(pattern), &folder).unwrap();
+                assert_eq!(found, [Path::new("mine")], "{pattern} in {name}");
+            }
+            std::os::unix::fs::symlink("..", folder.join("out")).unwrap();
+            assert!(found_below(Path::new("*"), &folder).is_err(), "* in {name}");
         }
     }
 

@@ -44,11 +44,16 @@ pub struct Walked {
 
 /// What an argument names: itself, or, when nothing is called so, what matches it as a pattern.
 pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
+    sources_from(Path::new(""), path)
+}
+
+/// The same, typed in a folder, whose own name is no pattern. What is found is told as it was typed.
+pub fn sources_from(base: &Path, path: &Path) -> Result<Vec<LocalSource>, Lost> {
     let lost = |reason: String| Lost::new(shown(path), reason);
-    match std::fs::metadata(path) {
+    match std::fs::metadata(base.join(path)) {
         Ok(meta) => Ok(vec![source(path, meta.is_dir())]),
         Err(error) if is_no_name(path, &error) => {
-            let found = expand(path).map_err(lost)?;
+            let found = expand(base, path).map_err(lost)?;
             match found.is_empty() {
                 true => Err(lost("there is no such file or folder".to_owned())),
                 false => Ok(found),
@@ -120,7 +125,7 @@ fn is_slash(byte: u8) -> bool {
     std::path::is_separator(char::from(byte))
 }
 
-fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
+fn expand(base: &Path, pattern: &Path) -> Result<Vec<LocalSource>, String> {
     if !is_pattern(pattern.as_os_str().as_encoded_bytes()) {
         return Ok(Vec::new());
     }
@@ -128,18 +133,17 @@ fn expand(pattern: &Path) -> Result<Vec<LocalSource>, String> {
     let rest: Option<Vec<&str>> = rest.iter().map(|part| part.to_str()).collect();
     let rest = rest.ok_or("a pattern must be UTF-8")?.join("/");
     let parsed = GlobPattern::parse(&rest).map_err(|error| chain(&error))?;
-    let opened = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        &folder
+    let opened = match base.join(&folder) {
+        here if here.as_os_str().is_empty() => PathBuf::from("."),
+        opened => opened,
     };
-    let root = match Root::open(opened) {
+    let root = match Root::open(&opened) {
         Ok(root) => root,
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
         Err(error) => return Err(chain(&error)),
     };
     let found = root.glob(&parsed).map_err(|error| chain(&error))?;
-    let is_folder = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+    let is_folder = |path: &Path| std::fs::metadata(base.join(path)).is_ok_and(|meta| meta.is_dir());
     let place = |entry: &DirEntry| {
         let path = entry.path.in_folder(&folder).map_err(|error| chain(&error))?;
         Ok(source(&path, is_folder(&path)))
