@@ -198,6 +198,13 @@ fn what_came_of_a_package_gives_way_to_another_and_can_be_dropped() {
     assert_eq!(staged(site.storage()), Vec::<PathBuf>::new());
 
     begin_and_break(&mut site);
+    let much = env.folder("much");
+    fs::write(much.join("much"), noise(800, 90 << 20)).expect("a file can be written");
+    site.run("ada", &submit(&much)).refused(1).says("do not fit");
+    assert!(
+        !staged(site.storage()).is_empty(),
+        "nothing is given up for what never fits"
+    );
     // 70 MiB fit into 80 only without what lies there.
     let other = env.folder("other");
     for number in 0..7 {
@@ -208,6 +215,38 @@ fn what_came_of_a_package_gives_way_to_another_and_can_be_dropped() {
         (site.run("ada", &submit(&other)).code == Some(0)).then_some(())
     });
     assert_stored(&site, &other);
+}
+
+#[test]
+fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "  quota: {storage: 100Mi}\n");
+    let folder = plant(&env.folder("package"));
+    let client = {
+        site.network();
+        site.begin("ada", &submit(&folder))
+    };
+    site.network().after(WIRE / 3, client.killer());
+    client.end();
+    site.network().heal();
+    wait_for_arrived(&site);
+    let data = env.folder("data");
+    for (name, size) in [("large", 70 << 20), ("more", 24 << 20)] {
+        fs::write(data.join(name), noise(size as u64, size)).expect("a file can be written");
+    }
+    // The large file fits beside what came, whole the package does not, and more would only without what came.
+    let home = "/pfs/cloud/home/ada/";
+    site.run("ada", &["cp", arg(&data.join("large")), home]).ok();
+    wait_until("the rest of the package must be refused", || {
+        let refused = site.run("ada", &submit(&folder));
+        (refused.code == Some(1)).then_some(())
+    });
+    site.run("ada", &["cp", arg(&data.join("more")), home])
+        .refused(1)
+        .says("do not fit");
+    site.run("ada", &["rm", "/pfs/cloud/home/ada/large"]).ok();
+    site.run("ada", &submit(&folder)).ok();
+    assert_stored(&site, &folder);
 }
 
 #[test]

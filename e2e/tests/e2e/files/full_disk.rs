@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use e2e::{Disk, TestEnvironment};
+use e2e::{Disk, TestEnvironment, wait_until};
 
 use super::site::Site;
 use super::{arg, noise, plant, staged};
@@ -81,6 +81,18 @@ fn a_disk_that_fills_up_in_the_middle_harms_no_file() {
         .ok();
     site.run("ada", &["cp", arg(&new), FILE]).ok();
     site.run("ada", &["check", arg(&new), FILE]).ok();
+    site.run("ada", &["rm", FILE]).ok();
+
+    let submit = ["submit", "-jobname", "job", "-pservers", "0", "-entry", "true"];
+    let submit = [&submit[..], &[arg(&many)]].concat();
+    let disk = disk_at.clone();
+    site.network().after(4 * MEGABYTE, move || fill(&disk));
+    site.run("ada", &submit).refused(1).says("the server's disk is full");
+    wait_until("nothing half-written stays", || {
+        staged(&disk_at).is_empty().then_some(())
+    });
+    make_room(&disk_at);
+    site.run("ada", &submit).ok();
 }
 
 #[test]
