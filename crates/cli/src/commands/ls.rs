@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use futures_util::{StreamExt, stream};
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below};
 use paddlecloud_pfs::{PfsPath, RelPath};
@@ -14,6 +15,9 @@ use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
+
+/// How many links that match a pattern are followed at a time.
+const LINKS_AT_A_TIME: usize = 16;
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -142,14 +146,18 @@ impl Named {
                 continue;
             }
             let found = tally.pass(&argument.path, remote::find(files, argument).await)?;
-            for view in found.unwrap_or_default() {
+            let looked = stream::iter(found.unwrap_or_default()).map(async |view| {
                 let behind = match view.meta.kind {
                     // One that leads nowhere is shown as what it is.
                     FileKind::Link => files.stat(&view.path.0).await.ok(),
                     _ => None,
                 };
                 let behind = behind.filter(FileMeta::is_folder);
-                named.take(view.path, behind.unwrap_or(view.meta));
+                (view.path, behind.unwrap_or(view.meta))
+            });
+            let mut looked = std::pin::pin!(looked.buffered(LINKS_AT_A_TIME));
+            while let Some((path, meta)) = looked.next().await {
+                named.take(path, meta);
             }
         }
         Ok(named)

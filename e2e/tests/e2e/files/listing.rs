@@ -4,6 +4,7 @@ use std::fs;
 
 use e2e::TestEnvironment;
 
+use super::site::Site;
 use super::{arg, home, plant};
 
 fn with_files(env: &TestEnvironment) -> String {
@@ -101,6 +102,29 @@ fn a_pattern_lists_as_if_all_that_matches_had_been_typed() {
     env.paddlectl(&["ls", &at("none*")])
         .refused(1)
         .says("nothing matches it");
+}
+
+#[test]
+fn links_that_match_a_pattern_are_followed_several_at_a_time_and_listed_in_order() {
+    const LINKS: usize = 100;
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let data = env.folder("data");
+    plant(&data, &[("file", ""), ("folder/in", "")]);
+    let mut listed = String::new();
+    for number in 0..LINKS {
+        let name = format!("link-{number:03}");
+        std::os::unix::fs::symlink("file", data.join(&name)).unwrap();
+        listed += &format!("/pfs/cloud/home/ada/{name}\n");
+    }
+    std::os::unix::fs::symlink("folder", data.join("link-to-folder")).unwrap();
+    listed += "\n/pfs/cloud/home/ada/link-to-folder:\nin\n";
+    site.run("ada", &["sync", arg(&data), "/pfs/cloud/home/ada"]).ok();
+    site.network().exchanges().take_most();
+    let ls = site.run("ada", &["ls", "/pfs/cloud/home/ada/link-*"]).ok();
+    assert_eq!(ls.stdout, listed);
+    let most = site.network().exchanges().take_most();
+    assert!(most > 1, "{most} at a time");
 }
 
 /// The path of a package is such a link.
