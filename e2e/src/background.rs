@@ -82,6 +82,11 @@ impl Background {
         self.sender_of(Signal::INT)
     }
 
+    /// Lets it stand still, with its connections open, when called from whatever thread; it may be over already.
+    pub fn freezer(&self) -> impl FnOnce() + Send + use<> {
+        self.sender_of(Signal::STOP)
+    }
+
     fn sender_of(&self, signal: Signal) -> impl FnOnce() + Send + use<> {
         let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the child is not reaped yet");
         move || {

@@ -10,13 +10,15 @@ use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::{rfc3339, size};
 use crate::transfer::location::{Remote, settle};
+use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::{Lost, Tally};
 
 /// Show uploads that were begun and not ended, or give them up
 ///
 /// The room of such an upload is kept, so that the same `cp` can go on; three days after the last byte it is cleared
 /// away. What came of a package is listed too, and the same `submit` goes on with it. `--drop` gives up what is named,
-/// by id or by path, and with `--all` everything, also what is just being sent.
+/// by id or by path, and with `--all` everything, also files that are just being sent. A package is left while its
+/// `submit` runs.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Ids, or paths `/pfs/…` where the files would appear; all when left out
@@ -60,6 +62,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             Ok(()) => (count, freed) = (count + 1, freed + kept_for(upload)),
             // Complete since we looked.
             Err(error) if error.refusal() == Some(ErrorName::NotFound) => {}
+            Err(error) if is_about_one_path(&error) => tally.refuse(upload.path.to_string(), &error),
             Err(error) => return Err(error.into()),
         }
     }

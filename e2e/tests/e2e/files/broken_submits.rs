@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 
-use e2e::{TestEnvironment, wait_until};
+use e2e::{LIMIT, TestEnvironment, wait_until};
 
 use super::dice::seed;
 use super::network::Way;
@@ -247,6 +248,54 @@ fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
     site.run("ada", &["rm", "/pfs/cloud/home/ada/large"]).ok();
     site.run("ada", &submit(&folder)).ok();
     assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    site.network();
+    let sending = site.begin("ada", &submit(&folder));
+    let (stands, has_come) = channel();
+    let freeze = sending.freezer();
+    site.network().after(WIRE / 2, move || {
+        freeze();
+        stands.send(()).expect("somebody waits");
+    });
+    has_come.recv_timeout(LIMIT).expect("so many bytes must pass");
+    let listed = |site: &Site<'_>| -> Vec<String> {
+        let rows = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+        let rows = rows.as_array().expect("a list").iter();
+        rows.filter_map(|row| Some(row["path"].as_str()?.to_owned()))
+            .collect()
+    };
+    // What was left alone longest is dropped first: something must come after the package, whose last bytes the server may
+    // still be writing.
+    let file = folder.join("09-large");
+    let mut tries = 0;
+    let package = wait_until("the package must have been left alone longer than a file", || {
+        tries += 1;
+        let path = format!("/pfs/cloud/home/ada/big-{tries}");
+        let client = site.begin("ada", &["cp", "--bwlimit", "2Mi", arg(&file), &path]);
+        wait_until("it must be listed", || {
+            listed(&site).contains(&path).then_some(())
+        });
+        client.killer()();
+        drop(client.end());
+        let listed = listed(&site);
+        let package = listed.iter().find(|path| path.contains("/packages/"));
+        package.filter(|_| listed.last() == Some(&path)).cloned()
+    });
+
+    site.run("ada", &["pfs", "uploads", "--drop", "--all"])
+        .refused(1)
+        .says(" given up, ")
+        .says(&format!("`{package}`: the package is just being sent"))
+        .says("hint: end that `submit` first");
+    assert_eq!(listed(&site), [package]);
+    sending.killer()();
+    drop(sending.end());
 }
 
 #[test]
