@@ -45,13 +45,18 @@ pub(super) struct Held {
 impl Held {
     /// What must not go with its folder: everything that takes no part.
     pub fn protected(&self, selected: &[Entry]) -> Vec<RelPath> {
-        let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
-        let paths = self.entries.iter().map(|entry| &entry.path);
-        let unselected = paths.filter(|path| !is_selected(path));
+        let unselected = unselected(&self.entries, selected);
         let mut protected: Vec<RelPath> = unselected.chain(&self.unlisted).cloned().collect();
         protected.sort();
         protected
     }
+}
+
+/// What takes no part.
+fn unselected<'a>(entries: &'a [Entry], selected: &[Entry]) -> impl Iterator<Item = &'a RelPath> {
+    let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
+    let paths = entries.iter().map(|entry| &entry.path);
+    paths.filter(move |path| !is_selected(path))
 }
 
 /// What goes, and how.
@@ -233,12 +238,7 @@ impl Transfer<'_> {
 fn deletions(plan: &SyncPlan, target: &[Entry], selection: &Selection) -> Vec<RelPath> {
     let mut selected = target.to_vec();
     selection.apply(&mut selected);
-    let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
-    let protected: Vec<&RelPath> = target
-        .iter()
-        .map(|entry| &entry.path)
-        .filter(|path| !is_selected(path))
-        .collect();
+    let protected: Vec<&RelPath> = unselected(target, &selected).collect();
     // What a folder holds follows it directly.
     let holds_protected = |folder: &RelPath| {
         let next = protected.partition_point(|path| *path < folder);

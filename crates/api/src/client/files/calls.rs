@@ -96,15 +96,24 @@ impl<'a> FileClient<'a> {
         paths: &[PfsPath],
         options: RemoveOptions,
     ) -> Result<Vec<Removed>, ClientError> {
+        self.remove_in_parts(paths, |paths| RemoveRequest {
+            paths,
+            recursive: options.recursive,
+            dry_run: options.dry_run,
+            empty_folders: false,
+        })
+        .await
+    }
+
+    async fn remove_in_parts(
+        &self,
+        paths: &[PfsPath],
+        request: impl Fn(Vec<WirePath>) -> RemoveRequest,
+    ) -> Result<Vec<Removed>, ClientError> {
         let mut removed = Vec::with_capacity(paths.len());
         for some in paths.chunks(REMOVED_AT_ONCE) {
-            let body = RemoveRequest {
-                paths: some.iter().map(WirePath::from).collect(),
-                recursive: options.recursive,
-                dry_run: options.dry_run,
-                empty_folders: false,
-            };
-            let call = post("remove", &body, self.remove_replay(options));
+            let body = request(some.iter().map(WirePath::from).collect());
+            let call = post("remove", &body, self.remove_replay(body.dry_run));
             let mut some: Vec<Removed> = self.message(&call).await?;
             if call.was_lost() {
                 some.iter_mut().for_each(forgive_absence);
@@ -116,8 +125,8 @@ impl<'a> FileClient<'a> {
 
     /// Somebody may have made another file of the name between two requests: a risk worth taking only where much else is
     /// to be done.
-    fn remove_replay(&self, options: RemoveOptions) -> Replay {
-        match (options.dry_run, self.absence) {
+    fn remove_replay(&self, dry_run: bool) -> Replay {
+        match (dry_run, self.absence) {
             (true, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
             (false, Absence::IsTold) => Replay::Never,
         }
@@ -125,22 +134,13 @@ impl<'a> FileClient<'a> {
 
     /// Removes folders that are really empty, whatever a listing said of them; everything else is refused.
     pub async fn remove_empty_folders(&self, paths: &[PfsPath]) -> Result<Vec<Removed>, ClientError> {
-        let mut removed = Vec::with_capacity(paths.len());
-        for some in paths.chunks(REMOVED_AT_ONCE) {
-            let body = RemoveRequest {
-                paths: some.iter().map(WirePath::from).collect(),
-                recursive: false,
-                dry_run: false,
-                empty_folders: true,
-            };
-            let call = post("remove", &body, self.remove_replay(RemoveOptions::default()));
-            let mut some: Vec<Removed> = self.message(&call).await?;
-            if call.was_lost() {
-                some.iter_mut().for_each(forgive_absence);
-            }
-            removed.extend(some);
-        }
-        Ok(removed)
+        self.remove_in_parts(paths, |paths| RemoveRequest {
+            paths,
+            recursive: false,
+            dry_run: false,
+            empty_folders: true,
+        })
+        .await
     }
 
     /// Gives a file or folder another place, in one step.
