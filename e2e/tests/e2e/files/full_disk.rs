@@ -87,7 +87,9 @@ fn a_disk_that_fills_up_in_the_middle_harms_no_file() {
     let submit = [&submit[..], &[arg(&many)]].concat();
     let disk = disk_at.clone();
     site.network().after(4 * MEGABYTE, move || fill(&disk));
-    site.run("ada", &submit).refused(1).says("the server's disk is full");
+    site.run("ada", &submit)
+        .refused(1)
+        .says("the server's disk is full");
     wait_until("nothing half-written stays", || {
         staged(&disk_at).is_empty().then_some(())
     });
