@@ -187,7 +187,9 @@ impl App {
     /// What came of the caller's other packages; of their number of files only that it does not matter here.
     async fn kept_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
         let user = caller.user.clone();
-        let found = self.with_files(move |storage| storage.unfinished_packages(&user)).await?;
+        let found = self
+            .with_files(move |storage| storage.unfinished_packages(&user))
+            .await?;
         let others = found.iter().filter(|(kept, _)| kept.id != id);
         Ok(Amount {
             bytes: others.map(|(kept, _)| kept.bytes).sum(),
