@@ -11,7 +11,7 @@ use paddlecloud_core::ports::JobStore as _;
 use super::{App, store_failed};
 use crate::auth::Caller;
 use crate::engine::local::job_folder;
-use crate::packages::Removal;
+use crate::packages::{Latest, Removal};
 
 /// Jobs removed by one request.
 const MOST: u32 = 10_000;
@@ -41,8 +41,13 @@ impl App {
             bytes: 0,
             jobs: self.told(&old).await?,
         };
+        // Who wants to be rid of everything is rid of the latest package, too.
+        let latest = match older_than.is_zero() {
+            true => Latest::Goes,
+            false => Latest::Stays,
+        };
         if dry_run {
-            reply.bytes = self.logs_of(&old).await + self.foresee_prune(caller, old).await?;
+            reply.bytes = self.logs_of(&old).await + self.foresee_prune(caller, old, latest).await?;
             return Ok(reply);
         }
         let mut trouble = None;
@@ -57,7 +62,7 @@ impl App {
                 }
             }
         }
-        reply.bytes += self.sweep_home(&caller.user).await?;
+        reply.bytes += self.sweep_home(&caller.user, latest).await?;
         match trouble {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
@@ -87,14 +92,14 @@ impl App {
     }
 
     /// Removes what no job of the history needs: working copies of runs that left it, and packages. Says how much went.
-    pub(crate) async fn sweep_home(&self, user: &UserName) -> Result<u64, ErrorBody> {
+    async fn sweep_home(&self, user: &UserName, latest: Latest) -> Result<u64, ErrorBody> {
         let mut bytes = self.sweep_runs(user, Removal::Real).await?;
         let turn = self.storage.turn(user);
         let alone = turn.packages.write().await;
         let kept = self.store.snapshots(user, &[]).await.map_err(store_failed)?;
         let owner = user.clone();
         let condemned = self
-            .with_files(move |storage| storage.condemn_packages(&owner, &kept))
+            .with_files(move |storage| storage.condemn_packages(&owner, &kept, latest))
             .await?;
         drop(alone);
         let owner = user.clone();
@@ -147,12 +152,17 @@ impl App {
     }
 
     /// The bytes that would go with these jobs.
-    async fn foresee_prune(&self, caller: &Caller, old: Vec<JobId>) -> Result<u64, ErrorBody> {
+    async fn foresee_prune(
+        &self,
+        caller: &Caller,
+        old: Vec<JobId>,
+        latest: Latest,
+    ) -> Result<u64, ErrorBody> {
         let strays = self.sweep_runs(&caller.user, Removal::Foreseen).await?;
         let kept = self.store.snapshots(&caller.user, &old).await;
         let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
         self.with_files_at_length(&caller.user, move |storage| {
-            let mut bytes = strays + storage.unused_packages(&user, &kept)?.bytes;
+            let mut bytes = strays + storage.unused_packages(&user, &kept, latest)?.bytes;
             for id in &old {
                 // What cannot be looked at cannot go either.
                 let foreseen = storage.prune_run(&user, id, Removal::Foreseen);

@@ -42,7 +42,7 @@ pub use receive::{Receiver, Wanted};
 pub use runs::{RunFolders, WorkDir};
 pub use turns::Turn;
 use turns::Turns;
-pub use usage::{Condemned, Pruned, Removal};
+pub use usage::{Condemned, Latest, Pruned, Removal};
 
 /// The folder of ours in every home.
 const OURS: &str = ".paddlecloud";

@@ -57,10 +57,15 @@ impl Storage {
     }
 
     /// The bytes of stored packages that no job in `kept` was submitted with.
-    pub fn unused_packages(&self, user: &UserName, kept: &HashSet<String>) -> Result<Pruned, PackageError> {
+    pub fn unused_packages(
+        &self,
+        user: &UserName,
+        kept: &HashSet<String>,
+        latest: Latest,
+    ) -> Result<Pruned, PackageError> {
         let home = self.home(user)?;
         let mut pruned = Pruned::default();
-        for id in unused(&home, kept)? {
+        for id in unused(&home, kept, latest)? {
             remove(&home, &tree_path(id), Removal::Foreseen, &mut pruned)?;
         }
         Ok(pruned)
@@ -74,9 +79,10 @@ impl Storage {
         &self,
         user: &UserName,
         kept: &HashSet<String>,
+        latest: Latest,
     ) -> Result<Condemned, PackageError> {
         let home = self.home(user)?;
-        for id in unused(&home, kept)? {
+        for id in unused(&home, kept, latest)? {
             home.remove(&list_path(id))?;
         }
         self.condemn_leftovers(&home)
@@ -136,9 +142,16 @@ const AWAITED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// What the names of condemned packages begin with.
 const GONE: &str = ".gone-";
 
-/// The latest package is what the next submit is compared with.
-fn unused(home: &Root, kept: &HashSet<String>) -> Result<Vec<PackageId>, PackageError> {
-    let stored = stored_packages(home)?.into_iter().skip(1);
+/// What becomes of the latest package, if no job has it: it is what the next submit is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latest {
+    Stays,
+    Goes,
+}
+
+fn unused(home: &Root, kept: &HashSet<String>, latest: Latest) -> Result<Vec<PackageId>, PackageError> {
+    let spared = usize::from(latest == Latest::Stays);
+    let stored = stored_packages(home)?.into_iter().skip(spared);
     Ok(stored.filter(|id| !kept.contains(&id.to_string())).collect())
 }
 
@@ -295,7 +308,13 @@ mod tests {
         fixture.package('c', Some("json"));
         let needed = HashSet::from([kept.clone()]);
         let latest = unused_order(&fixture);
-        let condemned = fixture.storage.condemn_packages(&fixture.user, &needed).unwrap();
+        let condemn = |latest| {
+            fixture
+                .storage
+                .condemn_packages(&fixture.user, &needed, latest)
+                .unwrap()
+        };
+        let condemned = condemn(Latest::Stays);
         let gone = latest[1..].iter().filter(|id| **id != kept).count();
         assert_eq!(condemned.0.len(), gone, "neither the latest nor what is needed");
         let before = fixture.names();
@@ -308,6 +327,17 @@ mod tests {
         assert!(fixture.ours.join("packages").join(&unused).join("file").exists());
         assert!(before.iter().any(|name| name.starts_with(GONE)));
         assert!(!fixture.names().iter().any(|name| name.starts_with(GONE)));
+
+        let condemned = condemn(Latest::Goes);
+        fixture
+            .storage
+            .remove_condemned(&fixture.user, &condemned)
+            .unwrap();
+        assert_eq!(
+            fixture.names(),
+            [kept.clone(), format!("{kept}.json")],
+            "only what is needed"
+        );
     }
 
     fn unused_order(fixture: &Fixture) -> Vec<String> {
