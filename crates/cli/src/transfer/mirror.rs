@@ -62,7 +62,8 @@ pub async fn mirror(
 impl Transfer<'_> {
     async fn mirror_up(&mut self, src: &Path, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         must_be_folder(&shown(src), local::target(src).unwrap_or(Target::Missing))?;
-        let held = self.held_there(dest).await?;
+        let place = self.place_to_change(dest).await?;
+        let held = self.held_there(dest, &place).await?;
         let Some((mut wanted, completeness)) = self.look_through(src) else {
             return Ok(());
         };
@@ -101,10 +102,11 @@ impl Transfer<'_> {
         self.moved = "copied";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
         self.must_lie_apart(src, dest).await?;
+        let place = self.place_to_change(dest).await?;
         if self.options.checksum {
             self.compare = Compare::Digest;
         }
-        let held = self.held_there(dest).await?;
+        let held = self.held_there(dest, &place).await?;
         let Some((mut wanted, completeness)) = self.look_through_there(src).await? else {
             return Ok(());
         };
@@ -134,12 +136,21 @@ impl Transfer<'_> {
         }
     }
 
-    async fn held_there(&mut self, folder: &PfsPath) -> Result<Held, CliError> {
+    /// Where a folder really lies; refused where that is the server's own, of which something could be removed and nothing sent.
+    async fn place_to_change(&self, dest: &PfsPath) -> Result<PfsPath, CliError> {
+        let place = remote::real_path(&self.files, dest).await?;
+        match is_ours(&remote::space_of(&place), &place.place().path) {
+            true => Err(kept_by_the_server(dest, &place)),
+            false => Ok(place),
+        }
+    }
+
+    async fn held_there(&mut self, folder: &PfsPath, place: &PfsPath) -> Result<Held, CliError> {
         match remote::target(&self.files, folder).await? {
             Target::Missing => Ok(Held::default()),
             Target::Folder => {
                 let mut listed = remote::entries_to_compare(&self.files, folder, self.compare).await?;
-                leave_ours(folder, &mut listed.entries);
+                leave_ours(place, &mut listed.entries);
                 let unread = listed.unread.iter().map(|unread| &unread.path.0.place().path);
                 let mut unlisted = listed.special;
                 unlisted.extend(unread.filter_map(|path| path.strip_prefix(&folder.place().path)));
@@ -189,6 +200,19 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
 /// What is the server's own in a home takes no part, whichever side it is on.
 fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
     entries.retain(|entry| !is_ours(home, &entry.path));
+}
+
+fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {
+    let what = match dest.place() == place.place() {
+        true => format!("`{dest}`"),
+        false => format!("`{dest}` leads to `{place}`, which"),
+    };
+    CliError::refused(format!(
+        "{what} is kept by the server: it can be read, not changed"
+    ))
+    .with_hint(
+        "`sync` into a folder of your own; `mv` takes away what a run that is over left, `rm` removes it",
+    )
 }
 
 fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {

@@ -139,8 +139,20 @@ pub async fn lies_within(
     if path.place().space != folder.place().space {
         return Ok(false);
     }
-    let (path, folder) = (real_place(files, path).await?, real_place(files, folder).await?);
-    Ok(path.is_within(&folder))
+    let (path, folder) = (real_path(files, path).await?, real_path(files, folder).await?);
+    Ok(is_written_within(&path, &folder))
+}
+
+/// A path without links on its way. What cannot be followed lies where it says.
+pub async fn real_path(files: &FileClient<'_>, path: &PfsPath) -> Result<PfsPath, ClientError> {
+    let real = real_place(files, path).await?;
+    Ok(below(&space_of(path), &real).unwrap_or_else(|_| path.clone()))
+}
+
+/// The home or public folder that a path lies in.
+pub fn space_of(path: &PfsPath) -> PfsPath {
+    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
+    above.last().unwrap_or_else(|| path.clone())
 }
 
 /// Links on one way; more go round in a circle.
@@ -148,8 +160,7 @@ const MOST_LINKS: usize = 40;
 
 async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> Result<RelPath, ClientError> {
     let typed = &path.place().path;
-    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
-    let space = above.last().unwrap_or_else(|| path.clone());
+    let space = space_of(path);
     let mut ahead: Vec<Vec<u8>> = typed.parts().rev().map(<[u8]>::to_vec).collect();
     let (mut here, mut links) = (RelPath::root(), 0);
     while let Some(name) = ahead.pop() {

@@ -229,6 +229,44 @@ fn a_packages_name_is_read_copied_from_and_removed_and_an_ended_runs_output_is_t
 }
 
 #[test]
+fn a_sync_into_what_a_run_left_is_refused_before_anything_goes() {
+    let env = TestEnvironment::new();
+    let (site, run) = running(&env);
+    end(&site);
+    let here = env.folder("here");
+    plant(
+        &here,
+        &[("new", "planted"), ("home/.paddlecloud/runs/new", "planted")],
+    );
+    let own = format!("{HOME}/own");
+    site.run("ada", &["sync", arg(&here), &own]).ok();
+    let kept = site.home("ada").join(".paddlecloud");
+    let before = picture(&kept);
+    let mut folders = names_of(&run);
+    folders.extend(
+        ["mine/runs", ".paddlecloud/runs", "all/mine", "job/new"].map(|name| format!("{HOME}/{name}")),
+    );
+    for folder in folders {
+        for source in [arg(&here), &own] {
+            for flags in [&["--delete"][..], &["--delete", "--dry-run"], &[]] {
+                let ran = site.run("ada", &[&["sync"], flags, &[source, &folder]].concat());
+                assert_eq!(ran.stdout, "", "{ran}");
+                refused(ran, "kept by the server");
+                assert_eq!(picture(&kept), before, "{source} to {folder}");
+            }
+        }
+    }
+    // A link to the home is the home: what the server keeps there takes no part.
+    let home = arg(&here.join("home")).to_owned();
+    let ran = site.run("ada", &["sync", "--delete", &home, &format!("{HOME}/all")]);
+    assert_eq!(picture(&kept), before, "{ran}");
+    // To read is another matter.
+    let back = env.folder("back");
+    site.run("ada", &["sync", &format!("{HOME}/.paddlecloud/runs"), arg(&back)])
+        .ok();
+}
+
+#[test]
 fn a_folder_is_not_put_into_itself_behind_a_link() {
     let env = TestEnvironment::new();
     let (site, _) = running(&env);
