@@ -225,6 +225,9 @@ impl Files {
     /// What the caller may store and stores, freshly measured.
     pub fn storage(&self, caller: &Caller) -> Result<StorageView, FilesError> {
         let space = Space::Home(owner_of(caller)?);
+        let acting = self.act(&space)?;
+        self.give_up_left_alone(&space, &self.space(&space)?);
+        drop(acting);
         let unfinished = self.unfinished_in(&space)?;
         let set_aside = Amount {
             bytes: unfinished.iter().map(|upload| upload.size).sum(),

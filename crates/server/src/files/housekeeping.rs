@@ -35,6 +35,7 @@ impl Files {
         for space in spaces {
             let expired = self.space(space).and_then(|root| {
                 let _acting = self.act(space)?;
+                self.give_up_left_alone(space, &root);
                 let failed = |source| FilesError::Space {
                     space: space.clone(),
                     source,

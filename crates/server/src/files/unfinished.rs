@@ -108,7 +108,8 @@ impl Files {
         Ok(())
     }
 
-    /// Gives up what was begun of a file that is now there, or is sent anew, and that nobody is sending to.
+    /// Gives up what was begun of a file that is now there, or is sent anew. What somebody seems to send to goes later,
+    /// unless they do.
     ///
     /// Only in homes, where all uploads are one user's. It must come while the server acts in the owner's name.
     pub(super) fn give_up_superseded(&self, reached: &Reached, except: Option<&StagedId>) {
@@ -116,15 +117,14 @@ impl Files {
         if !matches!(space, Space::Home(_)) {
             return;
         }
+        self.give_up_left_alone(space, root);
         let given_up = self.find_rooms(space, root).and_then(|()| {
-            for Unfinished { id, .. } in unfinished(space, root)? {
-                let is_of_it = |outline: Outline| outline.plan.path == reached.place.path;
+            for (Unfinished { id, .. }, outline) in outlines(space, root)? {
                 if except != Some(&id)
-                    && !self.0.uploads.is_busy(&id)
-                    && Assembly::outline(root.staging(), &id).is_some_and(is_of_it)
+                    && outline.plan.path == reached.place.path
+                    && self.0.uploads.supersede(space, &id)
                 {
-                    Assembly::open(root.staging(), &id)?.discard()?;
-                    self.forget_upload(&id);
+                    self.give_up(root, &id)?;
                 }
             }
             Ok(())
@@ -135,11 +135,31 @@ impl Files {
         }
     }
 
+    /// Gives up what was superseded while somebody seemed to send to it, and nobody did. It must come while the server
+    /// acts in the owner's name.
+    pub(super) fn give_up_left_alone(&self, space: &Space, root: &OpenSpace) {
+        for id in self.0.uploads.left_alone(space) {
+            if let Err(error) = self.give_up(root, &id) {
+                tracing::warn!(%error, %space, "a superseded upload could not be given up");
+            }
+        }
+    }
+
+    fn give_up(&self, root: &OpenSpace, id: &StagedId) -> Result<(), FilesError> {
+        match Assembly::open(root.staging(), id) {
+            Err(AssemblyError::Storage(error)) if error.is_not_found() => {}
+            opened => opened?.discard()?,
+        }
+        self.forget_upload(id);
+        Ok(())
+    }
+
     /// The caller's uploads that were begun and not ended, the oldest first.
     pub fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, FilesError> {
         let mut found = Vec::new();
         for space in self.writable(caller)? {
             let _acting = self.act(&space)?;
+            self.give_up_left_alone(&space, &self.space(&space)?);
             found.extend(self.unfinished_in(&space)?);
         }
         found.sort_by_key(|upload| upload.touched);

@@ -6,11 +6,12 @@
 mod arriving;
 mod free;
 mod full;
+mod presence;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
@@ -24,6 +25,7 @@ use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
 use full::Full;
+use presence::{Presence, Superseded, Visit};
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -34,8 +36,6 @@ use crate::auth::Caller;
 const LONGEST_KEY: usize = 128;
 /// An upload nobody touched for so long is put down; whoever comes back takes it up again.
 const IDLE: Duration = Duration::from_secs(1800);
-/// Whoever is sending asks again sooner than this.
-const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
 /// So many uploads that a full disk ended are remembered.
 const MOST_FULL: usize = 100;
@@ -48,6 +48,7 @@ pub(super) struct Uploads {
     promised: free::Promised,
     /// Uploads that a full disk ended, the latest last: requests that were on their way are told that.
     full: Mutex<VecDeque<(StagedId, Place, Full)>>,
+    superseded: Superseded,
 }
 
 /// An upload that is being worked on.
@@ -56,7 +57,7 @@ struct Live {
     assembly: Assembly,
     /// The file system it lies on.
     device: Option<u64>,
-    used: Mutex<Instant>,
+    presence: Presence,
     /// Set when there was no room for it; others at the same upload are told that, not that it is over.
     found_full: OnceLock<Full>,
 }
@@ -93,12 +94,6 @@ impl Live {
     }
 }
 
-/// Whether somebody works at it, or did within that time. Each request that is under way holds it.
-fn is_used(live: &Arc<Live>, within: Duration) -> bool {
-    let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::strong_count(live) > 1 || used.elapsed() < within
-}
-
 impl Uploads {
     pub(super) fn open(data: &Path) -> std::io::Result<Uploads> {
         let folder = data.join("uploads");
@@ -109,6 +104,7 @@ impl Uploads {
             rooms: Rooms::default(),
             promised: free::Promised::default(),
             full: Mutex::default(),
+            superseded: Superseded::default(),
         })
     }
 
@@ -132,12 +128,6 @@ impl Uploads {
         }
     }
 
-    /// Whether somebody sends to it, or did a moment ago.
-    pub(super) fn is_busy(&self, id: &StagedId) -> bool {
-        let live = self.lock();
-        live.get(id).is_some_and(|live| is_used(live, BETWEEN_REQUESTS))
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Arc<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,10 +148,7 @@ impl Uploads {
 
     /// Puts down what nobody touches, so that it holds no open files. Its room stays set aside.
     pub(super) fn put_down_idle(&self) {
-        self.lock().retain(|_, live| {
-            let used = live.used.lock().unwrap_or_else(PoisonError::into_inner);
-            used.elapsed() < IDLE
-        });
+        self.lock().retain(|_, live| live.presence.age() < IDLE);
     }
 
     /// Where uploads are written down.
@@ -278,7 +265,7 @@ impl Files {
         let live = Arc::new(Live {
             device: free::device_of(reached.root.staging()).ok(),
             reached,
-            used: Mutex::new(Instant::now()),
+            presence: Presence::new(),
             found_full: OnceLock::new(),
             assembly,
         });
@@ -353,7 +340,7 @@ impl Files {
             if live.reached.place.space != *space {
                 return Err(FilesError::NoUpload(id.to_string()));
             }
-            *live.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            live.presence.comes();
             return Ok(live);
         }
         self.find_rooms(space, root)?;
@@ -395,7 +382,7 @@ impl Files {
         let writer = live.checked(self, live.assembly.chunk(index))?;
         Ok(ChunkIn {
             files: self.clone(),
-            live,
+            live: Visit::to(live),
             writer,
             name,
         })
@@ -412,7 +399,7 @@ impl Files {
         let live = self.upload(caller, id)?;
         Ok(RangeIn {
             files: self.clone(),
-            live,
+            live: Visit::to(live),
             offset,
             left: len,
         })
@@ -530,6 +517,7 @@ impl Files {
 
     pub(super) fn forget_upload(&self, id: &StagedId) {
         self.0.uploads.lock().remove(id);
+        self.0.uploads.superseded.forget(id);
         drop(self.0.uploads.rooms.take(id));
     }
 

@@ -1,16 +1,14 @@
 //! Bytes of an upload on their way in: a chunk that counts when it is whole, or a range that counts as it comes.
 
-use std::sync::Arc;
-
 use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
 
-use super::Live;
+use super::presence::Visit;
 use crate::files::{Files, FilesError};
 
 /// One chunk on its way in; it counts only after `finish`.
 pub struct ChunkIn {
     pub(super) files: Files,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Visit,
     pub(super) writer: ChunkWriter,
     pub(super) name: ChunkName,
 }
@@ -24,9 +22,10 @@ impl ChunkIn {
     }
 
     /// Accepts the chunk if it is whole and has its name.
-    pub fn finish(self) -> Result<(), FilesError> {
+    pub fn finish(mut self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
+        self.live.ends();
         self.live.checked(&self.files, finished)
     }
 }
@@ -34,7 +33,7 @@ impl ChunkIn {
 /// Bytes at any offset on their way in; each piece counts at once.
 pub struct RangeIn {
     pub(super) files: Files,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Visit,
     pub(super) offset: u64,
     pub(super) left: u64,
 }
@@ -53,9 +52,12 @@ impl RangeIn {
     }
 
     /// Whether everything came that was announced.
-    pub fn finish(self) -> Result<(), FilesError> {
+    pub fn finish(mut self) -> Result<(), FilesError> {
         match self.left {
-            0 => Ok(()),
+            0 => {
+                self.live.ends();
+                Ok(())
+            }
             left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),
         }
     }

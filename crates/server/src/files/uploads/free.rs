@@ -9,7 +9,8 @@ use std::time::Duration;
 use paddlecloud_pfs::content::AssemblyPlan;
 use paddlecloud_pfs::{RelPath, Root, RootError};
 
-use super::{Live, Uploads, is_used};
+use super::presence::is_used;
+use super::{Live, Uploads};
 
 /// A sender that is still there comes again within this time, also after its connection broke.
 const A_MOMENT: Duration = Duration::from_secs(60);
