@@ -1,4 +1,5 @@
-//! Digests of files: remembered where they are known, else read, in one go or a stretch at a time.
+//! Digests of files, in one go or a stretch at a time. Whoever asks for one hears what the disk has: what is remembered only
+//! tells whether that is what was stored.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -13,15 +14,6 @@ use super::{Files, FilesError, Reached};
 /// More hints are not kept: they are a convenience, and memory is not endless.
 const MOST_HINTS: usize = 1_000_000;
 
-/// What is known of a file's digest.
-pub(super) enum Looked {
-    Known(Digest),
-    /// It takes reading the file.
-    Unknown(Box<Reading>),
-    /// It is no file.
-    None,
-}
-
 /// A file that is being read for its digest.
 pub(super) struct Reading {
     reached: Reached,
@@ -31,29 +23,25 @@ pub(super) struct Reading {
 }
 
 impl Files {
-    /// The digest of a file, read only when it is not known.
+    /// The digest of a file; `None` for what is no file.
     pub(super) fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
-        match self.look_up(reached)? {
-            Looked::Known(digest) => Ok(Some(digest)),
-            Looked::Unknown(mut reading) => loop {
-                if let Some(digest) = reading.read_on(self)? {
-                    return Ok(Some(digest));
-                }
-            },
-            Looked::None => Ok(None),
+        let Some(mut reading) = self.begin_reading(reached)? else {
+            return Ok(None);
+        };
+        loop {
+            if let Some(digest) = reading.read_on(self)? {
+                return Ok(Some(digest));
+            }
         }
     }
 
-    /// The same without reading.
-    pub(super) fn look_up(&self, reached: &Reached) -> Result<Looked, FilesError> {
+    /// The same for somebody who reads on by himself.
+    pub(super) fn begin_reading(&self, reached: &Reached) -> Result<Option<Box<Reading>>, FilesError> {
         let file = match reached.root.open_file(&reached.place.path) {
-            Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(Looked::None),
+            Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
             other => other.map_err(reached.failed())?,
         };
-        if let Some(known) = self.0.hints.digest_of(&reached.place, &file.meta().stamp) {
-            return Ok(Looked::Known(known));
-        }
-        Ok(Looked::Unknown(Box::new(Reading {
+        Ok(Some(Box::new(Reading {
             reached: reached.clone(),
             file,
             hashing: Hashing::default(),

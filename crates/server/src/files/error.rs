@@ -115,7 +115,7 @@ impl FilesError {
                 "remove something: `paddlectl du` shows what is big, and what unfinished uploads hold",
             ),
             (FilesError::DamagedThere(_), _) => {
-                body.with_hint("send the file again if you have it, and tell an administrator")
+                body.with_hint("if you have the file, send it again with `paddlectl cp --checksum`; and tell an administrator")
             }
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: nothing of it was kept")

@@ -10,7 +10,7 @@ use paddlecloud_pfs::root::{DirEntry, Kind};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
 
-use super::digests::{Looked, Reading};
+use super::digests::Reading;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
@@ -208,15 +208,14 @@ impl Lister {
             return Ok(None);
         }
         let is_file = entry.meta.kind == Kind::File;
-        let mut entry = ListEntry {
+        let entry = ListEntry {
             path,
             meta: FileMeta::of(&entry.meta),
         };
         if self.digests && is_file {
-            match self.files.look_up(&self.base.below(&entry.path)?) {
-                Ok(Looked::Known(digest)) => entry.meta.digest = Some(digest),
-                Ok(Looked::Unknown(reading)) => return self.read_on(entry, reading, until),
-                Ok(Looked::None) => {}
+            match self.files.begin_reading(&self.base.below(&entry.path)?) {
+                Ok(Some(reading)) => return self.read_on(entry, reading, until),
+                Ok(None) => {}
                 Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),
                 Err(error) => return Err(error),
             }

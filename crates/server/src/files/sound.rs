@@ -36,7 +36,9 @@ impl Files {
         stamp: &Stamp,
         digest: &Digest,
     ) -> Result<bool, FilesError> {
-        if !self.0.hints.is_damaged(stamp, digest) {
+        let known = self.0.hints.digest_of(&reached.place, stamp);
+        let is_other = known.is_some_and(|known| known != *digest);
+        if !is_other && !self.0.hints.is_damaged(stamp, digest) {
             return Ok(true);
         }
         // What was read and the stamp belong together only if nobody wrote meanwhile.
@@ -202,6 +204,23 @@ mod tests {
         let mut next = || serde_json::from_slice(told.next().unwrap()).unwrap();
         assert!(matches!(next(), ListLine::Unread(entry) if entry.path.0 == path("bad")));
         assert!(matches!(next(), ListLine::Entry(entry) if entry.meta.digest == Some(Digest::of(b"right"))));
+    }
+
+    #[test]
+    fn the_digest_of_a_large_file_is_what_the_disk_has_and_not_what_is_remembered() {
+        let fixture = Fixture::new();
+        let [right, wrong] = ["r", "w"].map(|byte| byte.repeat(2 << 20));
+        fixture.damaged("large", &right, &wrong);
+        let [_, _, digest] = fixture.asked_for("large");
+        let told = digest.unwrap().refusal();
+        assert_eq!(told.error, paddlecloud_api::error::ErrorName::Damaged);
+        let request = paddlecloud_api::files::StatsRequest {
+            path: path("").into(),
+            files: vec!["large".parse().unwrap()],
+            digest: true,
+        };
+        let there = fixture.files.stats(&fixture.me, &request).unwrap();
+        assert_eq!(there[0].as_ref().unwrap().digest, None, "so it is sent again");
     }
 
     #[test]

@@ -281,3 +281,62 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
     assert_eq!(fs::read(back).unwrap(), content);
     site.stop();
 }
+
+/// Files that were sent and that the disk changed afterwards, the last of them not.
+const SENT: [(&str, usize); 5] = [
+    ("large", 9 << 20),
+    ("other-large", 9 << 20),
+    ("other-small", 20_000),
+    ("small", 20_000),
+    ("sound", 9 << 20),
+];
+const THERE: &str = "/pfs/cloud/home/ada/d";
+
+/// A server whose disk has changed all [`SENT`] files but the last; `None` where no disk can be made to lie.
+fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
+    let storage = env.folder("storage");
+    let mut platter = Platter::mount(storage.clone(), &env.folder("images").join("disk"))?;
+    let settings = format!("storage: {}\n", arg(&storage));
+    let mut site = Site::with(env, &[("ada", ADMIN)], &settings, &[]);
+    let data = env.folder("data");
+    for (seed, (name, size)) in SENT.into_iter().enumerate() {
+        fs::write(data.join(name), noise(600 + seed as u64, size)).expect("it is the test's own");
+    }
+    site.run("ada", &["cp", "-r", arg(&data), THERE]).ok();
+    site.stop();
+    platter.turn_off();
+    for (name, _) in &SENT[..4] {
+        let content = fs::read(data.join(name)).expect("it was written above");
+        platter.flip_where(&content[8192..][..4096]);
+    }
+    platter.turn_on();
+    site.start_again();
+    Some((site, platter))
+}
+
+#[test]
+fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
+    let env = TestEnvironment::new();
+    let Some((mut site, _platter)) = with_damaged_files(&env) else {
+        return;
+    };
+    let (data, back) = (env.folder("data"), env.folder("back"));
+    for name in ["small", "large"] {
+        let remote = format!("{THERE}/{name}");
+        site.run("ada", &["stat", "--digest", &remote])
+            .refused(1)
+            .says("the disk is damaged")
+            .says("`paddlectl cp --checksum`");
+        site.run("ada", &["cp", "--checksum", arg(&data.join(name)), &remote])
+            .ok();
+        site.run("ada", &["stat", "--digest", &remote]).ok();
+    }
+    site.run("ada", &["sync", "--checksum", arg(&data), THERE]).ok();
+    site.run("ada", &["cp", "-r", THERE, arg(&back)]).ok();
+    for (name, _) in SENT {
+        let [sent, came] = [data.join(name), back.join("d").join(name)].map(|path| fs::read(path).unwrap());
+        assert!(sent == came, "{name}");
+    }
+    site.run("ada", &["pfs", "fsck"]).ok().says("none damaged");
+    site.stop();
+}
