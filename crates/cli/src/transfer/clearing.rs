@@ -1,5 +1,6 @@
-//! What `sync` removes: what only the destination has, where that was asked for, and what stands in the way of something of
-//! another kind. Nothing that holds something goes unasked, whatever an older listing said of it.
+//! What `sync` removes: what stands in the way of something of another kind before anything is copied, and what only the
+//! destination has, where that was asked for, once everything was. Nothing that holds something goes unasked, whatever an
+//! older listing said of it.
 
 use std::path::Path;
 
@@ -59,9 +60,45 @@ fn unselected<'a>(entries: &'a [Entry], selected: &[Entry]) -> impl Iterator<Ite
     paths.filter(move |path| !is_selected(path))
 }
 
+/// What goes before anything is copied, and what when everything was.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Clearings {
+    in_the_way: Clearing,
+    extra: Clearing,
+}
+
+impl Clearings {
+    pub fn of(
+        plan: &SyncPlan,
+        wanted: &[Entry],
+        held: &Held,
+        selection: &Selection,
+        extra: Extra,
+    ) -> Clearings {
+        if extra == Extra::Keep {
+            return Clearings {
+                in_the_way: Clearing::of_what_is_in_the_way(plan, held),
+                ..Clearings::default()
+            };
+        }
+        let is_wanted = |path: &&RelPath| wanted.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
+        let contested: Vec<&RelPath> = plan.delete.iter().filter(is_wanted).collect();
+        let is_in_the_way = |path: &RelPath| {
+            let next = contested.partition_point(|place| *place <= path);
+            next > 0 && path.is_within(contested[next - 1])
+        };
+        let deletions = deletions(plan, &held.entries, selection);
+        let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
+        Clearings {
+            in_the_way: Clearing::whole(in_the_way),
+            extra: Clearing::whole(extra),
+        }
+    }
+}
+
 /// What goes, and how.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Clearing {
+struct Clearing {
     /// Nodes that go with all they hold: somebody asked for it.
     whole: Vec<RelPath>,
     /// Folders that go if they are empty.
@@ -71,13 +108,14 @@ pub(super) struct Clearing {
 }
 
 impl Clearing {
-    pub fn of(plan: &SyncPlan, held: &Held, selection: &Selection, extra: Extra) -> Clearing {
-        if extra == Extra::Delete {
-            return Clearing {
-                whole: deletions(plan, &held.entries, selection),
-                ..Clearing::default()
-            };
+    fn whole(whole: Vec<RelPath>) -> Clearing {
+        Clearing {
+            whole,
+            ..Clearing::default()
         }
+    }
+
+    fn of_what_is_in_the_way(plan: &SyncPlan, held: &Held) -> Clearing {
         let is_folder = |path: &RelPath| {
             let found = held.entries.binary_search_by(|entry| entry.path.cmp(path));
             found.is_ok_and(|at| held.entries[at].is_dir())
@@ -118,7 +156,7 @@ impl Transfer<'_> {
         &mut self,
         side: Side<'_>,
         plan: &SyncPlan,
-        clearing: &Clearing,
+        clearings: &Clearings,
         source: Completeness,
     ) -> Result<Vec<RelPath>, CliError> {
         let mut stuck = plan.blocked.clone();
@@ -128,18 +166,45 @@ impl Transfer<'_> {
         if source == Completeness::Partial && !plan.delete.is_empty() {
             let note = "the source could not be read completely, so nothing is deleted";
             self.world.err.note(note);
-        } else if self.options.dry_run {
+        } else {
+            stuck.extend(self.clear(side, &clearings.in_the_way).await?);
+        }
+        Ok(stuck)
+    }
+
+    /// Removes what only the destination has, unless more was lost on the way than before: who lacks the new may need the
+    /// old.
+    pub(super) async fn clear_extra(
+        &mut self,
+        side: Side<'_>,
+        clearings: &Clearings,
+        source: Completeness,
+        lost_before: u64,
+    ) -> Result<(), CliError> {
+        if source == Completeness::Partial || clearings.extra.paths().next().is_none() {
+            return Ok(());
+        }
+        if self.tally.failures() > lost_before {
+            let note = "not everything could be copied, so what only the destination has is not deleted";
+            self.world.err.note(note);
+            return Ok(());
+        }
+        self.clear(side, &clearings.extra).await.map(drop)
+    }
+
+    /// Gives what did not go.
+    async fn clear(&mut self, side: Side<'_>, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+        if self.options.dry_run {
             for path in clearing.paths() {
                 self.tally.removed += 1;
                 self.world.out.line(format!("delete {}", side.shown(path)))?;
             }
-        } else {
-            stuck.extend(match side {
-                Side::Here(folder) => self.clear_here(folder, clearing)?,
-                Side::There(folder) => self.clear_there(folder, clearing).await?,
-            });
+            return Ok(Vec::new());
         }
-        Ok(stuck)
+        match side {
+            Side::Here(folder) => self.clear_here(folder, clearing),
+            Side::There(folder) => self.clear_there(folder, clearing).await,
+        }
     }
 
     fn is_in_the_way(&mut self, path: String, reason: &str) {
@@ -336,13 +401,33 @@ mod tests {
             unlisted: Vec::new(),
         };
         let made = plan(&source, &held.entries, SyncOptions::default());
-        let clearing = Clearing::of(&made, &held, &Selection::default(), Extra::Keep);
+        let clearing = Clearing::of_what_is_in_the_way(&made, &held);
         assert_eq!(
             (texts(&clearing.empty), texts(&clearing.files)),
             (vec!["a".to_owned()], vec!["b".to_owned()])
         );
         assert!(clearing.whole.is_empty());
         assert_eq!(texts(&made.blocked), ["d"]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_goes_first_and_the_rest_last() {
+        let source = tree(&["a", "b/", "b/c", "d/", "d/e"]);
+        let held = Held {
+            entries: tree(&["a/", "a/x", "a/y.log", "b", "d/", "d/old", "z/", "z/y"]),
+            ..Held::default()
+        };
+        let options = SyncOptions {
+            extra: Extra::Delete,
+            ..SyncOptions::default()
+        };
+        let selection = excluding("*.log");
+        let mut selected = held.entries.clone();
+        selection.apply(&mut selected);
+        let made = plan(&source, &selected, options);
+        let clearings = Clearings::of(&made, &source, &held, &selection, Extra::Delete);
+        assert_eq!(texts(&clearings.in_the_way.whole), ["a/x", "b"]);
+        assert_eq!(texts(&clearings.extra.whole), ["d/old", "z"]);
     }
 
     #[test]

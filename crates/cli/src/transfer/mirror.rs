@@ -1,7 +1,7 @@
 //! Makes one folder like another: what `sync` does.
 //!
-//! What takes no part (`--exclude`) is neither sent nor deleted. When the source could not be read completely,
-//! nothing is deleted.
+//! What takes no part (`--exclude`) is neither sent nor deleted. When the source could not be read completely, nothing is
+//! deleted, and when something could not be copied, nothing but what stood in the way.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use paddlecloud_api::files::is_ours;
 use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath};
 
-use super::clearing::{Clearing, Held, Side, hold_back, leave_out};
+use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
 use super::location::{Location, settle, shown};
 use super::rules::Target;
 use super::{Transfer, TransferArgs, local, remote};
@@ -46,17 +46,18 @@ pub async fn mirror(
     settle(&session, ends.into_iter().filter_map(Location::as_remote_mut)).await?;
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     let extra = if mirror.delete { Extra::Delete } else { Extra::Keep };
-    match (&mirror.src, &mirror.dest) {
-        (Location::Local(src), Location::Remote(dest)) => transfer.mirror_up(src, &dest.path, extra).await?,
-        (Location::Remote(src), Location::Local(dest)) => {
-            transfer.mirror_down(&src.path, dest, extra).await?
-        }
+    let mirrored = match (&mirror.src, &mirror.dest) {
+        (Location::Local(src), Location::Remote(dest)) => transfer.mirror_up(src, &dest.path, extra).await,
+        (Location::Remote(src), Location::Local(dest)) => transfer.mirror_down(&src.path, dest, extra).await,
         (Location::Remote(src), Location::Remote(dest)) => {
-            transfer.mirror_across(&src.path, &dest.path, extra).await?;
+            transfer.mirror_across(&src.path, &dest.path, extra).await
         }
-        _ => {}
+        _ => Ok(()),
+    };
+    match mirrored {
+        Ok(()) => transfer.end(),
+        Err(error) => Err(transfer.break_off(error)),
     }
-    transfer.end()
 }
 
 impl Transfer<'_> {
@@ -68,14 +69,15 @@ impl Transfer<'_> {
             return Ok(());
         };
         leave_ours(dest, &mut wanted);
-        let (plan, clearing) = self.plan(&wanted, &held, extra);
+        let (plan, clearings) = self.plan(&wanted, &held, extra);
         let side = Side::There(dest);
-        let stuck = self.make_room(side, &plan, &clearing, completeness).await?;
+        let lost = self.tally.failures();
+        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut wanted, &stuck);
-        match self.tree_up(src, dest.clone(), wanted).await? {
-            Some(upload) => self.send(&shown(src), vec![upload]).await,
-            None => Ok(()),
+        if let Some(upload) = self.tree_up(src, dest.clone(), wanted).await? {
+            self.send(&shown(src), vec![upload]).await?;
         }
+        self.clear_extra(side, &clearings, completeness, lost).await
     }
 
     async fn mirror_down(&mut self, src: &PfsPath, dest: &Path, extra: Extra) -> Result<(), CliError> {
@@ -88,14 +90,15 @@ impl Transfer<'_> {
         };
         leave_ours(src, &mut wanted);
         self.select(&mut wanted);
-        let (plan, clearing) = self.plan(&wanted, &held, extra);
+        let (plan, clearings) = self.plan(&wanted, &held, extra);
         let side = Side::Here(dest);
-        let stuck = self.make_room(side, &plan, &clearing, completeness).await?;
+        let lost = self.tally.failures();
+        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut wanted, &stuck);
-        let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) else {
-            return Ok(());
-        };
-        self.fetch(&src.to_string(), vec![download]).await
+        if let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) {
+            self.fetch(&src.to_string(), vec![download]).await?;
+        }
+        self.clear_extra(side, &clearings, completeness, lost).await
     }
 
     async fn mirror_across(&mut self, src: &PfsPath, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
@@ -113,11 +116,13 @@ impl Transfer<'_> {
         leave_ours(src, &mut wanted);
         self.select(&mut wanted);
         leave_ours(dest, &mut wanted);
-        let (mut plan, clearing) = self.plan(&wanted, &held, extra);
+        let (mut plan, clearings) = self.plan(&wanted, &held, extra);
         let side = Side::There(dest);
-        let stuck = self.make_room(side, &plan, &clearing, completeness).await?;
+        let lost = self.tally.failures();
+        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut plan.send, &stuck);
-        self.copy_plan(src, dest, &plan, &[]).await
+        self.copy_plan(src, dest, &plan, &[]).await?;
+        self.clear_extra(side, &clearings, completeness, lost).await
     }
 
     /// A folder that lies in the other, by whatever name, would be removed or filled while it is read.
@@ -164,7 +169,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn plan(&self, wanted: &[Entry], held: &Held, extra: Extra) -> (SyncPlan, Clearing) {
+    fn plan(&self, wanted: &[Entry], held: &Held, extra: Extra) -> (SyncPlan, Clearings) {
         let mut selected = held.entries.clone();
         self.selection.apply(&mut selected);
         let options = SyncOptions {
@@ -176,8 +181,8 @@ impl Transfer<'_> {
         if extra == Extra::Keep {
             hold_back(&mut plan, &held.protected(&selected));
         }
-        let clearing = Clearing::of(&plan, held, &self.selection, extra);
-        (plan, clearing)
+        let clearings = Clearings::of(&plan, wanted, held, &self.selection, extra);
+        (plan, clearings)
     }
 }
 

@@ -177,10 +177,22 @@ impl<'a> Transfer<'a> {
             self.world
                 .err
                 .line(format!("Dry run, nothing was changed: {words}"));
-        } else if self.tally.failures() == 0 || self.tally.transferred > 0 {
+        } else if self.tally.failures() == 0 || self.has_changed_something() {
             self.world.err.line(self.tally.words(self.moved));
         }
         self.tally.end("copy", self.world)
+    }
+
+    /// The same where nothing more can be done: what was done is told all the same.
+    fn break_off(self, error: CliError) -> CliError {
+        if self.has_changed_something() && !self.options.dry_run {
+            self.world.err.line(self.tally.words(self.moved));
+        }
+        error
+    }
+
+    fn has_changed_something(&self) -> bool {
+        self.tally.transferred + self.tally.removed > 0
     }
 
     fn existing(&self) -> Existing {

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use e2e::TestEnvironment;
 
-use super::{arg, assert_same, home, plant};
+use super::site::Site;
+use super::{arg, assert_same, home, noise, plant};
 
 #[test]
 fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
@@ -70,6 +71,40 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
 
     env.paddlectl(&["sync", "--delete", arg(&data), &remote]).ok();
     assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "x\ny\n");
+}
+
+#[test]
+fn what_only_the_destination_has_stays_until_everything_was_copied() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
+    let (data, theirs, new) = (env.folder("data"), env.folder("theirs"), env.folder("new"));
+    let remote = "/pfs/cloud/home/ada/mirror";
+    plant(&theirs, &[("old/a", "1"), ("way/b", "in the way")]);
+    site.run("ada", &["sync", arg(&theirs), remote]).ok();
+    fs::write(data.join("way"), noise(3, 5 << 20)).unwrap();
+    let sync = ["sync", "--delete", arg(&data), remote];
+    site.run("ada", &sync)
+        .refused(1)
+        .says("what only the destination has is not deleted")
+        .says("0 files copied, 1 removed, 1 left out");
+    let there = site.home("ada").join("mirror");
+    assert!(there.join("old/a").exists(), "nobody needs its room");
+
+    plant(&data, &[("way", "small")]);
+    site.run("ada", &sync).ok().says("1 file copied, 1 removed;");
+    assert_same(&data, &there);
+
+    // Downwards: a link that leads out is not followed, and nothing goes for it.
+    plant(&new, &[("only here", "")]);
+    std::os::unix::fs::symlink("/etc", there.join("out")).unwrap();
+    let down = ["sync", "--delete", remote, arg(&new)];
+    site.run("ada", &down)
+        .refused(1)
+        .says("what only the destination has is not deleted");
+    assert!(new.join("only here").exists() && new.join("way").exists());
+    fs::remove_file(there.join("out")).unwrap();
+    site.run("ada", &down).ok();
+    assert_same(&data, &new);
 }
 
 /// Listings do not tell of pipes and sockets.
