@@ -12,10 +12,15 @@ use crate::printer::{Format, Table};
 use crate::transfer::location::{Location, settle};
 use crate::transfer::report::counted;
 
+/// What to do about files that the disk has changed.
+const DAMAGED: &str = "of damaged files the server's disk has other bytes than were stored: if you have them, send them again with \
+                       `paddlectl cp --checksum`; and tell an administrator";
+
 /// Compare a local folder with a remote one
 ///
 /// Compares names, kinds, executable bits and the digests of all contents, not times. Both sides are read where they
-/// are. Also two folders of the cluster, or two files. Ends with 1 when anything differs.
+/// are. Also two folders of the cluster, or two files. Ends with 1 when anything differs, or is damaged on the server's
+/// disk.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A path here or `/pfs/…`
@@ -58,6 +63,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         1 => format!("1 difference; {} the same", counted(difference.same)),
         count => format!("{count} differences; {} the same", counted(difference.same)),
     });
+    if !difference.damaged.is_empty() {
+        context.world.err.hint(DAMAGED);
+    }
     Ok(if rows.is_empty() { DONE } else { FAILED })
 }
 
@@ -82,6 +90,7 @@ fn rows(difference: &TreeDifference) -> Vec<Row> {
         (&difference.only_left, "only left"),
         (&difference.only_right, "only right"),
         (&difference.different, "different"),
+        (&difference.damaged, "damaged"),
     ] {
         rows.extend(paths.iter().map(|path| (path, what)));
     }

@@ -340,3 +340,28 @@ fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
     site.run("ada", &["pfs", "fsck"]).ok().says("none damaged");
     site.stop();
 }
+
+#[test]
+fn check_names_each_damaged_file_and_compares_the_others() {
+    let env = TestEnvironment::new();
+    let Some((mut site, _platter)) = with_damaged_files(&env) else {
+        return;
+    };
+    let data = env.folder("data");
+    fs::write(data.join("new"), "only here").unwrap();
+    let found = site.run("ada", &["check", arg(&data), THERE]);
+    assert_eq!(found.code, Some(1), "{found}");
+    assert_eq!(
+        found.stdout,
+        "DIFFERENCE\tPATH\ndamaged\tlarge\nonly left\tnew\ndamaged\tother-large\n\
+         damaged\tother-small\ndamaged\tsmall\n"
+    );
+    found
+        .says("5 differences; 1 file the same")
+        .says("`paddlectl cp --checksum`");
+    let [here, there] = [arg(&data.join("large")).to_owned(), format!("{THERE}/large")];
+    let alone = site.run("ada", &["check", &here, &there]);
+    assert_eq!(alone.code, Some(1), "{alone}");
+    assert!(alone.stdout.contains("damaged"), "{alone}");
+    site.stop();
+}

@@ -1,6 +1,6 @@
 //! Compares two trees by the digests of their files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::content::hash_file;
@@ -9,6 +9,8 @@ use paddlecloud_pfs::{KEEPS_EXECUTABLE_BITS, PfsPath, RelPath, Root, RootError};
 
 use super::engine::blocking;
 use super::{FileClient, ListOptions, TransferError};
+use crate::client::ClientError;
+use crate::error::ErrorName;
 use crate::files::{FileKind, FileMeta, is_ours};
 
 /// One of the two sides.
@@ -24,6 +26,8 @@ pub struct TreeDifference {
     pub only_left: Vec<RelPath>,
     pub only_right: Vec<RelPath>,
     pub different: Vec<RelPath>,
+    /// Files whose bytes on the server's disk are not what was stored: they are compared with nothing.
+    pub damaged: Vec<RelPath>,
     /// Files and links that are the same.
     pub same: u64,
 }
@@ -31,53 +35,92 @@ pub struct TreeDifference {
 impl TreeDifference {
     /// Whether the trees are the same.
     pub fn is_empty(&self) -> bool {
-        self.only_left.is_empty() && self.only_right.is_empty() && self.different.is_empty()
+        [&self.only_left, &self.only_right, &self.different, &self.damaged]
+            .iter()
+            .all(|paths| paths.is_empty())
     }
 }
 
 type Nodes = BTreeMap<RelPath, FileMeta>;
+
+/// What is on one side.
+#[derive(Debug, Default)]
+struct Seen {
+    nodes: Nodes,
+    damaged: BTreeSet<RelPath>,
+}
+
+impl From<Nodes> for Seen {
+    fn from(nodes: Nodes) -> Seen {
+        Seen {
+            nodes,
+            damaged: BTreeSet::new(),
+        }
+    }
+}
+
+impl Seen {
+    fn retain(&mut self, is_wanted: impl Fn(&RelPath) -> bool) {
+        self.nodes.retain(|path, _| is_wanted(path));
+        self.damaged.retain(is_wanted);
+    }
+}
 
 impl FileClient<'_> {
     /// Compares two folders, or two files. Both sides are read where they are. What is the server's own in a home takes no
     /// part.
     pub async fn check(&self, left: &Side, right: &Side) -> Result<TreeDifference, TransferError> {
         let files = self.patient();
-        let (one, other) = tokio::join!(files.nodes(left), files.nodes(right));
+        let (one, other) = tokio::join!(files.look(left), files.look(right));
         let (mut one, mut other) = (one?, other?);
         for side in [left, right] {
             if let Side::Remote(folder) = side {
-                one.retain(|path, _| !is_ours(folder, path));
-                other.retain(|path, _| !is_ours(folder, path));
+                one.retain(|path| !is_ours(folder, path));
+                other.retain(|path| !is_ours(folder, path));
             }
         }
-        Ok(compare(&one, &other))
+        Ok(compare_sound(one, other))
     }
 
-    async fn nodes(&self, side: &Side) -> Result<Nodes, TransferError> {
+    async fn look(&self, side: &Side) -> Result<Seen, TransferError> {
         match side {
             Side::Local(path) => {
                 let path = path.clone();
-                blocking(move || local_nodes(&path)).await
+                blocking(move || local_nodes(&path)).await.map(Seen::from)
             }
-            Side::Remote(path) => self.remote_nodes(path).await,
+            Side::Remote(path) => self.look_there(path).await,
         }
     }
 
-    async fn remote_nodes(&self, path: &PfsPath) -> Result<Nodes, TransferError> {
+    async fn look_there(&self, path: &PfsPath) -> Result<Seen, TransferError> {
         let meta = self.stat(path).await?;
+        let mut seen = Seen::default();
         if !meta.is_folder() {
-            return Ok(Nodes::from([(RelPath::root(), self.stat_digest(path).await?)]));
+            match self.stat_digest(path).await {
+                Err(error) if error.refusal() == Some(ErrorName::Damaged) => {
+                    seen.damaged.insert(RelPath::root());
+                }
+                meta => drop(seen.nodes.insert(RelPath::root(), meta?)),
+            }
+            return Ok(seen);
         }
         let options = ListOptions {
             recursive: true,
             digests: true,
         };
         let mut listing = self.list(path, options).await?;
-        let mut nodes = Nodes::new();
-        while let Some(entry) = listing.next().await? {
-            nodes.insert(entry.path, entry.meta);
+        while let Some(entry) = listing.next_readable().await? {
+            seen.nodes.insert(entry.path, entry.meta);
         }
-        Ok(nodes)
+        for unread in listing.take_unread() {
+            let inside = unread.path.0.place().path.strip_prefix(&path.place().path);
+            match inside.filter(|_| unread.error.error == ErrorName::Damaged) {
+                Some(inside) => seen.damaged.insert(inside),
+                // Who knows what else it hides.
+                None => return Err(ClientError::Refused(unread.error).into()),
+            };
+        }
+        Ok(seen)
     }
 }
 
@@ -118,6 +161,17 @@ fn local_meta(root: &Root, path: &RelPath) -> Result<FileMeta, TransferError> {
         digest: Some(digest),
         ..FileMeta::of(&meta)
     })
+}
+
+/// Compares all that is not damaged on either side.
+fn compare_sound(mut left: Seen, mut right: Seen) -> TreeDifference {
+    let damaged: BTreeSet<RelPath> = left.damaged.union(&right.damaged).cloned().collect();
+    left.retain(|path| !damaged.contains(path));
+    right.retain(|path| !damaged.contains(path));
+    TreeDifference {
+        damaged: damaged.into_iter().collect(),
+        ..compare(&left.nodes, &right.nodes)
+    }
 }
 
 fn compare(left: &Nodes, right: &Nodes) -> TreeDifference {
@@ -164,6 +218,7 @@ mod tests {
                 only_left: path("here"),
                 only_right: path("there"),
                 different: path("other"),
+                damaged: Vec::new(),
                 same: 1,
             }
         );
