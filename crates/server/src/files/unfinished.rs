@@ -195,13 +195,28 @@ impl Files {
 }
 
 /// Whether an upload that could not be ended never can be: whoever sends the file again begins anew.
-pub(super) fn is_over(error: &AssemblyError) -> bool {
-    use AssemblyError::{Storage, WrongDigest};
-    use RootError::{Changing, Exists, Unsupported};
-    matches!(
-        error,
-        WrongDigest { .. } | Storage(Changing(_) | Exists(_) | Unsupported { .. })
-    )
+pub(super) fn is_over(error: &FilesError) -> bool {
+    match error {
+        FilesError::Quota(_) | FilesError::Ours(_) => true,
+        FilesError::Assembly(AssemblyError::WrongDigest { .. }) => true,
+        FilesError::Storage { source, .. } | FilesError::Assembly(AssemblyError::Storage(source)) => {
+            is_final(source)
+        }
+        _ => false,
+    }
+}
+
+/// Whether asking the storage again brings the same answer, until somebody changes what is there.
+fn is_final(error: &RootError) -> bool {
+    use RootError::{Changing, Denied, Escapes, Exists, IsAFolder, NotAFile, NotAFolder};
+    use RootError::{NotNameable, Spared, ThroughLink, TooLong, Unsupported};
+    match error {
+        Changing(_) | Exists(_) | Unsupported { .. } => true,
+        Denied(_) | Spared(_) | Escapes(_) | ThroughLink(_) => true,
+        IsAFolder(_) | NotAFile(_) | NotAFolder(_) => true,
+        TooLong(_) | NotNameable(_) => true,
+        _ => false,
+    }
 }
 
 /// What was begun in a space and can be gone on with.

@@ -18,7 +18,7 @@ use paddlecloud_api::files::{
 };
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, Op, Wanted};
 use paddlecloud_pfs::quota::Amount;
-use paddlecloud_pfs::root::FileAttributes;
+use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
@@ -220,6 +220,7 @@ impl Files {
         match &old {
             Some(old) if old.is_dir() => return Err(taken(RootError::IsAFolder)),
             Some(_) if request.no_overwrite => return Err(taken(RootError::Exists)),
+            Some(old) if old.kind == Kind::Special => return Err(taken(RootError::NotAFile)),
             _ => {}
         }
         let old_size = old.filter(|old| old.is_file()).map(|old| old.size);
@@ -461,30 +462,16 @@ impl Files {
     ) -> Result<FileMeta, FilesError> {
         let live = self.upload(caller, id)?;
         let acting = self.act(live.space())?;
-        let replaced = live.reached.replaced()?;
-        let rooms = &self.0.uploads.rooms;
-        if let Err(refused) = rooms.fit(id, amount(live.assembly.plan()), replaced) {
-            // What it was to replace is smaller now, or gone, and its room somebody else's.
-            drop(acting);
-            self.upload_discard(caller, id)?;
-            return Err(refused.into());
-        }
-        self.make_parent(&live.reached)?;
-        let committed =
-            live.reached
-                .root
-                .commit(&live.assembly, request.digest, existing(request.no_overwrite));
-        let meta = match live.checked(self, committed) {
-            Ok(meta) => meta,
-            Err(FilesError::Assembly(error)) if is_over(&error) => {
+        let (meta, replaced) = match self.publish(&live, request) {
+            Err(error) if is_over(&error) => {
                 drop(acting);
-                self.upload_discard(caller, id)?;
+                self.discard_refused(caller, id);
                 return Err(match error {
-                    AssemblyError::Storage(error) => live.reached.failed()(error),
-                    error => error.into(),
+                    FilesError::Assembly(AssemblyError::Storage(error)) => live.reached.failed()(error),
+                    error => error,
                 });
             }
-            Err(error) => return Err(error),
+            published => published?,
         };
         if let Some(room) = self.0.uploads.rooms.take(id) {
             room.settle(amount(live.assembly.plan()), replaced);
@@ -501,6 +488,26 @@ impl Files {
             version: Some(paddlecloud_api::files::version_of(&meta.stamp)),
             ..FileMeta::of(&meta)
         })
+    }
+
+    /// Gives the file its place, and tells what it replaced.
+    fn publish(&self, live: &Live, request: &CommitRequest) -> Result<(Meta, Amount), FilesError> {
+        let replaced = live.reached.replaced()?;
+        let plan = live.assembly.plan();
+        // What it was to replace may be smaller now, or gone, and its room somebody else's.
+        let rooms = &self.0.uploads.rooms;
+        rooms.fit(live.assembly.id(), amount(plan), replaced)?;
+        self.make_parent(&live.reached)?;
+        let root = &live.reached.root;
+        let committed = root.commit(&live.assembly, request.digest, existing(request.no_overwrite));
+        Ok((live.checked(self, committed)?, replaced))
+    }
+
+    /// Nobody can go on with it. The sender is told why, whether it can be removed or not.
+    fn discard_refused(&self, caller: &Caller, id: &StagedId) {
+        if let Err(error) = self.upload_discard(caller, id) {
+            tracing::warn!(%error, "an upload that was refused could not be removed");
+        }
     }
 
     /// Removes an upload with all that arrived, also one of an old client.

@@ -1,5 +1,9 @@
 //! Uploads that another one made pointless, and downloads that cannot end: nothing of them stays, and they hold no room.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::client::files::{Download, TransferError, TransferOptions, Upload};
@@ -52,8 +56,8 @@ async fn wait_until_unfinished(stage: &Stage, count: u64) {
     }
 }
 
-async fn begin(stage: &Stage, name: &str, key: &str) -> String {
-    let request = UploadRequest {
+fn request(name: &str, key: &str) -> UploadRequest {
+    UploadRequest {
         path: mine(name).into(),
         size: 3,
         executable: false,
@@ -61,8 +65,11 @@ async fn begin(stage: &Stage, name: &str, key: &str) -> String {
         key: key.to_owned(),
         digest: None,
         no_overwrite: false,
-    };
-    let begun = stage.app.upload_begin(&me(), request).await.unwrap();
+    }
+}
+
+async fn begin(stage: &Stage, name: &str, key: &str) -> String {
+    let begun = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
     begun.id.unwrap().to_string()
 }
 
@@ -173,6 +180,72 @@ async fn wrong_content_holds_no_room() {
     assert_eq!(refused.error, ErrorName::Damaged, "{refused:?}");
     assert_tidy(&stage.home("me"));
     assert_eq!(stage.me.files().quota().await.unwrap().bytes_used, 0);
+    stage.finish().await;
+}
+
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("there is a mkfifo").success());
+}
+
+/// Begins an upload, sends all of it, lets somebody come in its way, and is refused; nothing of it stays.
+async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_in_its_way: impl FnOnce()) {
+    let id = begin(stage, name, "1").await;
+    send_abc(stage, &id).await;
+    come_in_its_way();
+    let refused = stage.app.upload_commit(&me(), &id, commit_of(b"abc")).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.error, error, "{name}: {refused:?}");
+    assert_eq!(unfinished(stage).await, [""; 0], "{name}");
+    assert_tidy(&stage.home("me"));
+    assert_eq!(stage.me.files().quota().await.unwrap().bytes_used, 0, "{name}");
+}
+
+#[tokio::test]
+async fn an_upload_that_is_refused_for_good_holds_no_room() {
+    let stage = Stage::with(USERS).await;
+    let home = stage.home("me");
+    is_refused_for_good(&stage, "pipe", ErrorName::BadRequest, || {
+        make_pipe(&home.join("pipe"))
+    })
+    .await;
+    is_refused_for_good(&stage, "folder", ErrorName::BadRequest, || {
+        std::fs::create_dir(home.join("folder")).unwrap();
+    })
+    .await;
+    is_refused_for_good(&stage, "file/f", ErrorName::BadRequest, || {
+        std::fs::write(home.join("file"), "").unwrap();
+    })
+    .await;
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_its_user_may_not_store_holds_no_room() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root works in other users' names");
+        return;
+    }
+    let stage = Stage::with("users:\n- {name: me, password_file: word, system_user: daemon}\n").await;
+    stage.me.files().mkdir(&mine("ro"), true).await.unwrap();
+    let ro = stage.home("me").join("ro");
+    std::fs::set_permissions(&ro, Permissions::from_mode(0o555)).unwrap();
+    for name in ["ro/x", "ro/new/x"] {
+        is_refused_for_good(&stage, name, ErrorName::Forbidden, || {}).await;
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn what_would_replace_a_pipe_is_refused_before_it_is_sent() {
+    let stage = Stage::with(USERS).await;
+    let home = stage.home("me");
+    std::fs::create_dir_all(&home).unwrap();
+    make_pipe(&home.join("pipe"));
+    let refused = stage.app.upload_begin(&me(), request("pipe", "1")).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.msg, "`/pfs/dc/home/me/pipe` is not a regular file");
+    assert_tidy(&home);
     stage.finish().await;
 }
 
