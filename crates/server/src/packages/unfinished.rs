@@ -61,12 +61,19 @@ pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, PackageEr
     }
 }
 
-/// Removes what came of a package, unless somebody is at it. Answers whether anything went.
+/// Removes what came of a package and the list of what is to come, unless somebody is at it. Answers whether anything
+/// went.
 pub(super) fn drop_unfinished(home: &Root, id: PackageId) -> Result<bool, PackageError> {
-    match free_tree(home, id)? {
-        Some(tree) => Ok(tree.discard().map(|()| true)?),
-        None => Ok(false),
+    let Some(tree) = free_tree(home, id)? else {
+        return Ok(false);
+    };
+    // The tree is held until the list is gone: nobody goes on with it meanwhile.
+    match home.remove(&wanted_path(id)) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
     }
+    tree.discard()?;
+    Ok(true)
 }
 
 fn free_tree(home: &Root, id: PackageId) -> Result<Option<StagedTree>, PackageError> {
@@ -274,11 +281,15 @@ mod tests {
         assert!(kept.bytes > 290_000 && kept.bytes < 300_000);
         assert_eq!(fixture.storage.unfinished_ids(&fixture.me).unwrap(), [id]);
         let give_up = || fixture.storage.give_up_unfinished(&fixture.me, id).unwrap();
+        let home = fixture.storage.home_path(&fixture.me);
+        let list = home.join(".paddlecloud/packages").join(format!("{id}.wanted"));
         let receiver = fixture.receive();
         assert!(!give_up());
+        assert!(list.exists(), "somebody is sending it");
         receiver.put_down();
         assert!(give_up());
         assert!(!fixture.staging().exists());
+        assert!(!list.exists(), "it counts in the quota");
         assert_eq!(fixture.announce().missing.len(), 3);
     }
 
