@@ -163,6 +163,27 @@ impl Transfer<'_> {
         let mut stuck = std::mem::take(&mut plan.delete);
         leave_out(&mut plan.send, &stuck);
         stuck.append(&mut plan.blocked);
+        self.tell_stuck(to, stuck, held);
+        self.keep_files_only(to, &mut plan, wanted, held);
+        plan
+    }
+
+    /// What may not be replaced is kept if it is a file; in the place of a folder, or as one, it is in the way, and told.
+    pub(super) fn keep_files_only(
+        &mut self,
+        to: &PfsPath,
+        plan: &mut SyncPlan,
+        wanted: &[Entry],
+        held: &[Entry],
+    ) {
+        let is_folder = |entries: &[Entry], path: &RelPath| find(entries, path).is_some_and(Entry::is_dir);
+        let kept = std::mem::take(&mut plan.kept).into_iter();
+        let (stuck, kept) = kept.partition(|path| is_folder(wanted, path) != is_folder(held, path));
+        plan.kept = kept;
+        self.tell_stuck(to, stuck, held);
+    }
+
+    fn tell_stuck(&mut self, to: &PfsPath, stuck: Vec<RelPath>, held: &[Entry]) {
         for path in stuck {
             let reason = match find(held, &path).map(|entry| &entry.node) {
                 Some(Node::Dir) => "a folder is in its place",
@@ -172,7 +193,6 @@ impl Transfer<'_> {
             self.tally.lose(Lost::new(format!("{to}/{path}"), reason));
             self.unlisted += 1;
         }
-        plan
     }
 
     /// Copies what a plan for two folders says.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use futures_util::StreamExt;
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{Failure, FileClient, Outcome, Progress, Summary, TransferError};
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, ListEntry};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, plan};
 use paddlecloud_pfs::{Entry, Existing, Node, PfsPath};
@@ -187,6 +187,10 @@ impl Crossing<'_> {
         let Some(there) = at_the_same_path(&step.entry, there) else {
             return Ok(None);
         };
+        if there.is_dir() && self.existing == Existing::Keep {
+            let why = ErrorBody::new(ErrorName::Conflict, "a folder is in its place");
+            return Err(ClientError::Refused(why));
+        }
         let is_of_same_size = there.is_file() && there.size() == step.entry.size();
         if self.compare == Compare::Digest && is_of_same_size {
             return self.judge_contents(step).await;

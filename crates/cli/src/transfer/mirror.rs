@@ -121,6 +121,7 @@ impl Transfer<'_> {
         let lost = self.tally.failures();
         let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut plan.send, &stuck);
+        self.keep_files_only(dest, &mut plan, &wanted, &held.entries);
         self.copy_plan(src, dest, &plan, &[]).await?;
         self.clear_extra(side, &clearings, completeness, lost).await
     }

@@ -139,6 +139,34 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
 }
 
 #[test]
+fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("k1/a/f", ""), ("k1/g", "file"), ("k1/same", "new")]);
+    plant(&data, &[("k2/a", "file"), ("k2/g/h", ""), ("k2/same", "old")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["sync", arg(&data), &home]).ok();
+    let before = env.paddlectl(&["ls", "-r", &at("k2")]).ok().stdout;
+    let (k1, k2, contents) = (at("k1"), at("k2"), at("k1/."));
+    for words in [&["cp", "-r", "-n", &contents, &k2][..], &["sync", "-n", &k1, &k2]] {
+        for flags in [&["--dry-run"][..], &[]] {
+            let ran = env.paddlectl(&[words, flags].concat());
+            assert_eq!(ran.code, Some(1), "{ran}");
+            match flags.is_empty() {
+                true => ran.says(" ... Done, 2 left out"),
+                false => ran.says("1 kept as it was, 2 would be left out"),
+            };
+            assert_eq!(env.paddlectl(&["ls", "-r", &k2]).ok().stdout, before);
+        }
+    }
+    env.paddlectl(&["cp", "-n", &at("k1/g"), &k2])
+        .refused(1)
+        .says("a folder is in its place");
+    assert_eq!(env.paddlectl(&["cat", &at("k2/same")]).ok().stdout, "old");
+}
+
+#[test]
 fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
     const FILES: usize = 200;
     let env = TestEnvironment::new();
