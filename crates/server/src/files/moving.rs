@@ -144,6 +144,9 @@ impl Files {
         if link.is_none() && from.stat()?.is_dir() {
             to.not_into_ours()?;
         }
+        if link.is_none() {
+            self.sound_to_copy(&from)?;
+        }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
             // What a link leads to is copied, so that is what it takes.
@@ -159,6 +162,9 @@ impl Files {
         }
         let copied = copied?;
         self.0.hints.forget_below(&to.place);
+        if link.is_none() {
+            self.remember_copies(&from, &to);
+        }
         if let Some(room) = room {
             let written = Amount {
                 bytes: copied.bytes,

@@ -1,7 +1,8 @@
 //! Small files that are not handed out when the disk has changed them behind everybody's back.
 //!
 //! Of large ones whoever fetches them finds that out by the digest he is told; of small ones only enough is known to say that
-//! something is wrong, so they are read first. Files that are copied on the cluster are not looked at, nor what jobs read.
+//! something is wrong, so they are read first, also before they are copied on the cluster. Large
+//! ones are copied unread, and their copies known as what they should be. What jobs read is not looked at.
 
 use paddlecloud_api::files::SMALL_FILE;
 use paddlecloud_pfs::content::{Moved, hash_file};
@@ -66,6 +67,37 @@ impl Files {
         }
     }
 
+    /// Refuses to copy what is, or holds, a small file that the disk has changed; who copies file by file hears of each. Large
+    /// ones are not read.
+    pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
+        // Elsewhere the storage copies by itself, and reading is a long way.
+        let nodes = (!self.0.remote).then(|| nodes(from));
+        for (path, meta) in nodes.into_iter().flatten() {
+            if meta.size > SMALL_FILE || !self.0.hints.is_stored(&meta.stamp) {
+                continue;
+            }
+            let node = from.below(&path)?;
+            // What cannot be read, copying will tell.
+            if let Ok(file) = node.open_file() {
+                self.stored_digest(&node, &*file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Knows of large copies what was known of their sources: of one that the disk had changed the copy is damaged too.
+    pub(super) fn remember_copies(&self, from: &Reached, to: &Reached) {
+        let nodes = (!self.0.remote).then(|| nodes(from));
+        for (path, meta) in nodes.into_iter().flatten() {
+            if let (true, Ok(from), Ok(to)) = (meta.size > SMALL_FILE, from.below(&path), to.below(&path))
+                && let Some(digest) = self.0.hints.digest_of(&from.place, &meta.stamp)
+                && let Some(copy) = copy_of(&meta.stamp, &to)
+            {
+                self.remember(&to.place, copy, digest);
+            }
+        }
+    }
+
     /// Remembers what a file contains that was just published by itself with the time it had elsewhere.
     pub(super) fn remember_stored(&self, place: &Place, stamp: Stamp, digest: Digest) {
         let named = place.path.split_last();
@@ -81,6 +113,25 @@ impl Files {
             tracing::warn!(%error, "what a file holds is not known to checks");
         }
     }
+}
+
+/// A file, or all that a folder holds, by their paths below it.
+fn nodes(of: &Reached) -> impl Iterator<Item = (RelPath, Meta)> {
+    let own = of.stat().ok().filter(Meta::is_file);
+    let below = own.is_none().then(|| of.root.walk(&of.place.path));
+    let below = below.into_iter().flatten().filter_map(|entry| {
+        let entry = entry.ok().filter(|entry| entry.meta.is_file())?;
+        Some((entry.path.strip_prefix(&of.place.path)?, entry.meta))
+    });
+    own.map(|own| (RelPath::root(), own)).into_iter().chain(below)
+}
+
+/// The stamp of a copy, if it was made when its source had this one, and nobody wrote to it since.
+fn copy_of(source: &Stamp, copy: &Reached) -> Option<Stamp> {
+    let copy = copy.stat_link().ok().filter(Meta::is_file)?.stamp;
+    let is_alike = (copy.size, copy.mtime) == (source.size, source.mtime);
+    let is_as_made = source.ctime < copy.ctime && copy.mtime != copy.ctime;
+    (is_alike && is_as_made).then_some(copy)
 }
 
 #[cfg(test)]

@@ -365,3 +365,40 @@ fn check_names_each_damaged_file_and_compares_the_others() {
     assert!(alone.stdout.contains("damaged"), "{alone}");
     site.stop();
 }
+
+#[test]
+fn a_copy_on_the_cluster_does_not_make_damage_the_truth() {
+    let env = TestEnvironment::new();
+    let Some((mut site, _platter)) = with_damaged_files(&env) else {
+        return;
+    };
+    let (copy, mirror) = ("/pfs/cloud/home/ada/copy", "/pfs/cloud/home/ada/mirror");
+    for words in [&["cp", "-r", THERE, copy][..], &["sync", THERE, mirror]] {
+        let copied = site.run("ada", words);
+        assert_eq!(copied.code, Some(1), "{copied}");
+        copied
+            .says("2 left out")
+            .says(&format!("{THERE}/small"))
+            .says(&format!("{THERE}/other-small"))
+            .says("the disk is damaged");
+    }
+    let small = format!("{THERE}/small");
+    site.run("ada", &["cp", &small, "/pfs/cloud/home/ada/alone"])
+        .refused(1)
+        .says(&format!("`{small}`"))
+        .says("the disk is damaged");
+    for folder in [copy, mirror] {
+        site.run("ada", &["stat", &format!("{folder}/small")]).refused(1);
+        site.run("ada", &["stat", "--digest", &format!("{folder}/sound")])
+            .ok();
+        site.run("ada", &["stat", "--digest", &format!("{folder}/large")])
+            .refused(1)
+            .says("the disk is damaged");
+        let here = env.folder("back").join("large");
+        site.run("ada", &["cp", &format!("{folder}/large"), arg(&here)])
+            .refused(1)
+            .says("the disk is damaged");
+        assert!(!here.exists());
+    }
+    site.stop();
+}
