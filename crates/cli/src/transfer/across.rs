@@ -190,8 +190,7 @@ impl Transfer<'_> {
                 Some(Node::Symlink { .. }) => "a link is in its place",
                 Some(Node::File { .. }) | None => "a file is in its place",
             };
-            self.tally.lose(Lost::new(format!("{to}/{path}"), reason));
-            self.unlisted += 1;
+            self.leave(Lost::new(format!("{to}/{path}"), reason));
         }
     }
 
@@ -232,8 +231,7 @@ impl Transfer<'_> {
                 Ok(places) => places,
                 Err(error) => {
                     let lost = Lost::new(format!("{from}/{}", entry.path), error.to_string());
-                    self.tally.lose(lost);
-                    self.unlisted += 1;
+                    self.leave(lost);
                     continue;
                 }
             };

@@ -13,7 +13,7 @@ use paddlecloud_pfs::{Entry, PfsPath, RelPath, Root, RootError};
 use super::Transfer;
 use super::filter::Selection;
 use super::location::{shown, shown_in};
-use super::report::Lost;
+use super::report::{Aside, Lost};
 use super::up::Completeness;
 use crate::error::{CliError, chain};
 
@@ -58,6 +58,15 @@ fn unselected<'a>(entries: &'a [Entry], selected: &[Entry]) -> impl Iterator<Ite
     let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
     let paths = entries.iter().map(|entry| &entry.path);
     paths.filter(move |path| !is_selected(path))
+}
+
+/// What something is removed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Something else takes its place.
+    Room,
+    /// The source lacks it.
+    Likeness,
 }
 
 /// What goes before anything is copied, and what when everything was.
@@ -167,7 +176,7 @@ impl Transfer<'_> {
             let note = "the source could not be read completely, so nothing is deleted";
             self.world.err.note(note);
         } else {
-            stuck.extend(self.clear(side, &clearings.in_the_way).await?);
+            stuck.extend(self.clear(side, &clearings.in_the_way, Purpose::Room).await?);
         }
         Ok(stuck)
     }
@@ -189,11 +198,19 @@ impl Transfer<'_> {
             self.world.err.note(note);
             return Ok(());
         }
-        self.clear(side, &clearings.extra).await.map(drop)
+        self.clear(side, &clearings.extra, Purpose::Likeness).await?;
+        let removed: Vec<String> = clearings.extra.paths().map(|path| side.shown(path)).collect();
+        self.tally.forget_unseen(&removed);
+        Ok(())
     }
 
     /// Gives what did not go.
-    async fn clear(&mut self, side: Side<'_>, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+    async fn clear(
+        &mut self,
+        side: Side<'_>,
+        clearing: &Clearing,
+        purpose: Purpose,
+    ) -> Result<Vec<RelPath>, CliError> {
         if self.options.dry_run {
             for path in clearing.paths() {
                 self.tally.removed += 1;
@@ -202,24 +219,36 @@ impl Transfer<'_> {
             return Ok(Vec::new());
         }
         match side {
-            Side::Here(folder) => self.clear_here(folder, clearing),
-            Side::There(folder) => self.clear_there(folder, clearing).await,
+            Side::Here(folder) => self.clear_here(folder, clearing, purpose),
+            Side::There(folder) => self.clear_there(folder, clearing, purpose).await,
         }
     }
 
     fn is_in_the_way(&mut self, path: String, reason: &str) {
-        self.tally.lose(Lost::new(path, reason));
+        self.leave(Lost::new(path, reason));
         self.tally.hint("`--delete` removes what is in the way");
     }
 
+    fn stays(&mut self, path: String, reason: String, purpose: Purpose) {
+        match purpose {
+            Purpose::Room => self.leave(Lost::new(path, reason)),
+            Purpose::Likeness => self.tally.lose(Lost::aside(Aside::Remove, path, reason)),
+        }
+    }
+
     /// Gives what did not go.
-    async fn clear_there(&mut self, folder: &PfsPath, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+    async fn clear_there(
+        &mut self,
+        folder: &PfsPath,
+        clearing: &Clearing,
+        purpose: Purpose,
+    ) -> Result<Vec<RelPath>, CliError> {
         let files = self.files;
         let (whole, empty) = (
-            self.there(folder, &clearing.whole),
-            self.there(folder, &clearing.empty),
+            self.there(folder, &clearing.whole, purpose),
+            self.there(folder, &clearing.empty, purpose),
         );
-        let plain = self.there(folder, &clearing.files);
+        let plain = self.there(folder, &clearing.files, purpose);
         let with_all = RemoveOptions {
             recursive: true,
             ..RemoveOptions::default()
@@ -230,24 +259,30 @@ impl Transfer<'_> {
         let mut stuck = Vec::new();
         for (removed, was_asked) in [(asked, true), (unasked, false)] {
             for one in removed {
-                stuck.extend(self.stuck_there(folder, one, was_asked));
+                stuck.extend(self.stuck_there(folder, one, was_asked, purpose));
             }
         }
         Ok(stuck)
     }
 
-    fn there(&mut self, folder: &PfsPath, paths: &[RelPath]) -> Vec<PfsPath> {
+    fn there(&mut self, folder: &PfsPath, paths: &[RelPath], purpose: Purpose) -> Vec<PfsPath> {
         let mut there = Vec::with_capacity(paths.len());
         for path in paths {
             match below(folder, path) {
                 Ok(path) => there.push(path),
-                Err(error) => self.tally.lose(Lost::new(path.to_string(), error.to_string())),
+                Err(error) => self.stays(path.to_string(), error.to_string(), purpose),
             }
         }
         there
     }
 
-    fn stuck_there(&mut self, folder: &PfsPath, removed: Removed, was_asked: bool) -> Option<RelPath> {
+    fn stuck_there(
+        &mut self,
+        folder: &PfsPath,
+        removed: Removed,
+        was_asked: bool,
+        purpose: Purpose,
+    ) -> Option<RelPath> {
         let path = removed.path.0;
         match removed.error {
             None => {
@@ -257,13 +292,18 @@ impl Transfer<'_> {
             Some(error) if error.error == ErrorName::Conflict && !was_asked => {
                 self.is_in_the_way(path.to_string(), NOT_EMPTY);
             }
-            Some(error) => self.tally.lose(Lost::new(path.to_string(), error.msg)),
+            Some(error) => self.stays(path.to_string(), error.msg, purpose),
         }
         path.place().path.strip_prefix(&folder.place().path)
     }
 
     /// Gives what did not go.
-    fn clear_here(&mut self, folder: &Path, clearing: &Clearing) -> Result<Vec<RelPath>, CliError> {
+    fn clear_here(
+        &mut self,
+        folder: &Path,
+        clearing: &Clearing,
+        purpose: Purpose,
+    ) -> Result<Vec<RelPath>, CliError> {
         if clearing.paths().next().is_none() {
             return Ok(Vec::new());
         }
@@ -282,7 +322,7 @@ impl Transfer<'_> {
                 match remove(&root, path) {
                     Ok(()) => self.tally.removed += 1,
                     Err(error) => {
-                        self.stays_here(shown_in(folder, path), &error);
+                        self.stays_here(shown_in(folder, path), &error, purpose);
                         stuck.push(path.clone());
                     }
                 }
@@ -291,10 +331,12 @@ impl Transfer<'_> {
         Ok(stuck)
     }
 
-    fn stays_here(&mut self, path: String, error: &RootError) {
+    fn stays_here(&mut self, path: String, error: &RootError, purpose: Purpose) {
         match error {
-            RootError::NotEmpty(_) | RootError::Exists(_) => self.is_in_the_way(path, NOT_EMPTY),
-            _ => self.tally.lose(Lost::new(path, chain(error))),
+            RootError::NotEmpty(_) | RootError::Exists(_) if purpose == Purpose::Room => {
+                self.is_in_the_way(path, NOT_EMPTY);
+            }
+            _ => self.stays(path, chain(error), purpose),
         }
     }
 }

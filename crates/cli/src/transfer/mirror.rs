@@ -11,6 +11,7 @@ use paddlecloud_pfs::{Entry, PfsPath};
 
 use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
 use super::location::{Location, settle, shown};
+use super::report::{Aside, Lost};
 use super::rules::Target;
 use super::{Transfer, TransferArgs, local, remote};
 use crate::commands::Context;
@@ -160,7 +161,10 @@ impl Transfer<'_> {
                 let unread = listed.unread.iter().map(|unread| &unread.path.0.place().path);
                 let mut unlisted = listed.special;
                 unlisted.extend(unread.filter_map(|path| path.strip_prefix(&folder.place().path)));
-                self.tell_unread(listed.unread);
+                for one in listed.unread {
+                    let lost = Lost::aside(Aside::Look, one.path.to_string(), one.error.msg);
+                    self.tally.lose(lost);
+                }
                 Ok(Held {
                     entries: listed.entries,
                     unlisted,

@@ -195,6 +195,12 @@ impl<'a> Transfer<'a> {
         self.tally.transferred + self.tally.removed > 0
     }
 
+    /// Something that takes part and does not go; the next line counts it.
+    fn leave(&mut self, lost: Lost) {
+        self.tally.lose(lost);
+        self.unlisted += 1;
+    }
+
     fn existing(&self) -> Existing {
         if self.options.no_overwrite {
             Existing::Keep

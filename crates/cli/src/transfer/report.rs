@@ -14,11 +14,29 @@ use crate::world::World;
 /// More failures than this are counted, not listed, on a terminal: it shows no more. A file takes them all.
 const LISTED: usize = 50;
 
-/// Something that did not get to its place.
+/// Something that did not get to its place, or that could not be dealt with otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     pub path: String,
     pub reason: String,
+    /// What failed, where that is not what the command is there for.
+    aside: Option<Aside>,
+}
+
+/// What is done beside copying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aside {
+    Look,
+    Remove,
+}
+
+impl Aside {
+    fn verb(self) -> &'static str {
+        match self {
+            Aside::Look => "look into",
+            Aside::Remove => "remove",
+        }
+    }
 }
 
 impl Lost {
@@ -26,6 +44,23 @@ impl Lost {
         Lost {
             path: path.into(),
             reason: reason.into(),
+            aside: None,
+        }
+    }
+
+    /// The same of something else than a copy.
+    pub fn aside(aside: Aside, path: impl Into<String>, reason: impl Into<String>) -> Lost {
+        Lost {
+            aside: Some(aside),
+            ..Lost::new(path, reason)
+        }
+    }
+
+    /// A line of a list.
+    fn line(&self) -> String {
+        match self.aside {
+            Some(aside) => format!("  cannot {} {}", aside.verb(), self.words("")),
+            None => format!("  {}", self.words("")),
         }
     }
 
@@ -73,6 +108,17 @@ impl Tally {
 
     pub fn lose(&mut self, lost: Lost) {
         self.lost.push(lost);
+    }
+
+    /// Forgets what could not be looked into and lies in one of these: it is gone, or told as what could not be removed.
+    pub fn forget_unseen(&mut self, removed: &[String]) {
+        let is_in = |path: &str, folder: &String| {
+            path.strip_prefix(folder.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.lost.retain(|lost| {
+            lost.aside != Some(Aside::Look) || !removed.iter().any(|folder| is_in(&lost.path, folder))
+        });
     }
 
     /// The same of something that may be there another time: a disk that is not mounted, a file that cannot be read now.
@@ -136,9 +182,18 @@ impl Tally {
         self.passing + self.broken_off == 0 && (landed > 0 || self.failures() == 0)
     }
 
-    /// How many things did not get to their place so far.
+    /// How many things failed so far.
     pub fn failures(&self) -> u64 {
         self.lost.len() as u64 + self.broken_off
+    }
+
+    /// How many of them did not get to their place.
+    fn left_out(&self) -> u64 {
+        self.count(None) + self.broken_off
+    }
+
+    fn count(&self, aside: Option<Aside>) -> u64 {
+        self.lost.iter().filter(|lost| lost.aside == aside).count() as u64
     }
 
     /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`, and where connections broke `, 4.0 MB more in vain`.
@@ -168,13 +223,31 @@ impl Tally {
             (self.unchanged, "unchanged"),
             (self.kept, kept),
             (self.removed, removed),
-            (self.failures(), left_out),
+            (self.count(Some(Aside::Remove)), "not removed"),
+            (self.count(Some(Aside::Look)), "not looked into"),
+            (self.left_out(), left_out),
         ] {
             if count > 0 {
                 words.push(format!("{count} {what}"));
             }
         }
         words.join(", ")
+    }
+
+    /// `copy 2 files, remove 1`: what could not be done, and how often.
+    fn deeds(&self, what: &str) -> String {
+        let asides = [Aside::Look, Aside::Remove].map(|aside| (aside.verb(), self.count(Some(aside))));
+        let deeds = [(what, self.left_out())].into_iter().chain(asides);
+        let mut failed = deeds.filter(|(_, count)| *count > 0);
+        let first = failed
+            .next()
+            .map(|(verb, count)| format!("{verb} {}", counted(count)));
+        let others = failed.map(|(verb, count)| format!("{verb} {count}"));
+        first
+            .into_iter()
+            .chain(others)
+            .collect::<Vec<String>>()
+            .join(", ")
     }
 
     /// Tells what failed, file by file, and gives the exit code.
@@ -184,6 +257,10 @@ impl Tally {
             return Ok(DONE);
         }
         if let ([lost], 0) = (self.lost.as_slice(), self.broken_off) {
+            let what = match lost.aside {
+                Some(aside) => aside.verb(),
+                None => what,
+            };
             let error = CliError::refused(format!("cannot {what} {}", lost.words("`")));
             return Err(self.hints.into_iter().fold(error, CliError::with_hint));
         }
@@ -194,7 +271,7 @@ impl Tally {
             let left = counted(self.broken_off);
             world.err.line(format!("  {left} not tried after that"));
         }
-        let error = CliError::refused(format!("cannot {what} {}", counted(count)));
+        let error = CliError::refused(format!("cannot {}", self.deeds(what)));
         Err(self.hints.into_iter().fold(error, CliError::with_hint))
     }
 }
@@ -205,10 +282,7 @@ fn listed(lost: &[Lost], is_terminal: bool) -> Vec<String> {
         true => lost.len().min(LISTED),
         false => lost.len(),
     };
-    let mut lines: Vec<String> = lost[..shown]
-        .iter()
-        .map(|lost| format!("  {}", lost.words("")))
-        .collect();
+    let mut lines: Vec<String> = lost[..shown].iter().map(Lost::line).collect();
     if shown < lost.len() {
         let more = lost.len() - shown;
         lines.push(format!(
@@ -316,6 +390,31 @@ mod tests {
         assert_eq!(
             tally.words("sent"),
             "1 file copied; 12.3 kB sent, 4.0 kB more in vain"
+        );
+    }
+
+    #[test]
+    fn what_was_not_looked_into_or_removed_is_not_called_a_copy() {
+        let mut tally = Tally {
+            transferred: 1,
+            ..Tally::default()
+        };
+        tally.lose(Lost::aside(Aside::Look, "d", "permission is denied"));
+        assert_eq!(
+            tally.words("sent"),
+            "1 file copied, 1 not looked into; 0 bytes sent"
+        );
+        assert_eq!(tally.deeds("copy"), "look into 1 file");
+        tally.lose(Lost::aside(Aside::Remove, "d", "permission is denied"));
+        tally.lose(Lost::new("f", "no"));
+        assert_eq!(tally.deeds("copy"), "copy 1 file, look into 1, remove 1");
+        assert_eq!(
+            listed(&tally.lost, false),
+            [
+                "  cannot look into d: permission is denied",
+                "  cannot remove d: permission is denied",
+                "  f: no"
+            ]
         );
     }
 

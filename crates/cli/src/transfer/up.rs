@@ -123,8 +123,7 @@ impl Transfer<'_> {
     pub(super) fn select(&mut self, entries: &mut Vec<Entry>) {
         for missing in self.selection.missing(entries) {
             let lost = Lost::new(missing.to_string(), "the list names it, but it is not there");
-            self.tally.lose(lost);
-            self.unlisted += 1;
+            self.leave(lost);
         }
         self.selection.apply(entries);
     }
@@ -163,7 +162,7 @@ impl Transfer<'_> {
             };
             let start: String = entry.path.to_string().chars().take(SHOWN).collect();
             let path = format!("{}/{start}…", shown(local));
-            self.tally.lose(Lost::new(path, error.to_string()));
+            self.leave(Lost::new(path, error.to_string()));
             told = Some(entry.path.clone());
             false
         });

@@ -196,6 +196,49 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
 }
 
 #[test]
+fn what_is_not_copied_is_counted_alike_in_both_lines_and_what_is_not_looked_into_is_no_copy() {
+    let env = TestEnvironment::new();
+    let Some(site) = super::ordinary_user::site(&env) else {
+        return;
+    };
+    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
+    plant(&data, &[("x", "a file here"), ("y", "new")]);
+    plant(&theirs, &[("x/precious", ""), ("closed/a", "")]);
+    let remote = "/pfs/cloud/home/ada/mirror";
+    site.run("ada", &["sync", arg(&theirs), remote]).ok();
+    let ran = site.run("ada", &["sync", arg(&data), remote]).refused(1);
+    ran.says(" ... Done, 1 left out\n1 file copied, 1 left out;");
+
+    let there = site.home("ada").join("mirror");
+    fs::remove_dir_all(there.join("x")).expect("root may");
+    fs::set_permissions(there.join("closed"), fs::Permissions::from_mode(0o000)).expect("root may");
+    site.run("ada", &["sync", arg(&data), remote])
+        .refused(1)
+        .says(" ... Done\n1 file copied, 1 unchanged, 1 not looked into;")
+        .says(&format!("cannot look into `{remote}/closed`: "));
+    // It is not removed unseen, but goes with the folder that holds it.
+    let sync = ["sync", "--delete", arg(&data), remote];
+    site.run("ada", &sync)
+        .refused(1)
+        .says(" ... Done\n")
+        .says(&format!("cannot look into `{remote}/closed`: "));
+    site.run("ada", &["mkdir", &format!("{remote}/extra")]).ok();
+    fs::rename(there.join("closed"), there.join("extra/closed")).expect("root may");
+    site.run("ada", &sync)
+        .ok()
+        .says("0 files copied, 2 unchanged, 1 removed;");
+    assert_same(&data, &there);
+
+    // What is somebody else's stays.
+    plant(&there, &[("theirs/b", "")]);
+    site.run("ada", &sync)
+        .refused(1)
+        .says(" ... Done\n")
+        .says(&format!("cannot remove `{remote}/theirs`: "));
+    assert!(there.join("theirs/b").exists());
+}
+
+#[test]
 fn on_the_cluster_contents_are_compared_and_links_stay_links() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
