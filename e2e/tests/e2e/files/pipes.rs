@@ -3,14 +3,16 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use e2e::{TestEnvironment, wait_until};
+use serde_json::Value;
 
 use super::dice::seed;
 use super::network::Way;
 use super::site::Site;
-use super::{arg, home, noise, plant};
+use super::{arg, home, noise, plant, staged};
 
 const REMOTE: &str = "/pfs/cloud/home/ada/printed";
 
@@ -139,6 +141,74 @@ fn a_pipe_that_is_broken_off_leaves_nothing_here() {
     child.wait().expect("it was killed");
     assert_eq!(left(), 0);
     env.paddlectl(&["stat", &remote]).refused(1);
+}
+
+/// Sends a file as a pipe would.
+fn piped(site: &Site<'_>, env: &TestEnvironment, flags: &[&str], file: &Path, remote: &str) -> Child {
+    let config = site.config("ada");
+    let words = [&["--config", arg(&config), "cp"], flags, &["-", remote]].concat();
+    let mut command = env.command("paddlectl", &words);
+    command.stdin(fs::File::open(file).expect("it is there"));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().expect("it can be started")
+}
+
+#[test]
+fn what_pipes_left_unfinished_goes_when_one_is_complete() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let file = env.folder("data").join("content");
+    fs::write(&file, noise(86, 12 << 20)).expect("a file can be written");
+    let known = || site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+    let slowly = ["--bwlimit", "4Mi", "--transfers", "1"];
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let mut client = piped(&site, &env, &slowly, &file, REMOTE);
+        let id = wait_until("a part must arrive", || {
+            let known = known();
+            let is_new = |one: &&Value| one["arrived"].as_u64() > Some(0) && !seen.contains(&one["id"]);
+            known.as_array()?.iter().find(is_new).map(|one| one["id"].clone())
+        });
+        seen.push(id);
+        client.kill().expect("it is still sending");
+        client.wait().expect("it was killed");
+    }
+    let last = piped(&site, &env, &[], &file, REMOTE);
+    let last = last.wait_with_output().expect("it ends");
+    assert!(last.status.success(), "{last:?}");
+    wait_until("nothing of the others may stay", || {
+        known().as_array()?.is_empty().then_some(())
+    });
+    let there = fs::read(site.home("ada").join("printed")).expect("it is there");
+    assert!(there == noise(86, 12 << 20), "another content");
+}
+
+#[test]
+fn a_pipe_that_is_refused_leaves_nothing_there() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "");
+    let file = env.folder("data").join("content");
+    fs::write(&file, noise(87, 5 << 20)).expect("a file can be written");
+    let home = site.home("ada");
+    fs::create_dir_all(&home).expect("a home can be made");
+    fs::write(home.join("file"), "").expect("a file can be written");
+    let made = Command::new("mkfifo").arg(home.join("pipe")).status();
+    assert!(made.expect("there is a mkfifo").success());
+    for (name, reason) in [
+        ("pipe", "is not a regular file"),
+        ("file/below", "is not a folder"),
+    ] {
+        let remote = format!("/pfs/cloud/home/ada/{name}");
+        let sent = piped(&site, &env, &[], &file, &remote);
+        let sent = sent.wait_with_output().expect("it ends");
+        let told = String::from_utf8_lossy(&sent.stderr);
+        assert!(
+            sent.status.code() == Some(1) && told.contains(reason),
+            "{name}: {told}"
+        );
+        assert_eq!(site.run("ada", &["pfs", "uploads"]).ok().stdout, "", "{name}");
+        assert!(staged(site.storage()).is_empty(), "{name}");
+    }
 }
 
 #[test]

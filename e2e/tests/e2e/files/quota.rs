@@ -142,6 +142,37 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
 }
 
 #[test]
+fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 64Mi}\n");
+    let file = env.folder("data").join("big");
+    let mut content = noise(11, 12 << 20);
+    fs::write(&file, &content).unwrap();
+    let path = "/pfs/cloud/home/ada/big";
+    let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(&file), path];
+    let client = site.begin("ada", &words);
+    wait_until("a part must arrive", || {
+        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
+    });
+    client.killer()();
+    drop(client.end());
+    content[77] ^= 1;
+    fs::write(&file, &content).unwrap();
+    site.run("ada", &["cp", arg(&file), path]).ok();
+    wait_until("nothing of the first state may stay", || {
+        let known = site.run("ada", &["pfs", "uploads"]).ok().stdout;
+        known.is_empty().then_some(())
+    });
+    assert_eq!(
+        quota_row(&site, "storage").as_deref(),
+        Some("storage\t64Mi\t12Mi")
+    );
+    assert!(staged(site.storage()).is_empty(), "nothing of it stays");
+    assert!(fs::read(site.home("ada").join("big")).unwrap() == content);
+}
+
+#[test]
 fn what_does_not_fit_in_the_middle_leaves_nothing() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
