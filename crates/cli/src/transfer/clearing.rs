@@ -2,6 +2,7 @@
 //! destination has, where that was asked for, once everything was. Nothing that holds something goes unasked, whatever an
 //! older listing said of it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use paddlecloud_api::client::files::RemoveOptions;
@@ -18,6 +19,8 @@ use super::up::Completeness;
 use crate::error::{CliError, chain};
 
 const NOT_EMPTY: &str = "a folder that is not empty is in its place";
+
+const SPECIAL: &str = "a socket, pipe or device is in its place";
 
 /// The folder that is changed.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,8 @@ pub(super) struct Held {
     pub entries: Vec<Entry>,
     /// Pipes and the like, and what cannot be looked at: never compared, but no folder that has such a thing is empty.
     pub unlisted: Vec<RelPath>,
+    /// Those of them that are pipes and the like: no file takes their place.
+    pub special: BTreeSet<RelPath>,
 }
 
 impl Held {
@@ -74,6 +79,8 @@ enum Purpose {
 pub(super) struct Clearings {
     in_the_way: Clearing,
     extra: Clearing,
+    /// What something should take the place of, and nothing ever does.
+    special: Vec<RelPath>,
 }
 
 impl Clearings {
@@ -84,9 +91,12 @@ impl Clearings {
         selection: &Selection,
         extra: Extra,
     ) -> Clearings {
+        let sent = plan.send.iter().map(|entry| &entry.path);
+        let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
         if extra == Extra::Keep {
             return Clearings {
                 in_the_way: Clearing::of_what_is_in_the_way(plan, held),
+                special,
                 ..Clearings::default()
             };
         }
@@ -101,6 +111,7 @@ impl Clearings {
         Clearings {
             in_the_way: Clearing::whole(in_the_way),
             extra: Clearing::whole(extra),
+            special,
         }
     }
 }
@@ -172,6 +183,10 @@ impl Transfer<'_> {
         for path in &plan.blocked {
             self.is_in_the_way(side.shown(path), NOT_EMPTY);
         }
+        for path in &clearings.special {
+            self.leave(Lost::new(side.shown(path), SPECIAL));
+        }
+        stuck.extend_from_slice(&clearings.special);
         if source == Completeness::Partial && !plan.delete.is_empty() {
             let note = "the source could not be read completely, so nothing is deleted";
             self.world.err.note(note);
@@ -440,7 +455,7 @@ mod tests {
         let source = tree(&["a", "b/", "b/c", "d"]);
         let held = Held {
             entries: tree(&["a/", "b", "d/", "d/e", "z"]),
-            unlisted: Vec::new(),
+            ..Held::default()
         };
         let made = plan(&source, &held.entries, SyncOptions::default());
         let clearing = Clearing::of_what_is_in_the_way(&made, &held);
@@ -479,6 +494,7 @@ mod tests {
         let held = Held {
             entries: tree(&["a/", "b/", "b/x.log", "c/", "d"]),
             unlisted: vec!["a/socket".parse().unwrap()],
+            ..Held::default()
         };
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);

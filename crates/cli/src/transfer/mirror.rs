@@ -159,7 +159,7 @@ impl Transfer<'_> {
                 let mut listed = remote::entries_to_compare(&self.files, folder, self.compare).await?;
                 leave_ours(place, &mut listed.entries);
                 let unread = listed.unread.iter().map(|unread| &unread.path.0.place().path);
-                let mut unlisted = listed.special;
+                let mut unlisted = listed.special.clone();
                 unlisted.extend(unread.filter_map(|path| path.strip_prefix(&folder.place().path)));
                 for one in listed.unread {
                     let lost = Lost::aside(Aside::Look, one.path.to_string(), one.error.msg);
@@ -168,6 +168,7 @@ impl Transfer<'_> {
                 Ok(Held {
                     entries: listed.entries,
                     unlisted,
+                    special: listed.special.into_iter().collect(),
                 })
             }
             Target::File => Err(CliError::refused(format!("`{folder}` is not a folder"))),
@@ -200,6 +201,7 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
             Ok(Held {
                 entries: walked.entries,
                 unlisted: walked.unlisted,
+                special: walked.special.into_iter().collect(),
             })
         }
         Ok(Target::File) => Err(CliError::refused(format!("`{}` is not a folder", shown(folder)))),

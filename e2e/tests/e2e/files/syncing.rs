@@ -157,6 +157,41 @@ fn a_folder_with_a_pipe_is_not_empty() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_told_also_where_nothing_is_done() {
+    let env = TestEnvironment::new();
+    let (data, here) = (env.folder("data"), env.folder("here"));
+    plant(
+        &data,
+        &[("x", "a file here"), ("y", "new"), ("z/in", "a folder here")],
+    );
+    let (remote, other) = (format!("{}/mirror", home(&env)), format!("{}/other", home(&env)));
+    env.paddlectl(&["sync", arg(&data), &other]).ok();
+    env.paddlectl(&["mkdir", &remote]).ok();
+    let there = super::on_disk(&env, &remote);
+    for pipe in [there.join("x"), there.join("z"), here.join("x"), here.join("z")] {
+        let made = Command::new("mkfifo").arg(pipe).status();
+        assert!(made.expect("there is a mkfifo").success());
+    }
+    for (source, dest, folder) in [
+        (arg(&data), remote.as_str(), &there),
+        (&other, &remote, &there),
+        (&other, arg(&here), &here),
+    ] {
+        for flags in [&["--dry-run"][..], &["--dry-run", "--delete"], &["--delete"], &[]] {
+            let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
+            assert_eq!(ran.code, Some(1), "{ran}");
+            let ran = ran
+                .says(&format!("{dest}/x: a socket, pipe or device is in its place"))
+                .says(&format!("{dest}/z: a socket, pipe or device is in its place"));
+            let is_promised = ran.stdout.contains("/x\n") || ran.stdout.contains("/z");
+            assert!(!is_promised, "{ran}");
+        }
+        assert!(!folder.join("x").is_file() && !folder.join("z").is_dir());
+        assert!(folder.join("y").is_file(), "the rest went");
+    }
+}
+
+#[test]
 fn a_folder_that_takes_no_part_as_a_whole_stays() {
     let env = TestEnvironment::new();
     let (data, theirs) = (env.folder("data"), env.folder("theirs"));
