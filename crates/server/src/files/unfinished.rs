@@ -210,13 +210,15 @@ pub(super) fn is_over(error: &FilesError) -> bool {
 fn is_final(error: &RootError) -> bool {
     use RootError::{Changing, Denied, Escapes, Exists, IsAFolder, NotAFile, NotAFolder};
     use RootError::{NotNameable, Spared, ThroughLink, TooLong, Unsupported};
-    match error {
-        Changing(_) | Exists(_) | Unsupported { .. } => true,
-        Denied(_) | Spared(_) | Escapes(_) | ThroughLink(_) => true,
-        IsAFolder(_) | NotAFile(_) | NotAFolder(_) => true,
-        TooLong(_) | NotNameable(_) => true,
-        _ => false,
-    }
+    let is_in_the_way = matches!(
+        error,
+        Changing(_) | Exists(_) | IsAFolder(_) | NotAFile(_) | NotAFolder(_) | ThroughLink(_)
+    );
+    let is_not_allowed = matches!(
+        error,
+        Denied(_) | Spared(_) | Escapes(_) | TooLong(_) | NotNameable(_) | Unsupported { .. }
+    );
+    is_in_the_way || is_not_allowed
 }
 
 /// What was begun in a space and can be gone on with.
