@@ -184,6 +184,7 @@ pub fn describe_self() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -193,15 +194,20 @@ mod tests {
         let mut child = Command::new("cat")
             .env(MARKER_VARIABLE, "mark")
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .expect("cat is everywhere");
+        // Once it answers, all of its memory is that of the new program.
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        input.write_all(b"!").unwrap();
+        output.read_exact(&mut [0]).unwrap();
         let pid = Pid::from_child(&child);
         assert!(descendants(rustix::process::getpid()).contains(&pid));
         assert!(start_time(pid).unwrap() > 0);
         assert_eq!(marker(pid).as_deref(), Some("mark"));
         assert!(exceeds_memory(&[pid], 1));
         assert!(!exceeds_memory(&[pid], 1 << 40));
-        drop(child.stdin.take());
+        drop(input);
         child.wait().unwrap();
         assert!(!descendants(rustix::process::getpid()).contains(&pid));
     }

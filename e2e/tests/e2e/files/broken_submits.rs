@@ -59,7 +59,7 @@ fn wait_for_arrived(site: &Site<'_>) -> u64 {
         let bytes: u64 = sizes
             .filter_map(|path| Some(fs::metadata(path).ok()?.len()))
             .sum();
-        (bytes > WIRE / 5).then_some(bytes)
+        (bytes > WIRE / 8).then_some(bytes)
     })
 }
 
@@ -133,7 +133,8 @@ fn a_submit_outlives_the_death_of_its_server() {
     site.network();
     let mut client = site.begin("ada", &submit(&folder));
     let (killer, lead_nowhere) = (site.server().killer(), site.network().lead_nowhere());
-    site.network().after(WIRE / 2, || {
+    // Late enough for a good part to have left all buffers.
+    site.network().after(WIRE / 4 * 3, || {
         lead_nowhere();
         killer();
     });
