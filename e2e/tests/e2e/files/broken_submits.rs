@@ -73,6 +73,15 @@ fn assert_rest(sent: u64, arrived: u64) {
     );
 }
 
+/// The same command again sends the rest, and then all is there.
+#[track_caller]
+fn assert_goes_on(site: &mut Site<'_>, folder: &Path, arrived: u64) {
+    let before = site.network().passed(Way::Up);
+    site.run("ada", &submit(folder)).ok();
+    assert_rest(site.network().passed(Way::Up) - before, arrived);
+    assert_stored(site, folder);
+}
+
 #[test]
 fn a_network_that_cuts_every_connection_only_slows_a_submit() {
     let env = TestEnvironment::new();
@@ -119,10 +128,7 @@ fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
     let arrived = wait_for_arrived(&site);
     site.network().heal();
 
-    let before = site.network().passed(Way::Up);
-    site.run("ada", &submit(&folder)).ok();
-    assert_rest(site.network().passed(Way::Up) - before, arrived);
-    assert_stored(&site, &folder);
+    assert_goes_on(&mut site, &folder, arrived);
 }
 
 #[test]
@@ -167,10 +173,7 @@ fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
     site.network().heal();
 
     // With what is there already it would be more than may be stored: that counts once.
-    let before = site.network().passed(Way::Up);
-    site.run("ada", &submit(&folder)).ok();
-    assert_rest(site.network().passed(Way::Up) - before, arrived);
-    assert_stored(&site, &folder);
+    assert_goes_on(&mut site, &folder, arrived);
 }
 
 #[test]
