@@ -19,6 +19,8 @@ struct Client {
     input: Vec<u8>,
     output: Vec<u8>,
     watch: Option<u64>,
+    /// It reads no more. What it said before it left is still to be heard.
+    deaf: bool,
     gone: bool,
 }
 
@@ -49,6 +51,7 @@ impl Clients {
                 input: Vec::new(),
                 output: Vec::new(),
                 watch: None,
+                deaf: false,
                 gone: false,
             };
             client.send(state);
@@ -102,6 +105,9 @@ impl Clients {
 
 impl Client {
     fn send(&mut self, report: &Report) {
+        if self.deaf {
+            return;
+        }
         self.output.extend_from_slice(&encode(report));
         self.flush();
         self.gone |= self.output.len() > MOST_BUFFERED;
@@ -113,7 +119,10 @@ impl Client {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => self.gone = true,
+                Err(_) => {
+                    self.deaf = true;
+                    self.output.clear();
+                }
             }
         }
     }
@@ -195,6 +204,20 @@ mod tests {
         assert!(clients.commands().is_empty());
         stream.write_all(&line[5..]).unwrap();
         assert_eq!(clients.commands(), [Command::Stop { grace_ms: Some(1) }]);
+    }
+
+    #[test]
+    fn a_command_counts_though_its_sender_has_left() {
+        let (mut clients, mut stream, _dir) = pair();
+        stream
+            .write_all(&encode(&Command::Stop { grace_ms: None }))
+            .unwrap();
+        drop(stream);
+        clients.broadcast(&Report::Ready);
+        clients.flush();
+        assert_eq!(clients.commands(), [Command::Stop { grace_ms: None }]);
+        clients.flush();
+        assert_eq!(clients.streams().count(), 0);
     }
 
     #[test]
