@@ -40,29 +40,19 @@ impl App {
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
         let manifest = Arc::new(manifest.map_err(|_| internal())??);
         let id = manifest.id();
-        if !self.package_has(caller, &id.to_string()).await? {
-            self.wait_for_other(caller, id).await?;
-            let (user, list) = (caller.user.clone(), Arc::clone(&manifest));
-            let held = self.with_files(move |storage| storage.unfinished_usage(&user, &list));
-            let held = Amount::from(held.await?);
-            // Refused before anything is sent; it is set aside when the files come.
-            let room = self.room_for(caller, id, room_of(&manifest), held).await;
-            // What is there was left out when it was measured, as it had room of its own just then.
-            self.files.home_changed(caller);
-            drop(room?);
+        if self.package_has(caller, &id.to_string()).await? {
+            return Ok(stored(id));
         }
-        let (user, storage) = (caller.user.clone(), self.storage.clone());
+        self.check_room_for(caller, &manifest).await?;
+        let user = caller.user.clone();
         // What is there is read, and held meanwhile: whoever asks again would hear that nothing is there.
         let alone = self.long.ending(&StagedId::of_package(id)).await;
-        let announced = self.long.blocking(&caller.user, move || {
+        let announced = self.with_files_at_length(&caller.user, move |storage| {
             let wanted = storage.announce(&user, &manifest)?;
             drop(alone);
             Ok((wanted, storage.has_package(&user, id)?))
         });
-        let (wanted, stored) = announced
-            .await
-            .map_err(|_| internal())?
-            .map_err(package_refused)?;
+        let (wanted, stored) = announced.await?;
         let parts = wanted.parts.into_iter().map(|part| PackagePart {
             path: part.path,
             have: part.len,
@@ -73,6 +63,19 @@ impl App {
             parts: parts.collect(),
             stored,
         })
+    }
+
+    /// Refuses a package that does not fit before anything of it is sent. Room is set aside when the files come.
+    async fn check_room_for(&self, caller: &Caller, manifest: &Arc<Manifest>) -> Result<(), ErrorBody> {
+        let id = manifest.id();
+        self.wait_for_other(caller, id).await?;
+        let (user, list) = (caller.user.clone(), Arc::clone(manifest));
+        let held = self.with_files(move |storage| storage.unfinished_usage(&user, &list));
+        let held = Amount::from(held.await?);
+        let room = self.room_for(caller, id, room_of(manifest), held).await;
+        // What is there was left out when it was measured, as it had room of its own just then.
+        self.files.home_changed(caller);
+        room.map(drop)
     }
 
     /// Begins to take in the files of an announced package, or goes on.
@@ -300,31 +303,31 @@ impl Upload {
         if let Some(room) = self.room.take() {
             room.settle(self.amount, Amount::default());
         }
-        Ok(PackageReply {
-            id: self.id.to_string(),
-            missing: Vec::new(),
-            parts: Vec::new(),
-            stored: true,
-        })
+        Ok(stored(self.id))
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let Some(room) = self.room.take() else {
-            return put_down(self.receiver.take());
-        };
-        // What stays counts from now on as whatever lies there.
-        drop(room);
-        self.files.home_changed(&self.caller);
-        put_down(self.receiver.take());
+        if let Some(room) = self.room.take() {
+            // What stays counts from now on as whatever lies there.
+            drop(room);
+            self.files.home_changed(&self.caller);
+        }
+        if let Some(receiver) = self.receiver.take() {
+            // The thread outlives whoever asked for the upload.
+            drop(tokio::task::spawn_blocking(move || receiver.put_down()));
+        }
     }
 }
 
-fn put_down(receiver: Option<Receiver>) {
-    if let Some(receiver) = receiver {
-        // The thread outlives whoever asked for the upload.
-        drop(tokio::task::spawn_blocking(move || receiver.put_down()));
+/// Nothing of the package is missing.
+fn stored(id: PackageId) -> PackageReply {
+    PackageReply {
+        id: id.to_string(),
+        missing: Vec::new(),
+        parts: Vec::new(),
+        stored: true,
     }
 }
 

@@ -1,5 +1,8 @@
 //! A package on its way up, and a job that uses it.
 
+use std::time::Duration;
+
+use futures_util::FutureExt;
 use jiff::SignedDuration;
 use paddlecloud_core::names::JobId;
 use paddlecloud_pfs::pack::{PackWriter, write_pack};
@@ -10,6 +13,9 @@ use serde_json::json;
 
 use crate::client::Request;
 use crate::stage::{Stage, basic, home};
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A folder with two files: its list and all its bytes as a stream.
 pub fn package() -> (Manifest, Vec<u8>) {
@@ -98,6 +104,25 @@ async fn a_cut_or_damaged_upload_publishes_nothing_and_is_gone_on_with() {
     let home = home(folder.path(), "me");
     assert!(!home.join("train.py").exists());
     assert!(!home.join(".pfs-staging").exists(), "nothing unfinished stays");
+}
+
+/// Whoever submits again what is here does not wait for copies and checks of their own.
+#[tokio::test]
+async fn a_package_that_is_here_needs_no_turn_of_long_work() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    let announce = || Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    stage.send(announce()).await;
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    stage.send(Request::new("PUT", &path).body(stream)).await;
+    let me = "me".parse().unwrap();
+    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.turn(&me).now_or_never()).collect();
+    assert!(!turns.is_empty());
+    let announced = tokio::time::timeout(LIMIT, stage.send(announce())).await;
+    let announced = announced.expect("it waits for nothing").json();
+    assert_eq!(announced["msg"]["stored"], true, "{announced}");
+    drop(turns);
+    stage.finish().await;
 }
 
 #[tokio::test]
