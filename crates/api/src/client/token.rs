@@ -14,11 +14,18 @@ const LOGIN: &str = "/api-token-auth";
 
 /// The token of one caller, shared by all their connections.
 #[derive(Clone, Default)]
-pub(super) struct Token(Arc<Mutex<Option<String>>>);
+pub(super) struct Token {
+    known: Arc<Mutex<Option<String>>>,
+    /// Held by whoever gets another one: the others need not.
+    renewing: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Token {
     pub(super) fn new(token: Option<String>) -> Token {
-        Token(Arc::new(Mutex::new(token)))
+        Token {
+            known: Arc::new(Mutex::new(token)),
+            renewing: Arc::default(),
+        }
     }
 
     pub(super) fn get(&self) -> Option<String> {
@@ -30,7 +37,7 @@ impl Token {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -38,13 +45,14 @@ impl Client {
     /// The token to send, got first if there is none yet and it can be.
     pub(super) async fn token_to_send(&self) -> Result<Option<String>, Attempt> {
         if self.login.is_some() && self.token.get().is_none() {
-            self.renew_token().await?;
+            self.replace_token(None).await?;
         }
         Ok(self.token.get())
     }
 
     /// Another token than the one that was refused: one that somebody else got meanwhile, or a new one.
     pub(super) async fn replace_token(&self, refused: Option<&str>) -> Result<(), Attempt> {
+        let _alone = self.token.renewing.lock().await;
         match self.token.get() {
             Some(now) if Some(now.as_str()) != refused => Ok(()),
             _ => self.renew_token().await,

@@ -132,6 +132,37 @@ async fn a_refused_token_is_renewed_once_and_handed_to_the_keeper() {
 }
 
 #[tokio::test]
+async fn many_who_are_refused_at_once_get_one_token() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/api-token-auth") {
+            return Reply::Keep(json(200, TOKEN));
+        }
+        match seen.header("authorization") {
+            Some("Token fresh") => Reply::Keep(json(200, PAGE)),
+            _ => Reply::Keep(json(401, REFUSED)),
+        }
+    })
+    .await;
+    for token in [Some("stale".to_owned()), None] {
+        log.lock().unwrap().clear();
+        let client = client(&endpoint).with_credentials(Credentials {
+            login: Some(("me".into(), "secret".into())),
+            token,
+        });
+        let filter = JobFilter::default();
+        let (a, b, c) = tokio::join!(
+            client.jobs_list(&filter),
+            client.jobs_list(&filter),
+            client.jobs_list(&filter)
+        );
+        assert!(a.is_ok() && b.is_ok() && c.is_ok());
+        let log = log.lock().unwrap();
+        let logins = log.iter().filter(|seen| seen.line.contains("/api-token-auth"));
+        assert_eq!(logins.count(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_asked_once_and_then_told() {
     let (endpoint, log) = serve(|_, _| Reply::Keep(json(401, REFUSED))).await;
     let client = client(&endpoint).with_credentials(Credentials {
