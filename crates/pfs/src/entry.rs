@@ -40,6 +40,12 @@ pub enum Node {
 }
 
 impl Entry {
+    /// The entry at a path, among some in the order of [`RelPath`].
+    pub fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {
+        let found = entries.binary_search_by(|entry| entry.path.cmp(path));
+        found.ok().map(|at| &entries[at])
+    }
+
     /// Bytes of content; only files have any.
     pub fn size(&self) -> u64 {
         match self.node {

@@ -141,10 +141,7 @@ impl SyncPlan {
 
     /// Folders the target has are sent only where something is sent below them.
     fn drop_needless_folders(&mut self, target: &[Entry]) {
-        let has = |path: &RelPath| {
-            let found = target.binary_search_by(|other| other.path.cmp(path));
-            found.is_ok_and(|at| target[at].is_dir())
-        };
+        let has = |path: &RelPath| Entry::find(target, path).is_some_and(Entry::is_dir);
         let mut kept: Vec<Entry> = Vec::with_capacity(self.send.len());
         for entry in self.send.drain(..).rev() {
             let leads_to_something = kept.last().is_some_and(|next| next.path.is_within(&entry.path));

@@ -176,7 +176,8 @@ impl Transfer<'_> {
         wanted: &[Entry],
         held: &[Entry],
     ) {
-        let is_folder = |entries: &[Entry], path: &RelPath| find(entries, path).is_some_and(Entry::is_dir);
+        let is_folder =
+            |entries: &[Entry], path: &RelPath| Entry::find(entries, path).is_some_and(Entry::is_dir);
         let kept = std::mem::take(&mut plan.kept).into_iter();
         let (stuck, kept) = kept.partition(|path| is_folder(wanted, path) != is_folder(held, path));
         plan.kept = kept;
@@ -185,7 +186,7 @@ impl Transfer<'_> {
 
     fn tell_stuck(&mut self, to: &PfsPath, stuck: Vec<RelPath>, held: &[Entry]) {
         for path in stuck {
-            let reason = match find(held, &path).map(|entry| &entry.node) {
+            let reason = match Entry::find(held, &path).map(|entry| &entry.node) {
                 Some(Node::Dir) => "a folder is in its place",
                 Some(Node::Symlink { .. }) => "a link is in its place",
                 Some(Node::File { .. }) | None => "a file is in its place",
@@ -240,10 +241,11 @@ impl Transfer<'_> {
                 continue;
             }
             let is_like = |other: &Entry| other.is_file() && other.size() == entry.size();
-            let look = match by_content && entry.is_file() && find(held, &entry.path).is_some_and(is_like) {
-                true => Look::SameSize,
-                false => Look::Differs,
-            };
+            let look =
+                match by_content && entry.is_file() && Entry::find(held, &entry.path).is_some_and(is_like) {
+                    true => Look::SameSize,
+                    false => Look::Differs,
+                };
             let entry = entry.clone();
             steps.files.push(Step {
                 from,
@@ -282,9 +284,4 @@ impl<'a> Transfer<'a> {
 
 pub fn into_itself(from: &PfsPath, to: &PfsPath) -> Lost {
     Lost::new(from.to_string(), format!("it cannot be put into itself (`{to}`)"))
-}
-
-fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {
-    let found = entries.binary_search_by(|entry| entry.path.cmp(path));
-    found.ok().map(|at| &entries[at])
 }

@@ -12,7 +12,6 @@ use paddlecloud_pfs::sync::{Extra, SyncPlan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, Root, RootError};
 
 use super::Transfer;
-use super::filter::Selection;
 use super::location::{shown, shown_in};
 use super::report::{Aside, Lost};
 use super::up::Completeness;
@@ -60,9 +59,8 @@ impl Held {
 
 /// What takes no part.
 fn unselected<'a>(entries: &'a [Entry], selected: &[Entry]) -> impl Iterator<Item = &'a RelPath> {
-    let is_selected = |path: &RelPath| selected.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
     let paths = entries.iter().map(|entry| &entry.path);
-    paths.filter(move |path| !is_selected(path))
+    paths.filter(move |path| Entry::find(selected, path).is_none())
 }
 
 /// What something is removed for.
@@ -84,13 +82,7 @@ pub(super) struct Clearings {
 }
 
 impl Clearings {
-    pub fn of(
-        plan: &SyncPlan,
-        wanted: &[Entry],
-        held: &Held,
-        selection: &Selection,
-        extra: Extra,
-    ) -> Clearings {
+    pub fn of(plan: &SyncPlan, wanted: &[Entry], held: &Held, selected: &[Entry], extra: Extra) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
         if extra == Extra::Keep {
@@ -100,13 +92,13 @@ impl Clearings {
                 ..Clearings::default()
             };
         }
-        let is_wanted = |path: &&RelPath| wanted.binary_search_by(|entry| entry.path.cmp(path)).is_ok();
+        let is_wanted = |path: &&RelPath| Entry::find(wanted, path).is_some();
         let contested: Vec<&RelPath> = plan.delete.iter().filter(is_wanted).collect();
         let is_in_the_way = |path: &RelPath| {
             let next = contested.partition_point(|place| *place <= path);
             next > 0 && path.is_within(contested[next - 1])
         };
-        let deletions = deletions(plan, &held.entries, selection);
+        let deletions = deletions(plan, &held.entries, selected);
         let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
         Clearings {
             in_the_way: Clearing::whole(in_the_way),
@@ -136,10 +128,7 @@ impl Clearing {
     }
 
     fn of_what_is_in_the_way(plan: &SyncPlan, held: &Held) -> Clearing {
-        let is_folder = |path: &RelPath| {
-            let found = held.entries.binary_search_by(|entry| entry.path.cmp(path));
-            found.is_ok_and(|at| held.entries[at].is_dir())
-        };
+        let is_folder = |path: &RelPath| Entry::find(&held.entries, path).is_some_and(Entry::is_dir);
         let (empty, files) = plan.delete.iter().cloned().partition(is_folder);
         Clearing {
             empty,
@@ -357,10 +346,8 @@ impl Transfer<'_> {
 }
 
 /// What to delete where that was asked for: as planned, but folders that hold something excluded are emptied around it.
-fn deletions(plan: &SyncPlan, target: &[Entry], selection: &Selection) -> Vec<RelPath> {
-    let mut selected = target.to_vec();
-    selection.apply(&mut selected);
-    let protected: Vec<&RelPath> = unselected(target, &selected).collect();
+fn deletions(plan: &SyncPlan, target: &[Entry], selected: &[Entry]) -> Vec<RelPath> {
+    let protected: Vec<&RelPath> = unselected(target, selected).collect();
     // What a folder holds follows it directly.
     let holds_protected = |folder: &RelPath| {
         let next = protected.partition_point(|path| *path < folder);
@@ -388,36 +375,14 @@ fn deletions(plan: &SyncPlan, target: &[Entry], selection: &Selection) -> Vec<Re
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, FromArgMatches};
     use paddlecloud_pfs::sync::{SyncOptions, plan};
-    use paddlecloud_pfs::{Mtime, Node};
 
     use super::*;
-    use crate::transfer::filter::FilterArgs;
-
-    fn tree(paths: &[&str]) -> Vec<Entry> {
-        let entry = |path: &&str| Entry {
-            path: path.trim_end_matches('/').parse().unwrap(),
-            node: match path.ends_with('/') {
-                true => Node::Dir,
-                false => Node::File {
-                    size: 0,
-                    executable: false,
-                    digest: None,
-                },
-            },
-            mtime: Mtime::default(),
-        };
-        paths.iter().map(entry).collect()
-    }
+    use crate::transfer::filter::Selection;
+    use crate::transfer::filter::tests::{args, tree};
 
     fn excluding(pattern: &str) -> Selection {
-        let command = FilterArgs::augment_args(clap::Command::new("t"));
-        let matches = command.get_matches_from(["t", "--exclude", pattern]);
-        FilterArgs::from_arg_matches(&matches)
-            .unwrap()
-            .selection()
-            .unwrap()
+        args(&["--exclude", pattern]).selection().unwrap()
     }
 
     fn texts(paths: &[RelPath]) -> Vec<String> {
@@ -433,7 +398,7 @@ mod tests {
             ..SyncOptions::default()
         };
         let plan = plan(&[], &taking_part, options);
-        texts(&deletions(&plan, &target, selection))
+        texts(&deletions(&plan, &target, &taking_part))
     }
 
     #[test]
@@ -482,7 +447,7 @@ mod tests {
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);
         let made = plan(&source, &selected, options);
-        let clearings = Clearings::of(&made, &source, &held, &selection, Extra::Delete);
+        let clearings = Clearings::of(&made, &source, &held, &selected, Extra::Delete);
         assert_eq!(texts(&clearings.in_the_way.whole), ["a/x", "b"]);
         assert_eq!(texts(&clearings.extra.whole), ["d/old", "z"]);
     }

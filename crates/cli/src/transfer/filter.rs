@@ -238,33 +238,37 @@ fn tidy(line: &[u8], separator: u8) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
 
-    fn args(words: &[&str]) -> FilterArgs {
+    /// Filters as they are typed.
+    pub fn args(words: &[&str]) -> FilterArgs {
         let command = FilterArgs::augment_args(Command::new("t"));
         let matches = command.get_matches_from(std::iter::once(&"t").chain(words));
         FilterArgs::from_arg_matches(&matches).unwrap()
     }
 
-    fn kept(selection: &Selection) -> Vec<String> {
-        let mut entries: Vec<Entry> = ["a/", "a/x.log", "a/x.txt", "b/", "b/a/", "b/a/y.log", "c/"]
-            .iter()
-            .map(|path| Entry {
-                path: path.trim_end_matches('/').parse().unwrap(),
-                node: match path.ends_with('/') {
-                    true => Node::Dir,
-                    false => Node::File {
-                        size: 0,
-                        executable: false,
-                        digest: None,
-                    },
+    /// Empty files, and folders where a path ends with a slash.
+    pub fn tree(paths: &[&str]) -> Vec<Entry> {
+        let entry = |path: &&str| Entry {
+            path: path.trim_end_matches('/').parse().unwrap(),
+            node: match path.ends_with('/') {
+                true => Node::Dir,
+                false => Node::File {
+                    size: 0,
+                    executable: false,
+                    digest: None,
                 },
-                mtime: Mtime::default(),
-            })
-            .collect();
+            },
+            mtime: Mtime::default(),
+        };
+        paths.iter().map(entry).collect()
+    }
+
+    fn kept(selection: &Selection) -> Vec<String> {
+        let mut entries = tree(&["a/", "a/x.log", "a/x.txt", "b/", "b/a/", "b/a/y.log", "c/"]);
         selection.apply(&mut entries);
         entries.iter().map(|entry| entry.path.to_string()).collect()
     }

@@ -187,7 +187,7 @@ impl Transfer<'_> {
         if extra == Extra::Keep {
             hold_back(&mut plan, &held.protected(&selected));
         }
-        let clearings = Clearings::of(&plan, wanted, held, &self.selection, extra);
+        let clearings = Clearings::of(&plan, wanted, held, &selected, extra);
         (plan, clearings)
     }
 }

@@ -74,8 +74,7 @@ impl Manifest {
 
     /// The entry at a path.
     pub fn get(&self, path: &RelPath) -> Option<&Entry> {
-        let index = self.entries.binary_search_by(|entry| entry.path.cmp(path)).ok()?;
-        self.entries.get(index)
+        Entry::find(&self.entries, path)
     }
 
     /// The package's name.

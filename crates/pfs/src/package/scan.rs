@@ -8,10 +8,10 @@ use super::hashing::fill_digests;
 use super::rules::Rules;
 use super::{Manifest, ManifestError};
 use crate::content::StatCache;
-use crate::entry::{Entry, Node};
+use crate::entry::Entry;
 use crate::links::{LinkOutside, Links};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Kind, Root, RootError, STAGING, Stamp};
+use crate::root::{DirEntry, Root, RootError, STAGING, Stamp};
 
 /// How a folder is looked through. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
@@ -204,23 +204,14 @@ impl Collector<'_> {
     }
 
     fn collect(&mut self, entry: DirEntry) {
-        let DirEntry { path, meta } = entry;
-        let node = match meta.kind {
-            Kind::Dir => Node::Dir,
-            Kind::File => Node::File {
-                size: meta.size,
-                executable: meta.executable,
-                digest: None,
-            },
-            Kind::Symlink(target) => Node::Symlink { target },
-            Kind::Special => return self.scan.left_out.push(LeftOut { path }),
-        };
-        self.stamps.push(meta.stamp);
-        self.scan.entries.push(Entry {
-            path,
-            node,
-            mtime: meta.mtime,
-        });
+        let stamp = entry.meta.stamp;
+        match entry.into_entry() {
+            Ok(entry) => {
+                self.stamps.push(stamp);
+                self.scan.entries.push(entry);
+            }
+            Err(path) => self.scan.left_out.push(LeftOut { path }),
+        }
     }
 }
 

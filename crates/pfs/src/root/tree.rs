@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
-use super::{Existing, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
-use crate::entry::LinkTarget;
+use super::{Existing, Kind, Meta, Root, RootError, STAGING, link_target, publish_node, stat_name};
+use crate::entry::{Entry, LinkTarget, Node};
 use crate::relpath::RelPath;
 use crate::sys::{self, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 
@@ -12,6 +12,25 @@ use crate::sys::{self, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 pub struct DirEntry {
     pub path: RelPath,
     pub meta: Meta,
+}
+
+impl DirEntry {
+    /// What travels of it, unread; of a socket, pipe or device nothing does, and its path is given back.
+    pub fn into_entry(self) -> Result<Entry, RelPath> {
+        let DirEntry { path, meta } = self;
+        let node = match meta.kind {
+            Kind::Dir => Node::Dir,
+            Kind::File => Node::File {
+                size: meta.size,
+                executable: meta.executable,
+                digest: None,
+            },
+            Kind::Symlink(target) => Node::Symlink { target },
+            Kind::Special => return Err(path),
+        };
+        let mtime = meta.mtime;
+        Ok(Entry { path, node, mtime })
+    }
 }
 
 /// A line, or why there is none.

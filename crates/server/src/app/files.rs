@@ -31,6 +31,22 @@ pub struct ListQuery {
     pub after: Option<RelPath>,
 }
 
+/// What a request may take, as far as it can be told before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Short,
+    Long,
+}
+
+impl Length {
+    fn long_if(is_long: bool) -> Length {
+        match is_long {
+            true => Length::Long,
+            false => Length::Short,
+        }
+    }
+}
+
 impl App {
     /// Does something with users' files on a thread that may block.
     pub(super) async fn with_store<T: Send + 'static>(
@@ -51,6 +67,19 @@ impl App {
         let (files, asking) = (self.files.clone(), caller.clone());
         let done = self.long.blocking(&caller.user, move || work(&files, &asking));
         told(done.await)
+    }
+
+    /// One or the other.
+    async fn in_length<T: Send + 'static>(
+        &self,
+        length: Length,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        match length {
+            Length::Short => self.with_store(caller, work).await,
+            Length::Long => self.at_length(caller, work).await,
+        }
     }
 
     /// The same for what ends an upload, or must be known before one begins.
@@ -89,11 +118,11 @@ impl App {
         digest: DigestWanted,
     ) -> Result<FileMeta, ErrorBody> {
         let path = parse(path)?;
-        let stat = move |files: &Files, caller: &Caller| files.stat(caller, &path, link, digest);
-        match digest {
-            DigestWanted::Always => self.at_length(caller, stat).await,
-            DigestWanted::Never | DigestWanted::IfKnown => self.with_store(caller, stat).await,
-        }
+        let length = Length::long_if(digest == DigestWanted::Always);
+        self.in_length(length, caller, move |files, caller| {
+            files.stat(caller, &path, link, digest)
+        })
+        .await
     }
 
     pub async fn file_stats(
@@ -101,12 +130,9 @@ impl App {
         caller: &Caller,
         request: StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
-        let is_read = request.digest;
-        let stats = move |files: &Files, caller: &Caller| files.stats(caller, &request);
-        match is_read {
-            true => self.at_length(caller, stats).await,
-            false => self.with_store(caller, stats).await,
-        }
+        let length = Length::long_if(request.digest);
+        self.in_length(length, caller, move |files, caller| files.stats(caller, &request))
+            .await
     }
 
     pub async fn file_list(
@@ -139,12 +165,11 @@ impl App {
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
         let live = self.live_runs(caller);
-        let is_long = request.recursive;
-        let remove = move |files: &Files, caller: &Caller| Ok(files.remove(caller, &request, &live));
-        match is_long {
-            true => self.at_length(caller, remove).await,
-            false => self.with_store(caller, remove).await,
-        }
+        let length = Length::long_if(request.recursive);
+        self.in_length(length, caller, move |files, caller| {
+            Ok(files.remove(caller, &request, &live))
+        })
+        .await
     }
 
     /// The caller's jobs that are not over: what their runs hold must stay. One that is over never goes on.
@@ -157,12 +182,11 @@ impl App {
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
         let live = self.live_runs(caller);
-        let is_long = self.files.is_copied(&request);
-        let rename = move |files: &Files, caller: &Caller| files.rename(caller, &request, &live);
-        match is_long {
-            true => self.at_length(caller, rename).await,
-            false => self.with_store(caller, rename).await,
-        }
+        let length = Length::long_if(self.files.is_copied(&request));
+        self.in_length(length, caller, move |files, caller| {
+            files.rename(caller, &request, &live)
+        })
+        .await
     }
 
     pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
@@ -246,12 +270,11 @@ impl App {
     ) -> Result<UploadReply, ErrorBody> {
         self.measure_first(caller).await?;
         // Who tells the digest may be spared the upload: then a file that is here is copied.
-        let is_long = request.digest.is_some();
-        let begin = move |files: &Files, caller: &Caller| files.upload_begin(caller, &request);
-        match is_long {
-            true => self.at_length(caller, begin).await,
-            false => self.with_store(caller, begin).await,
-        }
+        let length = Length::long_if(request.digest.is_some());
+        self.in_length(length, caller, move |files, caller| {
+            files.upload_begin(caller, &request)
+        })
+        .await
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {

@@ -181,8 +181,7 @@ mod tests {
     use paddlecloud_pfs::{Digest, Place, Root};
 
     use super::*;
-    use crate::config::Config;
-    use crate::packages::Storage;
+    use crate::files::testing;
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -193,16 +192,10 @@ mod tests {
         /// A server that knows the file `f` in a home.
         fn knowing(content: &[u8]) -> Fixture {
             let folder = tempfile::tempdir().unwrap();
-            std::fs::write(folder.path().join("word"), "secret\n").unwrap();
-            let text = "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
-            let config = Config::parse(text, &folder.path().join("server.yaml")).unwrap();
-            std::fs::create_dir_all(&config.storage).unwrap();
-            let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
             let fixture = Fixture {
-                files: Files::open(&config, &storage).unwrap(),
+                files: testing::files(folder.path()),
                 folder,
             };
-            std::fs::create_dir_all(fixture.home()).unwrap();
             std::fs::write(fixture.home().join("f"), content).unwrap();
             let place = Place {
                 space: Space::Home("me".parse().unwrap()),
@@ -218,7 +211,7 @@ mod tests {
         }
 
         fn home(&self) -> std::path::PathBuf {
-            self.folder.path().join("data/storage/home/me")
+            testing::home(self.folder.path())
         }
 
         fn fsck(&self) -> Fsck {
@@ -242,8 +235,8 @@ mod tests {
 
     fn caller(admin: bool) -> Caller {
         Caller {
-            user: "me".parse().unwrap(),
             admin,
+            ..testing::me()
         }
     }
 

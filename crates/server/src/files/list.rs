@@ -256,27 +256,12 @@ mod tests {
     use paddlecloud_pfs::{Digest, Source};
 
     use super::*;
-    use crate::config::Config;
-    use crate::packages::Storage;
-
-    fn files(folder: &std::path::Path) -> Files {
-        std::fs::write(folder.join("word"), "secret\n").unwrap();
-        let text =
-            "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
-        let config = Config::parse(text, &folder.join("server.yaml")).unwrap();
-        std::fs::create_dir_all(config.storage.join("home/me")).unwrap();
-        let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
-        Files::open(&config, &storage).unwrap()
-    }
+    use crate::files::testing::{files, home, me};
 
     /// A listing by a clock that has always run out.
     fn lister(files: &Files, digests: bool) -> Lister {
-        let me = Caller {
-            user: "me".parse().unwrap(),
-            admin: false,
-        };
         let path = "/pfs/dc/home/me".parse().unwrap();
-        let mut lister = files.list(&me, &path, true, digests).unwrap();
+        let mut lister = files.list(&me(), &path, true, digests).unwrap();
         lister.pause = Duration::ZERO;
         lister
     }
@@ -298,7 +283,7 @@ mod tests {
     fn whoever_waits_for_the_digest_of_a_large_file_hears_something_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
-        let home = folder.path().join("data/storage/home/me");
+        let home = home(folder.path());
         let large = vec![7; 18 << 20];
         for (name, content) in [("a", &b"1"[..]), ("b", &large), ("c", b"2")] {
             std::fs::write(home.join(name), content).unwrap();
@@ -349,7 +334,7 @@ mod tests {
     fn a_file_that_cannot_be_read_to_its_end_does_not_end_the_listing() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
-        let home = folder.path().join("data/storage/home/me");
+        let home = home(folder.path());
         for (name, size) in [("a", 1), ("b", 18 << 20), ("c", 1)] {
             std::fs::write(home.join(name), vec![7; size]).unwrap();
         }
@@ -380,7 +365,7 @@ mod tests {
     fn without_digests_nothing_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
-        let large = folder.path().join("data/storage/home/me/large");
+        let large = home(folder.path()).join("large");
         std::fs::write(large, vec![7; 9 << 20]).unwrap();
         let told = pieces(&files, false);
         assert!(told.iter().all(|piece| piece.ends_with(b"\n")));

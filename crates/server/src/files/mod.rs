@@ -19,6 +19,8 @@ mod packs;
 mod shares;
 mod sound;
 mod spans;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod unfinished;
 mod uploads;

@@ -144,9 +144,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Caller;
-    use crate::config::Config;
-    use crate::files::{BytesAsked, PartsAsked};
-    use crate::packages::Storage;
+    use crate::files::{BytesAsked, PartsAsked, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -157,28 +155,19 @@ mod tests {
     impl Fixture {
         fn new() -> Fixture {
             let folder = tempfile::tempdir().unwrap();
-            std::fs::write(folder.path().join("word"), "secret\n").unwrap();
-            let text = "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n- {name: me, password_file: word}\n";
-            let config = Config::parse(text, &folder.path().join("server.yaml")).unwrap();
-            std::fs::create_dir_all(&config.storage).unwrap();
-            let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
             Fixture {
-                files: Files::open(&config, &storage).unwrap(),
-                me: Caller {
-                    user: "me".parse().unwrap(),
-                    admin: false,
-                },
+                files: testing::files(folder.path()),
+                me: testing::me(),
                 folder,
             }
         }
 
         fn home(&self) -> std::path::PathBuf {
-            self.folder.path().join("data/storage/home/me")
+            testing::home(self.folder.path())
         }
 
         /// A file that was stored as one thing and is another: what a flipped bit on the disk looks like.
         fn damaged(&self, name: &str, stored: &str, found: &str) {
-            std::fs::create_dir_all(self.home()).unwrap();
             let path = self.home().join(name);
             std::fs::write(&path, found).unwrap();
             let file = std::fs::File::options().write(true).open(&path).unwrap();

@@ -1,8 +1,9 @@
 //! What a user may store: shown, counted exactly, refused while writing, and found when a job wrote it.
 
 use std::fs;
+use std::path::Path;
 
-use e2e::{TestEnvironment, wait_until};
+use e2e::{Background, TestEnvironment, wait_until};
 
 use super::site::Site;
 use super::{arg, noise, plant, staged};
@@ -54,17 +55,29 @@ fn a_file_whose_upload_is_given_up_meanwhile_is_begun_anew() {
     let file = env.folder("data").join("big");
     fs::write(&file, noise(7, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    let words = ["cp", "--bwlimit", "8Mi", "--transfers", "1", arg(&file), path];
-    let client = site.begin("ada", &words);
-    wait_until("a part must arrive", || {
-        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
-    });
+    let client = begin(&site, &file, path);
     site.run("ada", &["pfs", "uploads", "--drop", path]).ok();
     let (status, lines) = client.end();
     assert!(status.success(), "{lines:?}");
     let kept = site.storage().join("home/ada/big");
     assert_eq!(fs::read(kept).unwrap(), fs::read(file).unwrap());
+}
+
+/// Begins to send a file, slowly; a part of it has arrived.
+fn begin(site: &Site<'_>, file: &Path, path: &str) -> Background {
+    let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(file), path];
+    let client = site.begin("ada", &words);
+    wait_until("a part must arrive", || {
+        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
+        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
+    });
+    client
+}
+
+fn begin_and_die(site: &Site<'_>, file: &Path, path: &str) {
+    let client = begin(site, file, path);
+    client.killer()();
+    drop(client.end());
 }
 
 /// The row of `get quota` that is called so.
@@ -83,17 +96,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     fs::write(&file, noise(5, 20 << 20)).unwrap();
     fs::write(&other, noise(6, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    let begin_and_die = |site: &Site<'_>| {
-        let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(&file), path];
-        let client = site.begin("ada", &words);
-        wait_until("a part must arrive", || {
-            let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-            known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
-        });
-        client.killer()();
-        drop(client.end());
-    };
-    begin_and_die(&site);
+    begin_and_die(&site, &file, path);
     for _ in 0..2 {
         assert_eq!(
             quota_row(&site, "storage").as_deref(),
@@ -123,7 +126,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     assert_eq!(quota_row(&site, "unfinished uploads"), None);
 
     site.run("ada", &["rm", path]).ok();
-    begin_and_die(&site);
+    begin_and_die(&site, &file, path);
     site.server().killer()();
     site.start_again();
     site.run("ada", &["pfs", "uploads"]).ok().prints(path);
@@ -149,14 +152,7 @@ fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
     let mut content = noise(11, 12 << 20);
     fs::write(&file, &content).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(&file), path];
-    let client = site.begin("ada", &words);
-    wait_until("a part must arrive", || {
-        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
-    });
-    client.killer()();
-    drop(client.end());
+    begin_and_die(&site, &file, path);
     content[77] ^= 1;
     fs::write(&file, &content).unwrap();
     site.run("ada", &["cp", arg(&file), path]).ok();

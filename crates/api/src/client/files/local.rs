@@ -3,8 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_pfs::root::{DirEntry, Kind};
-use paddlecloud_pfs::{Entry, Node, RelPath, Root, RootError};
+use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
 /// What a folder holds, and what of it cannot travel.
 #[derive(Debug, Default)]
@@ -23,32 +22,14 @@ pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let mut walked = Walked::default();
     for found in root.walk(&RelPath::root()).only_finished() {
         match found {
-            Ok(entry) => walked.take(entry),
+            Ok(found) => match found.into_entry() {
+                Ok(entry) => walked.entries.push(entry),
+                Err(path) => walked.special.push(path),
+            },
             Err(error) => walked.unread.push(error),
         }
     }
     Ok(walked)
-}
-
-impl Walked {
-    fn take(&mut self, entry: DirEntry) {
-        let DirEntry { path, meta } = entry;
-        let node = match meta.kind {
-            Kind::Dir => Node::Dir,
-            Kind::File => Node::File {
-                size: meta.size,
-                executable: meta.executable,
-                digest: None,
-            },
-            Kind::Symlink(target) => Node::Symlink { target },
-            Kind::Special => return self.special.push(path),
-        };
-        self.entries.push(Entry {
-            path,
-            node,
-            mtime: meta.mtime,
-        });
-    }
 }
 
 /// Where a file that replaces what is at `path` has to be put: a link is followed, as cp(1) does. The error is what is

@@ -3,8 +3,7 @@
 use super::write::MOST_OF_ONE;
 use super::*;
 use crate::auth::Caller;
-use crate::config::Config;
-use crate::packages::Storage;
+use crate::files::testing::{self, files_of};
 
 const RANGE: u64 = 4 << 10;
 
@@ -22,34 +21,22 @@ impl Fixture {
 
     fn with(quota: &str, old: &[u8]) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("word"), "secret\n").unwrap();
-        let text = format!(
-            "data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\n\
-             users:\n- {{name: me, password_file: word, system_user: a{quota}}}\n\
+        let users = format!(
+            "- {{name: me, password_file: word, system_user: a{quota}}}\n\
              - {{name: you, password_file: word, system_user: b}}\n"
         );
-        let mut config = Config::parse(&text, &folder.path().join("server.yaml")).unwrap();
-        // They do not exist; the server's own system user does everything for them.
-        config.users.iter_mut().for_each(|user| user.system_user = None);
-        std::fs::create_dir_all(&config.storage).unwrap();
-        let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
         let fixture = Fixture {
-            files: Files::open(&config, &storage).unwrap(),
-            me: Caller {
-                user: "me".parse().unwrap(),
-                admin: false,
-            },
+            files: files_of(folder.path(), &users),
+            me: testing::me(),
             path: "/pfs/dc/home/me/data".parse().unwrap(),
             folder,
         };
-        let home = fixture.file().parent().unwrap().to_owned();
-        std::fs::create_dir_all(home).unwrap();
         std::fs::write(fixture.file(), old).unwrap();
         fixture
     }
 
     fn file(&self) -> std::path::PathBuf {
-        self.folder.path().join("data/storage/home/me/data")
+        testing::home(self.folder.path()).join("data")
     }
 
     fn content(&self) -> Vec<u8> {

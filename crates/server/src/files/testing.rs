@@ -1,0 +1,37 @@
+//! A file service on a folder of a test's own, without a network.
+
+use std::path::{Path, PathBuf};
+
+use super::Files;
+use crate::auth::Caller;
+use crate::config::Config;
+use crate::packages::Storage;
+
+/// A service for the user `me`, whose home is there.
+pub(super) fn files(folder: &Path) -> Files {
+    files_of(folder, "- {name: me, password_file: word}\n")
+}
+
+/// The same for these users, as a configuration names them.
+pub(super) fn files_of(folder: &Path, users: &str) -> Files {
+    std::fs::write(folder.join("word"), "secret\n").unwrap();
+    let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n{users}");
+    let mut config = Config::parse(&text, &folder.join("server.yaml")).unwrap();
+    // System users of these names do not exist; the server's own does everything for them.
+    config.users.iter_mut().for_each(|user| user.system_user = None);
+    std::fs::create_dir_all(home(folder)).unwrap();
+    let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
+    Files::open(&config, &storage).unwrap()
+}
+
+/// Where the files of `me` are.
+pub(super) fn home(folder: &Path) -> PathBuf {
+    folder.join("data/storage/home/me")
+}
+
+pub(super) fn me() -> Caller {
+    Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    }
+}
