@@ -3,6 +3,7 @@
 //! Handlers hold no logic: they parse, call one use case of `app`, and reply. This module and `api` are
 //! the only ones that know JSON names and status codes.
 
+mod alive;
 mod caller;
 mod files;
 mod health;
@@ -78,7 +79,7 @@ fn lasting() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(jobs::job_prune))
         .routes(routes!(quota::quota_show))
-        .layer(middleware::from_fn(files::alive::say_so))
+        .layer(middleware::from_fn(alive::say_so))
 }
 
 /// S4 names API versions by the kind of job; here they are the same jobs.

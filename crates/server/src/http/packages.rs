@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
-use super::files::alive;
+use super::alive;
 use super::reply::{Refused, Reply, envelope};
 use crate::auth::Caller;
 

@@ -1,6 +1,5 @@
 //! `/api/v1/pfs`: looking at files and changing where they lie.
 
-pub(super) mod alive;
 pub(super) mod content;
 pub(super) mod fsck;
 mod lines;
@@ -22,10 +21,10 @@ use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
 use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
+use super::{Shared, alive};
 use crate::app::{App, FileListQuery};
 use crate::auth::Caller;
 use crate::files::{DigestWanted, Lister};
@@ -33,32 +32,39 @@ use crate::files::{DigestWanted, Lister};
 /// Every route of the file service.
 pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(file_stat))
-        .routes(routes!(file_stats))
+        .merge(lasting())
         .routes(routes!(file_list))
         .routes(routes!(file_glob))
         .routes(routes!(file_mkdir))
+        .routes(routes!(fsck::file_fsck))
+        .routes(routes!(content::file_content))
+        .routes(routes!(content::file_parts))
+        .routes(routes!(packs::pack_receive, packs::pack_send))
+        .routes(routes!(uploads::upload_chunk))
+        .routes(routes!(uploads::upload_range))
+        .routes(routes!(shares::share_list, shares::share_create))
+        .routes(routes!(shares::share_revoke))
+        .routes(routes!(shares::share_read))
+}
+
+/// What may take long and ends in one reply, of which little is in memory. Nothing here moves files' bytes: a reply that
+/// begins early comes whole at its end.
+fn lasting() -> OpenApiRouter<std::sync::Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(file_stat))
+        .routes(routes!(file_stats))
         .routes(routes!(file_remove))
         .routes(routes!(file_rename))
         .routes(routes!(file_copy))
         .routes(routes!(file_usage))
         .routes(routes!(file_storage))
-        .routes(routes!(fsck::file_fsck))
         .routes(routes!(fsck::file_fsck_told))
-        .routes(routes!(content::file_content))
-        .routes(routes!(content::file_parts))
         .routes(routes!(content::file_signature))
-        .routes(routes!(packs::pack_receive, packs::pack_send))
         .routes(routes!(uploads::upload_begin, uploads::upload_list))
         .routes(routes!(uploads::upload_show, uploads::upload_discard))
-        .routes(routes!(uploads::upload_chunk))
-        .routes(routes!(uploads::upload_range))
         .routes(routes!(uploads::upload_take))
         .routes(routes!(uploads::upload_reuse))
         .routes(routes!(uploads::upload_commit))
-        .routes(routes!(shares::share_list, shares::share_create))
-        .routes(routes!(shares::share_revoke))
-        .routes(routes!(shares::share_read))
         .layer(middleware::from_fn(alive::say_so))
 }
 
