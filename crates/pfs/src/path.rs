@@ -194,6 +194,15 @@ impl Space {
     }
 }
 
+impl Place {
+    /// The folder above, in the same space; `None` for the space itself.
+    pub fn parent(&self) -> Option<Self> {
+        let path = self.path.parent()?;
+        let space = self.space.clone();
+        Some(Self { space, path })
+    }
+}
+
 impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(
             limits.to_string(),
             "names of 4 bytes, paths of 4095 bytes, 2 folders deep; names are UTF-8 without control \
-             characters, without `:`; no symbolic links; reading ends when a file is replaced"
+             characters, without `:`, not called `.own`; no symbolic links; reading ends when a file is replaced"
         );
         let told = |path: &str| limits.check(&path.parse().unwrap()).unwrap_err().to_string();
         assert_eq!(

@@ -144,6 +144,9 @@ impl fmt::Display for StoreLimits {
         if !self.without.is_empty() {
             write!(f, ", without `{}`", self.without)?;
         }
+        if !self.own_name.is_empty() {
+            write!(f, ", not called `{}`", self.own_name)?;
+        }
         if !self.links {
             f.write_str("; no symbolic links")?;
         }
