@@ -56,7 +56,7 @@ struct Inner {
     waiter: Waiter,
     keys: Keys,
     begun: Begun,
-    /// Keys on a page of a listing, where the service is not to decide.
+    /// Keys on a page of a listing; only tests decide that, else the service does.
     page: Option<usize>,
     name: String,
 }
@@ -135,9 +135,8 @@ impl S3Store {
 
     /// Whether the folder above lists an object.
     fn is_listed(&self, place: &Place, key: &Key) -> Result<bool, RootError> {
-        let above = Place {
-            space: place.space.clone(),
-            path: place.path.parent().unwrap_or_default(),
+        let Some(above) = place.parent() else {
+            return Ok(false);
         };
         let objects = self.inside(&above)?.objects;
         Ok(objects.iter().any(|object| object.location == *key))
@@ -145,12 +144,8 @@ impl S3Store {
 
     /// The folder something is to be made in must be one.
     fn check_parent(&self, place: &Place) -> Result<(), RootError> {
-        let Some(path) = place.path.parent().filter(|parent| !parent.is_root()) else {
+        let Some(parent) = place.parent().filter(|parent| !parent.path.is_root()) else {
             return Ok(());
-        };
-        let parent = Place {
-            space: place.space.clone(),
-            path,
         };
         match self.is_folder(&parent)? {
             true => Ok(()),
@@ -179,30 +174,24 @@ impl S3Store {
         })
     }
 
-    fn delete_keys(&self, path: &RelPath, keys: Vec<Key>) -> Result<(), RootError> {
-        for_each(&keys, AT_ONCE, |key| {
-            let key = key.clone();
-            let gone = self.ask(
-                "remove",
-                path,
-                move |client| async move { client.delete(&key).await },
-            );
-            match gone {
-                // Somebody else was quicker.
-                Err(RootError::NotFound(_)) => Ok(()),
-                other => other,
-            }
-        })
+    fn delete_key(&self, path: &RelPath, key: &Key) -> Result<(), RootError> {
+        let key = key.clone();
+        let gone = self.ask(
+            "remove",
+            path,
+            move |client| async move { client.delete(&key).await },
+        );
+        match gone {
+            // Somebody else was quicker.
+            Err(RootError::NotFound(_)) => Ok(()),
+            other => other,
+        }
     }
 
     /// A folder stays when the last thing in it goes.
     fn keep_parent(&self, place: &Place) -> Result<(), RootError> {
-        let Some(path) = place.path.parent() else {
+        let Some(parent) = place.parent() else {
             return Ok(());
-        };
-        let parent = Place {
-            space: place.space.clone(),
-            path,
         };
         match self.is_folder(&parent)? {
             true => Ok(()),
@@ -304,7 +293,7 @@ impl FileStore for S3Store {
             None => Err(RootError::NotFound(place.path.clone())),
             Some(false) => Err(RootError::NotEmpty(place.path.clone())),
             Some(true) => {
-                self.delete_keys(&place.path, vec![self.0.keys.marker(place)?])?;
+                self.delete_key(&place.path, &self.0.keys.marker(place)?)?;
                 self.keep_parent(place)
             }
         }
@@ -322,7 +311,7 @@ impl FileStore for S3Store {
         if keys.is_empty() {
             return Err(RootError::NotFound(place.path.clone()));
         }
-        self.delete_keys(&place.path, keys)?;
+        for_each(&keys, AT_ONCE, |key| self.delete_key(&place.path, key))?;
         self.keep_parent(place)
     }
 

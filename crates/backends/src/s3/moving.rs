@@ -1,13 +1,16 @@
 //! Copies and moves. There is no rename: what moves is copied and then removed, which others can see.
 //!
 //! Others may write meanwhile. Only what is still as it was copied is removed; where something else is left, that is told.
+//! Each object is looked at just before it goes: the milliseconds between the two are what remains, as the protocol of S3
+//! has no removal on a condition that every service knows.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStoreExt};
 use paddlecloud_pfs::store::FileStore;
-use paddlecloud_pfs::{Existing, Place, RootError};
+use paddlecloud_pfs::{Existing, Place, RootError, Space};
 
 use super::listing::Below;
 use super::{AT_ONCE, S3Store};
@@ -36,7 +39,7 @@ impl S3Store {
     }
 
     pub(super) fn remove_object(&self, place: &Place) -> Result<(), RootError> {
-        self.delete_keys(&place.path, vec![self.0.keys.of(place)?])?;
+        self.delete_key(&place.path, &self.0.keys.of(place)?)?;
         self.keep_parent(place)
     }
 
@@ -49,19 +52,56 @@ impl S3Store {
 
     /// Removes those objects of a folder that were copied and that nobody has replaced since; says so when others are left.
     pub(super) fn remove_copied(&self, folder: &Place, copied: &[Below]) -> Result<(), RootError> {
-        let copied: HashMap<&Key, &Below> = copied.iter().map(|one| (&one.object.location, one)).collect();
-        let as_copied = |now: &Below| {
-            let before = copied.get(&now.object.location);
-            before.is_some_and(|before| now.is_marker || is_same(&now.object, &before.object))
-        };
-        let (same, left): (Vec<Below>, Vec<Below>) = self.below(folder)?.into_iter().partition(as_copied);
-        let keys = same.into_iter().map(|one| one.object.location);
-        self.delete_keys(&folder.path, keys.collect())?;
+        let found = self.below(folder)?;
+        self.remove_found(folder, &found, copied)
+    }
+
+    /// The same, of what a second listing found. Removing that may take minutes.
+    pub(super) fn remove_found(
+        &self,
+        folder: &Place,
+        found: &[Below],
+        copied: &[Below],
+    ) -> Result<(), RootError> {
+        let copied = copied.iter().map(|one| (&one.object.location, &one.object));
+        let copied: HashMap<&Key, &ObjectMeta> = copied.collect();
+        let is_left = AtomicBool::new(false);
+        for_each(found, AT_ONCE, |one| {
+            let before = copied.get(&one.object.location).copied();
+            if !self.remove_if_copied(&folder.space, one, before)? {
+                is_left.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
         self.keep_parent(folder)?;
-        match left.is_empty() {
-            true => Ok(()),
-            false => Err(RootError::Changing(folder.path.clone())),
+        match is_left.into_inner() {
+            true => Err(RootError::Changing(folder.path.clone())),
+            false => Ok(()),
         }
+    }
+
+    /// Removes an object that is to this moment as it was copied; whether it was.
+    fn remove_if_copied(
+        &self,
+        space: &Space,
+        found: &Below,
+        copied: Option<&ObjectMeta>,
+    ) -> Result<bool, RootError> {
+        let Some(copied) = copied else {
+            return Ok(false);
+        };
+        if !found.is_marker {
+            let place = Place {
+                space: space.clone(),
+                path: found.path.clone(),
+            };
+            let is_other = !is_same(&found.object, copied);
+            if is_other || self.head(&place)?.is_some_and(|now| !is_still(&now.meta, copied)) {
+                return Ok(false);
+            }
+        }
+        self.delete_key(&found.path, &found.object.location)?;
+        Ok(true)
     }
 
     pub(super) fn copy_object(&self, from: &Place, to: &Place, size: u64) -> Result<(), RootError> {
@@ -137,7 +177,48 @@ impl S3Store {
     }
 }
 
-/// Whether nobody has written an object between two looks at it.
+/// Whether an object is still the one that a listing told of. Not every listing tells tags, and a look at an object tells
+/// no fractions of a second.
+fn is_still(now: &ObjectMeta, listed: &ObjectMeta) -> bool {
+    let is_same = match (&now.e_tag, &listed.e_tag) {
+        (Some(now), Some(listed)) => bare(now) == bare(listed),
+        _ => now.last_modified.timestamp() == listed.last_modified.timestamp(),
+    };
+    is_same && now.size == listed.size
+}
+
+/// A tag without what proxies and services put around it.
+fn bare(tag: &str) -> &str {
+    tag.trim_start_matches("W/").trim_matches('"')
+}
+
+/// Whether nobody has written an object between two looks at it, or two listings.
 fn is_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
     (&one.e_tag, one.size, one.last_modified) == (&other.e_tag, other.size, other.last_modified)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(e_tag: Option<&str>, size: u64, second: &str) -> ObjectMeta {
+        ObjectMeta {
+            location: Key::from("k"),
+            last_modified: format!("2026-11-16T09:00:{second}Z").parse().unwrap(),
+            size,
+            e_tag: e_tag.map(str::to_owned),
+            version: None,
+        }
+    }
+
+    #[test]
+    fn a_look_and_a_listing_of_one_object_agree_whatever_each_leaves_out() {
+        let looked = object(Some("\"a1\""), 3, "07");
+        for listed in [Some("\"a1\""), Some("a1"), Some("W/\"a1\""), None] {
+            assert!(is_still(&looked, &object(listed, 3, "07.25")), "{listed:?}");
+        }
+        assert!(!is_still(&looked, &object(Some("b2"), 3, "07")), "another tag");
+        assert!(!is_still(&looked, &object(None, 3, "08.25")), "another time");
+        assert!(!is_still(&looked, &object(Some("a1"), 4, "07")), "another size");
+    }
 }

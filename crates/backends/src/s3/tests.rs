@@ -50,11 +50,7 @@ impl Stage {
 
     fn put(&self, path: &str, text: &str) {
         let place = self.at(path);
-        let above = Place {
-            space: place.space.clone(),
-            path: place.path.parent().unwrap_or_default(),
-        };
-        self.store.make_folder(&above).unwrap();
+        self.store.make_folder(&place.parent().unwrap()).unwrap();
         let mut file = self.store.begin(&place, FileAttributes::default()).unwrap();
         file.append(text.as_bytes()).unwrap();
         file.publish(Existing::Replace).unwrap();
@@ -104,6 +100,13 @@ fn what_was_replaced_since_it_was_copied_stays_and_is_told() {
     assert_eq!(stage.files_below("from"), ["from/d/arrived", "from/replaced"]);
     assert_eq!(stage.get("from/replaced"), "newer");
     assert_eq!(stage.files_below("to"), ["to/a", "to/d/b", "to/replaced"]);
+
+    // Also what is replaced after it was listed for the second time, while others are being removed.
+    let listed = store.below(&from).unwrap();
+    stage.put("from/replaced", "the newest");
+    assert!(is_changing(store.remove_found(&from, &listed, &listed)));
+    assert_eq!(stage.files_below("from"), ["from/replaced"]);
+    stage.put("from/replaced", "newer");
 
     stage.put("f", "old");
     let found = store.head(&stage.at("f")).unwrap().unwrap().meta;
