@@ -90,11 +90,7 @@ fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
         space: Space::Home("moving".parse().unwrap()),
         path: path.parse().unwrap(),
     };
-    let write = |path: &str| {
-        let mut file = store.begin(&at(path), FileAttributes::default()).unwrap();
-        file.append(b"content").unwrap();
-        file.publish(Existing::Replace).map(drop)
-    };
+    let write = |path: &str| write(&*store, &at(path), b"content");
     let _ = store.remove_all(&at("top"));
     store.make_folder(&at("top/from")).unwrap();
     for number in 0..100 {
@@ -299,9 +295,10 @@ fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
         config: None,
         replication: Some(2),
     };
-    let store = paddlecloud_backends::open_hdfs(&settings).unwrap();
-    let set = |bytes: &str| {
-        let set = std::process::Command::new("java")
+    let open = || paddlecloud_backends::open_hdfs(&settings).unwrap();
+    let store = open();
+    let admin = |words: &[&str]| {
+        let done = std::process::Command::new("java")
             .args([
                 "-cp",
                 &classes,
@@ -309,10 +306,11 @@ fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
                 "-fs",
                 &url,
             ])
-            .args(["-setSpaceQuota", bytes, "/quota/home/ann"])
+            .args(words)
             .status();
-        assert!(set.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
+        assert!(done.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
     };
+    let set = |bytes: &str| admin(&["-setSpaceQuota", bytes, "/quota/home/ann"]);
     let limit = || store.quota(&anns("").space).unwrap();
     assert_eq!(limit(), None, "nobody has that home");
     store.make_folder(&anns("")).unwrap();
@@ -330,5 +328,11 @@ fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
     is_refused_by_the_backends_quota(&*store, 50 << 20);
     let error = write(&*store, &anns("g"), b"small").unwrap_err().to_string();
     assert!(error.contains("sets a whole block aside"), "{error}");
+
+    // Also one that is set for all homes together; who opens the store anew remembers no other.
+    admin(&["-clrSpaceQuota", "/quota/home/ann"]);
+    admin(&["-setSpaceQuota", "200m", "/quota/home"]);
+    is_refused_by_the_backends_quota(&*open(), 100 << 20);
+    admin(&["-clrSpaceQuota", "/quota/home"]);
     store.remove_all(&anns("f")).unwrap();
 }

@@ -5,6 +5,7 @@
 
 mod failure;
 mod quota;
+mod slots;
 mod writing;
 
 use std::io;
@@ -19,6 +20,8 @@ use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
 
 use self::failure::told;
+use self::quota::Explained;
+use self::slots::Slots;
 use self::writing::NewHdfsFile;
 use crate::copy_through::copy_through;
 use crate::read_ahead::ReadAhead;
@@ -34,7 +37,8 @@ const NAME: usize = 255;
 const PATH: usize = 8000;
 const DEPTH: usize = 1000;
 
-/// One file at a time waits for its cluster most of the time; 39 a second with 16, 3 alone.
+/// Files that are written at the same time, whoever sends them: a cluster sets a whole block aside for each. One alone waits
+/// for its cluster most of the time; 39 a second with 16, 3 alone.
 const WRITERS: usize = 32;
 
 /// How often a file that keeps changing is opened again.
@@ -52,6 +56,8 @@ struct Inner {
     /// Tells this cluster's files from others' in what is remembered of them.
     device: u64,
     replication: Option<u32>,
+    slots: Slots,
+    explained: Explained,
 }
 
 impl HdfsStore {
@@ -78,6 +84,8 @@ impl HdfsStore {
             folder: settings.url.folder().to_owned(),
             device: device_of(&name),
             replication: settings.replication,
+            slots: Slots::new(WRITERS),
+            explained: Explained::default(),
             name,
         }));
         let folder = match store.0.folder.as_str() {

@@ -1,13 +1,22 @@
 //! What a cluster's own quotas leave, told as if every block were kept once: that is how users count their files.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use hdfs_native::client::ContentSummary;
 use paddlecloud_pfs::root::{Counted, KeptQuota, in_the_way};
 use paddlecloud_pfs::{RelPath, RootError, Space};
 
 use super::HdfsStore;
+use super::writing::LARGEST_BLOCK;
 
-/// Copies of a block where neither the settings nor what is there tell; Hadoop's own default.
+/// Copies of a block where neither the settings nor what is there tell, and the most that are guessed; Hadoop's own default.
 const COPIES: u64 = 3;
+
+/// How long an explanation is good for others: the name node goes through a whole folder for its numbers, and thousands of
+/// files may be refused one after the other.
+const GOOD_FOR: Duration = Duration::from_secs(5);
 
 /// Why a file may be refused that seems to fit.
 const WHOLE_BLOCK: &str =
@@ -16,7 +25,7 @@ const WHOLE_BLOCK: &str =
 impl HdfsStore {
     /// What a space holds and may hold; `None` where nobody set a quota for it.
     pub(super) fn bytes_kept(&self, space: &Space) -> Result<Option<KeptQuota>, RootError> {
-        let summary = self.summary(space)?;
+        let summary = self.summary(self.space_key(space))?;
         Ok(summary.and_then(|summary| of_bytes(&summary, self.0.replication)))
     }
 
@@ -25,14 +34,28 @@ impl HdfsStore {
         let RootError::FsQuota { path, kept: None } = error else {
             return error;
         };
-        let summary = self.summary(space).ok().flatten();
-        let quotas = summary.map(|summary| [of_bytes(&summary, self.0.replication), of_names(&summary)]);
-        let kept = in_the_way(quotas.into_iter().flatten().flatten());
+        let ask = || self.quota_in_the_way(space);
+        let kept = self.0.explained.of(space, Instant::now(), ask);
         RootError::FsQuota { path, kept }
     }
 
-    fn summary(&self, space: &Space) -> Result<Option<ContentSummary>, RootError> {
-        let key = self.space_key(space);
+    /// The quota that stops a writer: of the space, or of a folder above it. Those are larger, so they are asked only where
+    /// the space's own is not the reason.
+    fn quota_in_the_way(&self, space: &Space) -> Option<KeptQuota> {
+        let mut quotas = Vec::new();
+        for folder in upwards(&self.0.folder, self.space_key(space)) {
+            if let Ok(Some(summary)) = self.summary(folder) {
+                let here = [of_bytes(&summary, self.0.replication), of_names(&summary)];
+                quotas.extend(here.into_iter().flatten());
+            }
+            if quotas.iter().any(is_used_up) {
+                break;
+            }
+        }
+        in_the_way(quotas)
+    }
+
+    fn summary(&self, key: String) -> Result<Option<ContentSummary>, RootError> {
         let summary = self.ask("measure", &RelPath::root(), move |client| async move {
             client.get_content_summary(&key).await
         });
@@ -44,6 +67,44 @@ impl HdfsStore {
     }
 }
 
+/// The last explanation of each space.
+#[derive(Default)]
+pub(super) struct Explained(Mutex<HashMap<Space, (Instant, Option<KeptQuota>)>>);
+
+impl Explained {
+    /// What was said a moment ago, else what is found now. One asks at a time, and the others have the same answer.
+    fn of(&self, space: &Space, now: Instant, ask: impl FnOnce() -> Option<KeptQuota>) -> Option<KeptQuota> {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|_, (when, _)| now.saturating_duration_since(*when) < GOOD_FOR);
+        if let Some((_, kept)) = said.get(space) {
+            return *kept;
+        }
+        let kept = ask();
+        said.insert(space.clone(), (now, kept));
+        kept
+    }
+}
+
+/// A folder and those above it, up to the store's own.
+fn upwards(top: &str, key: String) -> Vec<String> {
+    let above = |key: &String| {
+        let (above, _) = key
+            .rsplit_once('/')
+            .filter(|(above, _)| above.len() >= top.len())?;
+        Some(above.to_owned())
+    };
+    let named = |key: String| if key.is_empty() { "/".to_owned() } else { key };
+    std::iter::successors(Some(key), above).map(named).collect()
+}
+
+/// Whether nothing more fits: no name, or not the block that a writer needs.
+fn is_used_up(quota: &KeptQuota) -> bool {
+    match quota.counted {
+        Counted::Bytes => quota.room() < LARGEST_BLOCK,
+        Counted::Names => quota.room() == 0,
+    }
+}
+
 /// A quota that somebody set; the name node tells none as a number below zero.
 fn set(quota: u64) -> Option<u64> {
     Some(quota).filter(|quota| *quota < i64::MAX as u64)
@@ -52,19 +113,16 @@ fn set(quota: u64) -> Option<u64> {
 /// The cluster counts every copy of a block. What fits beside what is there is its room divided by the copies.
 fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<KeptQuota> {
     let quota = set(summary.space_quota)?;
-    let once = |bytes: u64| match (replication, summary.space_consumed) {
-        (Some(copies), _) => bytes / u64::from(copies.max(1)),
-        (None, 0) => bytes / COPIES,
-        // As many as the files there have on average.
-        (None, all) => {
-            let once = u128::from(bytes) * u128::from(summary.length) / u128::from(all);
-            u64::try_from(once).unwrap_or(u64::MAX)
-        }
+    let copies = match (replication, summary.space_consumed) {
+        (Some(copies), _) => u64::from(copies.max(1)),
+        (None, 0) => COPIES,
+        // As many as the files there have on average. A block that is being written is consumed whole, and has no length yet.
+        (None, all) => all.div_ceil(summary.length.max(1)).clamp(1, COPIES),
     };
     let used = summary.length;
     let limit = match quota.checked_sub(summary.space_consumed) {
-        Some(room) => used.saturating_add(once(room)),
-        None => used.saturating_sub(once(summary.space_consumed - quota)),
+        Some(room) => used.saturating_add(room / copies),
+        None => used.saturating_sub((summary.space_consumed - quota) / copies),
     };
     let beside = if used < limit { WHOLE_BLOCK } else { "" };
     Some(KeptQuota {
@@ -113,6 +171,9 @@ mod tests {
         assert_eq!(told(&summary(100, 300, 900), Some(1)), Some((100, 700)));
         assert_eq!(told(&summary(100, 200, 900), None), Some((100, 450)));
         assert_eq!(told(&summary(0, 0, 900), None), Some((0, 300)));
+        // Blocks that are being written are consumed whole, and have no length yet.
+        assert_eq!(told(&summary(0, 300, 900), None), Some((0, 200)));
+        assert_eq!(told(&summary(10, 600, 900), None), Some((10, 110)));
         assert_eq!(
             told(&summary(400, 1200, 900), Some(3)),
             Some((400, 300)),
@@ -120,6 +181,50 @@ mod tests {
         );
         assert_eq!(told(&summary(0, 0, 0), Some(3)), Some((0, 0)));
         assert_eq!(told(&summary(100, 300, NONE), Some(3)), None);
+    }
+
+    #[test]
+    fn what_was_said_a_moment_ago_is_not_asked_again() {
+        let explained = Explained::default();
+        let (ann, bob) = (Space::Home("ann".parse().unwrap()), Space::Public);
+        let begun = Instant::now();
+        let asked = std::cell::Cell::new(0);
+        let of = |space: &Space, now| {
+            explained.of(space, now, || {
+                asked.set(asked.get() + 1);
+                of_bytes(&summary(asked.get(), 0, 900), Some(1))
+            })
+        };
+        let first = of(&ann, begun);
+        assert_eq!(of(&ann, begun + GOOD_FOR / 2), first);
+        assert_eq!(asked.get(), 1);
+        assert_ne!(of(&bob, begun), first, "that is another space");
+        assert_ne!(of(&ann, begun + GOOD_FOR), first, "numbers do not stay");
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn folders_are_asked_up_to_the_stores_own() {
+        let up = |top: &str, key: &str| upwards(top, key.to_owned());
+        assert_eq!(
+            up("/a/b", "/a/b/home/ann"),
+            ["/a/b/home/ann", "/a/b/home", "/a/b"]
+        );
+        assert_eq!(up("", "/home/ann"), ["/home/ann", "/home", "/"]);
+        assert_eq!(up("/a", "/a/public"), ["/a/public", "/a"]);
+    }
+
+    #[test]
+    fn a_quota_is_the_reason_when_no_name_or_no_block_fits() {
+        let names = |limit| {
+            let mut summary = summary(0, 0, NONE);
+            summary.quota = limit;
+            of_names(&summary).expect("a quota is set")
+        };
+        assert!(is_used_up(&names(5)) && !is_used_up(&names(6)));
+        let bytes = |quota| of_bytes(&summary(100, 100, quota), Some(1)).expect("a quota is set");
+        assert!(is_used_up(&bytes(100 + LARGEST_BLOCK - 1)));
+        assert!(!is_used_up(&bytes(100 + LARGEST_BLOCK)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use paddlecloud_pfs::store::{FileStore, NewFile};
 use paddlecloud_pfs::{Existing, Place, RootError};
 
 use super::failure::told;
+use super::slots::Slot;
 use super::{HdfsStore, STAGING};
 use crate::waiting::timed_out;
 
@@ -16,6 +17,8 @@ const BLOCK: u64 = 128 << 20;
 const GRAIN: u64 = 512;
 /// How many block sizes there are to choose from: up to 32 MiB more than usual.
 const SIZES: u64 = 1 << 16;
+/// What a cluster sets aside for one copy of a file that is being written, at most.
+pub(super) const LARGEST_BLOCK: u64 = BLOCK + GRAIN * (SIZES - 1);
 
 /// A file on its way; dropped unpublished, it is removed.
 pub(super) struct NewHdfsFile {
@@ -26,6 +29,8 @@ pub(super) struct NewHdfsFile {
     attributes: FileAttributes,
     writer: Option<FileWriter>,
     published: bool,
+    /// Others wait for it until nothing of the draft is left.
+    _slot: Slot,
 }
 
 impl NewHdfsFile {
@@ -35,6 +40,7 @@ impl NewHdfsFile {
         target: String,
         attributes: FileAttributes,
     ) -> Result<NewHdfsFile, RootError> {
+        let slot = store.0.slots.take();
         let mark = uuid::Uuid::new_v4();
         let draft = format!("{}/{STAGING}/{}", store.space_key(&place.space), mark.simple());
         // Times are the sender's, so a new version may have the time and size of the old one, and the cluster's client does
@@ -60,6 +66,7 @@ impl NewHdfsFile {
             attributes,
             writer: Some(writer),
             published: false,
+            _slot: slot,
         })
     }
 
