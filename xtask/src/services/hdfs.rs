@@ -43,7 +43,7 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
     std::fs::write(&done, wanted).context("cannot note that the jars are there")
 }
 
-/// Whether Maven gets anything here: one small file, which it must not have from before.
+/// Whether Maven gets anything here. What it has from before does not count, so it fetches the plugin that fetches, too.
 pub fn is_offered(workspace: &Workspace) -> bool {
     let Ok(empty) = Scratch::new("maven") else {
         return false;

@@ -110,12 +110,18 @@ enum Lacking {
     Broken(anyhow::Error),
 }
 
+/// What mends one that cannot be had.
+const BRING: &str = "bring what is missing onto this machine";
+/// What mends one that can.
+const REPAIR: &str = "see why above: what it consists of can be had from here";
+
 impl Lacking {
-    /// What a task does about it: the reason to leave the service out, or to fail.
-    fn judged(self, absent: Absent) -> std::result::Result<String, anyhow::Error> {
+    /// What a task does about it: the reason to leave the service out, or to fail with what mends that.
+    fn judged(self, absent: Absent) -> std::result::Result<String, (&'static str, anyhow::Error)> {
         match (self, absent) {
             (Lacking::Absent(error), Absent::Skipped) => Ok(format!("{error:#}")),
-            (Lacking::Absent(error), Absent::Fails) | (Lacking::Broken(error), _) => Err(error),
+            (Lacking::Absent(error), Absent::Fails) => Err((BRING, error)),
+            (Lacking::Broken(error), _) => Err((REPAIR, error)),
         }
     }
 }
@@ -146,10 +152,7 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], abse
         };
         match lacking.judged(absent) {
             Ok(reason) => steps.skip(&title(*service), &reason),
-            Err(error) => {
-                let mend = "bring what is missing onto this machine";
-                steps.run(&title(*service), mend, || Err(error));
-            }
+            Err((mend, error)) => steps.run(&title(*service), mend, || Err(error)),
         }
     }
     if ready.is_empty() {
@@ -181,8 +184,9 @@ const SELECTED: [&str; 9] = [
 ];
 
 fn build(workspace: &Workspace) -> Result<()> {
-    let args = ["build", "--bins", "--lib", "--test", "suite", "--test", "e2e"];
-    step::run(workspace.cargo(&args).args(SELECTED))
+    step::run(workspace.cargo(&["build", "--bins"]).args(SELECTED))?;
+    let tests = ["test", "--no-run", "--lib", "--test", "suite", "--test", "e2e"];
+    step::run(workspace.cargo(&tests).args(SELECTED))
 }
 
 fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
@@ -215,8 +219,9 @@ mod tests {
         let absent = || Lacking::Absent(anyhow!("no java"));
         let broken = || Lacking::Broken(anyhow!("it does not compile"));
         assert_eq!(absent().judged(Absent::Skipped).unwrap(), "no java");
-        assert!(absent().judged(Absent::Fails).is_err());
-        assert!(broken().judged(Absent::Skipped).is_err());
-        assert!(broken().judged(Absent::Fails).is_err());
+        assert_eq!(absent().judged(Absent::Fails).unwrap_err().0, BRING);
+        for asked in [Absent::Skipped, Absent::Fails] {
+            assert_eq!(broken().judged(asked).unwrap_err().0, REPAIR);
+        }
     }
 }
