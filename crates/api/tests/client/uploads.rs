@@ -88,6 +88,41 @@ async fn an_upload_that_is_gone_each_time_is_given_up() {
 }
 
 #[tokio::test]
+async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_read() {
+    let digest = paddlecloud_pfs::Digest::of(b"abc");
+    let known = format!(r#"{{"code":200,"msg":{{"kind":"file","size":3,"mtime":1,"digest":"{digest}"}}}}"#);
+    for (answers, asked) in [("known=", &["known"][..]), ("digest=", &["known", "digest"])] {
+        let known = known.clone();
+        let (endpoint, log) = serve(move |_, seen| match seen.line.contains("/pfs/stat?") {
+            true if seen.line.contains(answers) => Reply::Keep(json(200, &known)),
+            _ => forgetful(1, seen, |_, target| target.ends_with("/commit")),
+        })
+        .await;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let remote = "/pfs/dc/home/me/f".parse().unwrap();
+        let (client, options) = (client(&endpoint), TransferOptions::default());
+        let files = client.files();
+        let summary = files.upload_open(file, "-", &remote, &options, &()).await;
+        assert_eq!((summary.transferred, summary.failures.len()), (1, 0));
+        let log = log.lock().unwrap();
+        let at = log
+            .iter()
+            .position(|seen| seen.line.contains("/commit "))
+            .unwrap();
+        let after: Vec<&str> = log[at..]
+            .iter()
+            .flat_map(|seen| {
+                ["known", "digest"]
+                    .into_iter()
+                    .filter(|key| seen.query(key).is_some())
+            })
+            .collect();
+        assert_eq!(after, asked);
+    }
+}
+
+#[tokio::test]
 async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits() {
     let (endpoint, log) = serve(|_, seen| {
         let request: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();

@@ -23,6 +23,7 @@ use crate::client::files::paced::PacedBody;
 use crate::client::files::patience::Patience;
 use crate::client::files::{Outcome, TransferError};
 use crate::client::query::Target;
+use crate::client::routes::TREES;
 use crate::error::ErrorName;
 use crate::files::{CommitRequest, FILES, FileMeta, UploadReply, UploadRequest, version_of};
 
@@ -328,7 +329,7 @@ impl Engine<'_> {
         };
         let call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
         // Syncing a large file to a slow disk takes a while, and bringing it to a storage behind the server longer.
-        let call = call.lasting(Duration::from_secs(1800));
+        let call = call.lasting(TREES);
         let _permit = self.permit().await;
         match self.files.message::<FileMeta>(&call).await {
             Ok(_) => Ok(Outcome::Transferred),
@@ -339,13 +340,20 @@ impl Engine<'_> {
             }
             // The reply to an earlier try was lost, and the upload is gone because the file is there; or it is just gone.
             Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
-                match self.files.stat_digest(&sending.remote).await {
-                    Ok(there) if there.digest == Some(digest) => Ok(Outcome::Transferred),
-                    _ => Err(TransferError::UploadGone),
+                match self.is_there(&sending.remote, digest).await {
+                    true => Ok(Outcome::Transferred),
+                    false => Err(TransferError::UploadGone),
                 }
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a file has this content. What the server has just stored it knows without reading it again.
+    async fn is_there(&self, path: &PfsPath, digest: Digest) -> bool {
+        let has_it =
+            |there: Result<FileMeta, ClientError>| there.is_ok_and(|there| there.digest == Some(digest));
+        has_it(self.files.stat_known(path).await) || has_it(self.files.stat_digest(path).await)
     }
 }
 

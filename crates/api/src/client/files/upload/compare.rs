@@ -12,6 +12,7 @@ use crate::client::files::Outcome;
 use crate::client::files::engine::{Engine, blocking, same_again};
 use crate::client::files::item::{Item, Verdict};
 use crate::client::query::Target;
+use crate::client::routes::TREES;
 use crate::files::{FILES, FileMeta, StatsRequest};
 
 /// Paths one request asks about.
@@ -123,7 +124,7 @@ impl crate::client::files::FileClient<'_> {
         request: &StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ClientError> {
         let call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
-        let call = call.lasting(std::time::Duration::from_secs(1800));
+        let call = call.lasting(TREES);
         let there: Vec<Option<FileMeta>> = self.message(&call).await?;
         if there.len() != request.files.len() {
             return Err(self
