@@ -5,6 +5,8 @@ use std::net::TcpStream;
 
 use e2e::{PASSWORD, Package, Shared, TestEnvironment};
 
+use crate::files::site::Site;
+
 fn package(env: &TestEnvironment) -> Package {
     env.package("job").file(
         "train.sh",
@@ -141,4 +143,42 @@ fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
     assert_eq!(status.code(), Some(1), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("asked again to stop")));
     drop(stalled);
+}
+
+#[test]
+fn server_status_tells_of_the_shared_server_that_is_configured() {
+    let env = TestEnvironment::new();
+    let users = [
+        ("ada", "  admin: true\n  system_user: daemon\n"),
+        ("bob", "  system_user: nobody\n"),
+    ];
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can serve several users");
+        return;
+    }
+    let mut site = Site::with(&env, &users, "", &[]);
+    let storage = site.storage().to_owned();
+    let storage = storage.to_str().expect("a plain name");
+    let status = ["server", "status"];
+    let told = site.run("ada", &status).ok();
+    let server = format!("the shared server of `cloud` at http://{}", site.endpoint());
+    let told = told.prints(&server).prints("limits      names of 255 bytes");
+    drop(told.prints(storage));
+    let json = site.run("ada", &["server", "status", "-o", "json"]).ok().json();
+    assert_eq!(json["embedded"], false, "{json}");
+    let told = site.run("bob", &status).ok().prints(&server);
+    assert!(!told.stdout.contains(storage), "{told}");
+    assert!(
+        !told.stdout.contains("storage"),
+        "what is not told has no line\n{told}"
+    );
+    // This machine's own is another matter.
+    let own = site.run("ada", &["--datacenter", "local", "server", "status"]);
+    assert_eq!(own.code, Some(1), "{own}");
+    drop(own.says("the embedded server does not run"));
+    site.stop();
+    let gone = site.run("ada", &status);
+    assert_eq!(gone.code, Some(3), "{gone}");
+    drop(gone.says(site.endpoint()));
+    assert!(!env.home().join(".paddle/local").exists(), "nothing was started");
 }

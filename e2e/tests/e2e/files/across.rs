@@ -1,7 +1,6 @@
 //! `cp` inside the cluster: only what differs is copied, what cannot be copied is named, and a copy that broke off goes on.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
@@ -201,20 +200,12 @@ fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
 #[test]
 fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
-    let Some(site) = ordinary_user::site(&env) else {
+    let files = [("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")];
+    let Some(site) = ordinary_user::site_with(&env, &files) else {
         return;
     };
-    let data = env.folder("data");
-    plant(
-        &data,
-        &[("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")],
-    );
-    let (from, to) = ("/pfs/cloud/home/ada/t", "/pfs/cloud/home/ada/copy");
-    site.run("ada", &["cp", "-r", arg(&data), from]).ok();
-    let lock = |name: &str| {
-        let path = site.home("ada").join("t").join(name);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).expect("root may");
-    };
+    let (from, to) = (ordinary_user::TREE, "/pfs/cloud/home/ada/copy");
+    let lock = |name: &str| ordinary_user::lock(&site.home("ada").join("t").join(name));
     // One that the listing does not tell of, but the copy does.
     lock("sub/unreadable");
     site.run("ada", &["cp", "-r", from, to])

@@ -3,6 +3,7 @@
 //! `cargo xtask test --with ceph,hdfs,s3` starts those and says where they are; without that only the folder is tried.
 
 mod objects;
+mod quotas;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use e2e::{TestEnvironment, wait_until};
 
-use super::arg;
 use super::network::Way;
 use super::old_client::an_old_client_sends_a_file_and_what_changed_of_it;
 use super::site::Site;
+use super::{arg, assert_same, noise};
 
 const HOME: &str = "/pfs/cloud/home/ada";
 
@@ -27,8 +28,7 @@ fn service(variable: &str) -> Option<String> {
 }
 
 fn cephfs(env: &TestEnvironment, mount: &str) -> String {
-    let name = env.home().parent().and_then(Path::file_name);
-    let folder = Path::new(mount).join(name.expect("a test has a folder of its own"));
+    let folder = Path::new(mount).join(unique(env));
     fs::create_dir_all(&folder).expect("the mount can be written");
     format!("storage: {{kind: cephfs, path: {}}}\n", folder.display())
 }
@@ -101,128 +101,6 @@ fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
     an_old_client_sends_a_file_and_what_changed_of_it(env, &site);
     let left = fs::read_dir(staging(&site, storage)).map(Iterator::count);
     assert_eq!(left.unwrap_or(0), 0, "nothing stays in the spool");
-}
-
-#[test]
-fn ceph_refuses_by_its_own_quota_what_it_says_in_numbers() {
-    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    let storage = cephfs(&env, &mount);
-    let site = Site::with(&env, &[("ada", "")], &storage, &[]);
-    keep_old_files(&env, &site);
-    let staging = staging(&site, &storage);
-    let home = staging.parent().expect("it lies in the home");
-    let set = std::process::Command::new("setfattr")
-        .args(["-n", "ceph.quota.max_bytes", "-v", "1000000"])
-        .arg(home)
-        .status();
-    assert!(set.is_ok_and(|status| status.success()), "setfattr sets a quota");
-    // What is written is counted some seconds later; from then on nothing more is taken.
-    let probe = env.folder("probe").join("p");
-    fs::write(&probe, "x").expect("ours");
-    wait_until("it must be full in the end", || {
-        let refused = site.run("ada", &["cp", arg(&probe), HOME]).code == Some(1);
-        drop(site.run("ada", &["rm", "-f", &format!("{HOME}/p")]));
-        refused.then_some(())
-    });
-    is_refused_by_its_own_quota(&env, &site, &staging, "of 1000000 bytes are used");
-    drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t1M\t"));
-}
-
-#[test]
-fn hdfs_refuses_by_its_own_quota_what_it_says_in_numbers() {
-    let (Some(cluster), Some(classes)) = (
-        service("PADDLECLOUD_TEST_HDFS"),
-        service("PADDLECLOUD_TEST_HDFS_CLASSES"),
-    ) else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    let storage = hdfs(&env, &cluster);
-    let site = Site::with(&env, &[("ada", "")], &storage, &[]);
-    keep_old_files(&env, &site);
-    let home = format!("/{}/home/ada", unique(&env));
-    let set = std::process::Command::new("java")
-        .args(["-cp", &classes, "org.apache.hadoop.hdfs.tools.DFSAdmin", "-fs"])
-        .args([&cluster, "-setSpaceQuota", "100m", &home])
-        .status();
-    assert!(set.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
-    let staging = staging(&site, &storage);
-    is_refused_by_its_own_quota(&env, &site, &staging, "of 104857600 bytes are used");
-    drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t100Mi\t"));
-}
-
-fn keep_old_files(env: &TestEnvironment, site: &Site<'_>) {
-    let old = env.folder("old").join("f");
-    fs::write(&old, "the old one").expect("ours");
-    drop(site.run("ada", &["cp", arg(&old), &format!("{HOME}/f")]).ok());
-    let filler = env.folder("old").join("filler");
-    fs::write(&filler, noise(1_500_000, 4)).expect("ours");
-    drop(
-        site.run("ada", &["cp", arg(&filler), &format!("{HOME}/filler")])
-            .ok(),
-    );
-}
-
-/// A large file and many small ones: neither leaves anything, and the old file stays.
-fn is_refused_by_its_own_quota(env: &TestEnvironment, site: &Site<'_>, staging: &Path, numbers: &str) {
-    let new = env.folder("new").join("f");
-    fs::write(&new, noise(3 << 20, 5)).expect("ours");
-    let many = env.folder("many");
-    for index in 0..20 {
-        fs::write(many.join(index.to_string()), noise(200 << 10, index)).expect("ours");
-    }
-    for words in [
-        ["cp", arg(&new), &format!("{HOME}/f")].as_slice(),
-        &["cp", "-r", arg(&many), HOME],
-    ] {
-        let refused = site.run("ada", words);
-        assert_eq!(refused.code, Some(1), "{refused}");
-        let told = refused.says("own quota leaves no room for").says(numbers);
-        drop(told.says("`paddlectl du` shows what is big"));
-        let left = fs::read_dir(staging).map(Iterator::count).unwrap_or(0);
-        assert_eq!(left, 0, "nothing half-written stays");
-    }
-    let kept = site.run("ada", &["cat", &format!("{HOME}/f")]).ok();
-    assert_eq!(kept.stdout, "the old one");
-}
-
-#[test]
-fn server_status_tells_of_the_shared_server_that_is_configured() {
-    let env = TestEnvironment::new();
-    let users = [
-        ("ada", "  admin: true\n  system_user: daemon\n"),
-        ("bob", "  system_user: nobody\n"),
-    ];
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can serve several users");
-        return;
-    }
-    let mut site = Site::with(&env, &users, "", &[]);
-    let status = ["server", "status"];
-    let told = site.run("ada", &status).ok();
-    let server = format!("the shared server of `cloud` at http://{}", site.endpoint());
-    let told = told.prints(&server).prints("limits      names of 255 bytes");
-    drop(told.prints(arg(site.storage())));
-    let json = site.run("ada", &["server", "status", "-o", "json"]).ok().json();
-    assert_eq!(json["embedded"], false, "{json}");
-    let told = site.run("bob", &status).ok().prints(&server);
-    assert!(!told.stdout.contains(arg(site.storage())), "{told}");
-    assert!(
-        !told.stdout.contains("storage"),
-        "what is not told has no line\n{told}"
-    );
-    // This machine's own is another matter.
-    let own = site.run("ada", &["--datacenter", "local", "server", "status"]);
-    assert_eq!(own.code, Some(1), "{own}");
-    drop(own.says("the embedded server does not run"));
-    site.stop();
-    let gone = site.run("ada", &status);
-    assert_eq!(gone.code, Some(3), "{gone}");
-    drop(gone.says(site.endpoint()));
-    assert!(!env.home().join(".paddle/local").exists(), "nothing was started");
 }
 
 #[test]
@@ -330,30 +208,8 @@ fn plant(env: &TestEnvironment) -> PathBuf {
     }
     fs::write(tree.join("run.sh"), "#!/bin/sh\n").expect("ours");
     fs::set_permissions(tree.join("run.sh"), fs::Permissions::from_mode(0o755)).expect("ours");
-    fs::write(tree.join("large"), noise(9 << 20, 1)).expect("ours");
+    fs::write(tree.join("large"), noise(1, 9 << 20)).expect("ours");
     tree
-}
-
-/// Bytes that no compression and no accident makes equal.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-fn is_same_tree(left: &Path, right: &Path) -> bool {
-    let diff = std::process::Command::new("diff")
-        .arg("-r")
-        .args([left, right])
-        .status();
-    diff.expect("diff is everywhere").success()
 }
 
 fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
@@ -370,7 +226,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
 
     let back = env.folder("back");
     drop(site.run("ada", &["cp", &format!("{HOME}/tree"), arg(&back)]).ok());
-    assert!(is_same_tree(&tree, &back.join("tree")));
+    assert_same(&tree, &back.join("tree"));
     let mode = fs::metadata(back.join("tree/run.sh"))
         .expect("it came")
         .permissions()
@@ -399,7 +255,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
         site.run("ada", &["cp", &format!("{HOME}/copied"), arg(&again)])
             .ok(),
     );
-    assert!(is_same_tree(&tree, &again.join("copied")));
+    assert_same(&tree, &again.join("copied"));
     drop(
         site.run("ada", &["check", arg(&tree), &format!("{HOME}/moved")])
             .ok(),
@@ -408,7 +264,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     drop(site.run("ada", &["rm", "-r", &format!("{HOME}/copied")]).ok());
     assert!(!site.run("ada", &["ls", HOME]).ok().stdout.contains("copied"));
     let too_much = env.folder("more").join("much");
-    fs::write(&too_much, noise(61 << 20, 2)).expect("ours");
+    fs::write(&too_much, noise(2, 61 << 20)).expect("ours");
     let refused = site.run("ada", &["cp", arg(&too_much), HOME]);
     assert_eq!(refused.code, Some(1), "{refused}");
     assert!(refused.stderr.contains("of 62914560 bytes are used"), "{refused}");
@@ -420,7 +276,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
 fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
     let mut site = Site::with(env, &[("ada", "")], storage, &[]);
     let file = env.folder("big").join("file");
-    let content = noise(48 << 20, 3);
+    let content = noise(3, 48 << 20);
     fs::write(&file, &content).expect("ours");
     let target = format!("{HOME}/file");
     assert_eq!(site.network().passed_in_all(), 0, "it counts from now on");

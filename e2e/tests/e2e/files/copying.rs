@@ -347,6 +347,7 @@ fn inside_the_cluster_the_server_copies_and_moves() {
     ] {
         let inner = at("one/new/inner");
         env.paddlectl(&[line, &[&at("one"), &inner]].concat())
+            .refused(1)
             .says(&format!(
                 "`{}`: it cannot be put into itself (`{inner}`)",
                 at("one")
@@ -408,6 +409,19 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
 
     env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
     env.paddlectl(&["stat", &format!("{remote}/data/small")]).ok();
+}
+
+#[test]
+fn what_failed_before_everything_ended_is_told_too() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("a", ""), ("b", "")]);
+    let (lost, nowhere) = (data.join("lost"), format!("{}/nowhere", home(&env)));
+    let [a, b] = ["a", "b"].map(|name| data.join(name));
+    env.paddlectl(&["cp", arg(&lost), arg(&a), arg(&b), &nowhere])
+        .refused(1)
+        .says(&format!("  {}: there is no such file or folder\n", arg(&lost)))
+        .says(&format!("cannot copy to `{nowhere}`: "));
 }
 
 #[test]

@@ -342,6 +342,31 @@ fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
 }
 
 #[test]
+fn a_copy_on_the_cluster_repairs_a_damaged_file() {
+    let env = TestEnvironment::new();
+    let Some((mut site, _platter)) = with_damaged_files(&env) else {
+        return;
+    };
+    let (data, good) = (env.folder("data"), "/pfs/cloud/home/ada/good");
+    site.run("ada", &["cp", "-r", arg(&data), good]).ok();
+    for name in ["small", "large"] {
+        let (sound, damaged) = (format!("{good}/{name}"), format!("{THERE}/{name}"));
+        site.run("ada", &["cp", "--checksum", &sound, &damaged])
+            .ok()
+            .says("1 file copied");
+        site.run("ada", &["stat", "--digest", &damaged]).ok();
+    }
+    // One is repaired, the other goes: damaged or not, only the destination has it.
+    site.run("ada", &["rm", &format!("{good}/other-small")]).ok();
+    site.run("ada", &["sync", "--checksum", "--delete", good, THERE])
+        .ok()
+        .says("1 file copied, 3 unchanged, 1 removed;");
+    site.run("ada", &["check", good, THERE]).ok();
+    site.run("ada", &["pfs", "fsck"]).ok().says("none damaged");
+    site.stop();
+}
+
+#[test]
 fn check_names_each_damaged_file_and_compares_the_others() {
     let env = TestEnvironment::new();
     let Some((mut site, _platter)) = with_damaged_files(&env) else {

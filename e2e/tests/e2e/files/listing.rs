@@ -80,6 +80,14 @@ fn a_pattern_lists_as_if_all_that_matches_had_been_typed() {
         "a single one needs no heading"
     );
     assert_eq!(ls(&[&at("*.txt")]), format!("{home}/data.txt\n"));
+    // For programs there are no headings, so every line says where it belongs.
+    assert_eq!(
+        ls(&["-o", "name", &at("data-[12]")]),
+        format!("{home}/data-1/a\n{home}/data-1/sub\n{home}/data-2/c\n")
+    );
+    let wide = ls(&["-o", "wide", &at("data-[12]")]);
+    assert!(wide.lines().all(|line| line.contains("\t/pfs/")), "{wide}");
+    assert_eq!(ls(&["-o", "name", &at("data-2")]), "c\n");
     let rows = env
         .paddlectl(&["ls", "-r", "-o", "json", &at("data-[12]")])
         .ok()

@@ -25,7 +25,8 @@ mod pipes;
 mod quota;
 mod restless_links;
 mod shares;
-mod site;
+pub(super) mod site;
+mod sparing;
 mod spellings;
 mod syncing;
 mod taken_back;
@@ -60,6 +61,13 @@ fn plant(folder: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("folders can be made");
         fs::write(path, contents).expect("a file can be written");
     }
+}
+
+/// Makes a named pipe.
+#[track_caller]
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("there is a mkfifo").success());
 }
 
 /// As an argument; folders of tests have plain names.

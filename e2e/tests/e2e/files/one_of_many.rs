@@ -1,7 +1,7 @@
 //! One of many that cannot be had is told, and the others are had all the same.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use e2e::TestEnvironment;
 
@@ -39,25 +39,19 @@ fn a_link_that_leads_to_nothing_does_not_stop_a_pattern() {
 #[test]
 fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
     let env = TestEnvironment::new();
-    let Some(site) = ordinary_user::site(&env) else {
+    let files = [
+        ("a", "1"),
+        ("closed/b", "2"),
+        ("shut/c", "3"),
+        ("secret", "4"),
+        ("z", "5"),
+    ];
+    let Some(site) = ordinary_user::site_with(&env, &files) else {
         return;
     };
-    let data = env.folder("data");
-    plant(
-        &data,
-        &[
-            ("a", "1"),
-            ("closed/b", "2"),
-            ("shut/c", "3"),
-            ("secret", "4"),
-            ("z", "5"),
-        ],
-    );
-    let remote = "/pfs/cloud/home/ada/t";
-    site.run("ada", &["cp", "-r", arg(&data), remote]).ok();
+    let remote = ordinary_user::TREE;
     for name in ["closed", "shut", "secret"] {
-        let path = site.home("ada").join("t").join(name);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).expect("root may");
+        ordinary_user::lock(&site.home("ada").join("t").join(name));
     }
     let names = |of: &[&str]| -> Vec<String> { of.iter().map(|name| format!("{remote}/{name}")).collect() };
 

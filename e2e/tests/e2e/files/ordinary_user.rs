@@ -42,6 +42,23 @@ pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
     Some(Site::with(env, &[("ada", "")], "", AS_NOBODY))
 }
 
+/// Where the files of [`site_with`] lie.
+pub const TREE: &str = "/pfs/cloud/home/ada/t";
+
+/// The same, with files that ada has sent there.
+pub fn site_with<'a>(env: &'a TestEnvironment, files: &[(&str, &str)]) -> Option<Site<'a>> {
+    let site = site(env)?;
+    let data = env.folder("data");
+    plant(&data, files);
+    site.run("ada", &["cp", "-r", arg(&data), TREE]).ok();
+    Some(site)
+}
+
+/// Takes all rights to a file or folder of the server away from whom it belongs to.
+pub fn lock(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o000)).expect("root may");
+}
+
 #[test]
 fn files_travel_through_a_server_that_is_not_root() {
     let env = TestEnvironment::new();
@@ -72,23 +89,16 @@ fn files_travel_through_a_server_that_is_not_root() {
 #[test]
 fn folders_that_a_job_locked_are_told_and_can_be_removed() {
     let env = TestEnvironment::new();
-    let Some(site) = site(&env) else {
+    let files = [("a", "1"), ("closed/b", "2"), ("read-only/c/d", "3"), ("z", "4")];
+    let Some(site) = site_with(&env, &files) else {
         return;
     };
-    let (data, back) = (env.folder("data"), env.folder("back"));
-    plant(
-        &data,
-        &[("a", "1"), ("closed/b", "2"), ("read-only/c/d", "3"), ("z", "4")],
-    );
-    let remote = "/pfs/cloud/home/ada/t";
-    site.run("ada", &["cp", "-r", arg(&data), remote]).ok();
-    let mode = |name: &str, mode| {
-        let path = site.home("ada").join("t").join(name);
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("root may");
-    };
-    mode("closed", 0o000);
-    mode("read-only/c", 0o555);
-    mode("read-only", 0o555);
+    let (remote, back, there) = (TREE, env.folder("back"), site.home("ada").join("t"));
+    lock(&there.join("closed"));
+    for name in ["read-only/c", "read-only"] {
+        let mode = fs::Permissions::from_mode(0o555);
+        fs::set_permissions(there.join(name), mode).expect("root may");
+    }
 
     let measured = site.run("ada", &["du", "-o", "json", remote]).json();
     let count = |name: &str| measured[0][name].as_u64();

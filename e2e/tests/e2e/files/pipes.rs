@@ -4,15 +4,14 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use e2e::{TestEnvironment, wait_until};
-use serde_json::Value;
 
 use super::dice::seed;
 use super::network::Way;
 use super::site::Site;
-use super::{arg, home, noise, plant, staged};
+use super::{arg, home, make_pipe, noise, plant, staged};
 
 const REMOTE: &str = "/pfs/cloud/home/ada/printed";
 
@@ -164,12 +163,7 @@ fn what_pipes_left_unfinished_goes_when_one_is_complete() {
     let mut seen = Vec::new();
     for _ in 0..3 {
         let mut client = piped(&site, &env, &slowly, &file, REMOTE);
-        let id = wait_until("a part must arrive", || {
-            let known = known();
-            let is_new = |one: &&Value| one["arrived"].as_u64() > Some(0) && !seen.contains(&one["id"]);
-            known.as_array()?.iter().find(is_new).map(|one| one["id"].clone())
-        });
-        seen.push(id);
+        seen.push(site.wait_for_part("ada", &seen));
         client.kill().expect("it is still sending");
         client.wait().expect("it was killed");
     }
@@ -192,8 +186,7 @@ fn a_pipe_that_is_refused_leaves_nothing_there() {
     let home = site.home("ada");
     fs::create_dir_all(&home).expect("a home can be made");
     fs::write(home.join("file"), "").expect("a file can be written");
-    let made = Command::new("mkfifo").arg(home.join("pipe")).status();
-    assert!(made.expect("there is a mkfifo").success());
+    make_pipe(&home.join("pipe"));
     for (name, reason) in [
         ("pipe", "is not a regular file"),
         ("file/below", "is not a folder"),

@@ -67,10 +67,7 @@ fn a_file_whose_upload_is_given_up_meanwhile_is_begun_anew() {
 fn begin(site: &Site<'_>, file: &Path, path: &str) -> Background {
     let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(file), path];
     let client = site.begin("ada", &words);
-    wait_until("a part must arrive", || {
-        let known = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-        known[0]["arrived"].as_u64().filter(|arrived| *arrived > 0)
-    });
+    site.wait_for_part("ada", &[]);
     client
 }
 

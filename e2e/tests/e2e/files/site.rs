@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use e2e::{Background, Ran, TestEnvironment};
+use e2e::{Background, Ran, TestEnvironment, wait_until};
+use serde_json::Value;
 
 use super::arg;
 use super::network::Network;
@@ -161,6 +162,15 @@ impl<'a> Site<'a> {
     pub fn begin(&self, user: &str, words: &[&str]) -> Background {
         let config = self.config(user);
         self.env.start(&[&["--config", arg(&config)], words].concat())
+    }
+
+    /// Waits until a part of an upload is there that is none of those; its id.
+    pub fn wait_for_part(&self, user: &str, others: &[Value]) -> Value {
+        wait_until("a part must arrive", || {
+            let known = self.run(user, &["pfs", "uploads", "-o", "json"]).ok().json();
+            let is_new = |one: &&Value| one["arrived"].as_u64() > Some(0) && !others.contains(&one["id"]);
+            known.as_array()?.iter().find(is_new).map(|one| one["id"].clone())
+        })
     }
 }
 

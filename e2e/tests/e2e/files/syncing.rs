@@ -1,13 +1,12 @@
 //! `sync`: one folder becomes like the other.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::path::PathBuf;
 
 use e2e::TestEnvironment;
 
 use super::site::Site;
-use super::{arg, assert_same, home, noise, plant};
+use super::{arg, assert_same, home, make_pipe, noise, ordinary_user, plant};
 
 #[test]
 fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
@@ -129,8 +128,7 @@ fn a_folder_with_a_pipe_is_not_empty() {
     for folder in [&there, &here] {
         fs::create_dir_all(folder.join("x")).unwrap();
         fs::create_dir_all(folder.join("z")).unwrap();
-        let made = Command::new("mkfifo").arg(folder.join("x/pipe")).status();
-        assert!(made.expect("there is a mkfifo").success());
+        make_pipe(&folder.join("x/pipe"));
     }
     for (source, dest, folder) in [
         (arg(&data), remote.as_str(), &there),
@@ -169,8 +167,7 @@ fn a_pipe_in_the_place_of_a_file_is_told_also_where_nothing_is_done() {
     env.paddlectl(&["mkdir", &remote]).ok();
     let there = super::on_disk(&env, &remote);
     for pipe in [there.join("x"), there.join("z"), here.join("x"), here.join("z")] {
-        let made = Command::new("mkfifo").arg(pipe).status();
-        assert!(made.expect("there is a mkfifo").success());
+        make_pipe(&pipe);
     }
     for (source, dest, folder) in [
         (arg(&data), remote.as_str(), &there),
@@ -206,24 +203,34 @@ fn a_folder_that_takes_no_part_as_a_whole_stays() {
     assert_eq!(left, "x\nx/precious.log\ny\n");
 }
 
+const MIRROR: &str = "/pfs/cloud/home/ada/mirror";
+
+/// A server that is not root, with these files in a mirror; and a folder with a file `x` and a file `y` that is to
+/// become one.
+fn site_with_mirror<'a>(env: &'a TestEnvironment, theirs: &[(&str, &str)]) -> Option<(Site<'a>, PathBuf)> {
+    let site = ordinary_user::site(env)?;
+    let (data, folder) = (env.folder("data"), env.folder("theirs"));
+    plant(&data, &[("x", "a file here"), ("y", "new")]);
+    plant(&folder, theirs);
+    site.run("ada", &["sync", arg(&folder), MIRROR]).ok();
+    Some((site, data))
+}
+
 /// What a locked folder holds is in no listing.
 #[test]
 fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
     let env = TestEnvironment::new();
-    let Some(site) = super::ordinary_user::site(&env) else {
+    let Some((site, data)) = site_with_mirror(&env, &[("x/closed/precious", "")]) else {
         return;
     };
-    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
-    plant(&data, &[("x", "a file here"), ("y", "new")]);
-    plant(&theirs, &[("x/closed/precious", "")]);
-    let (remote, other) = ("/pfs/cloud/home/ada/mirror", "/pfs/cloud/home/ada/other");
-    site.run("ada", &["sync", arg(&theirs), remote]).ok();
+    let other = "/pfs/cloud/home/ada/other";
     site.run("ada", &["sync", arg(&data), other]).ok();
     let locked = site.home("ada").join("mirror/x/closed");
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).expect("root may");
+    ordinary_user::lock(&locked);
     for (source, flags) in [(arg(&data), &["--dry-run"][..]), (arg(&data), &[]), (other, &[])] {
-        site.run("ada", &[&["sync"], flags, &[source, remote]].concat())
-            .says("a folder that is not empty is in its place");
+        let ran = site.run("ada", &[&["sync"], flags, &[source, MIRROR]].concat());
+        assert_eq!(ran.code, Some(1), "{ran}");
+        ran.says("a folder that is not empty is in its place");
         assert!(locked.join("precious").exists());
         let went = site.home("ada").join("mirror/y").exists();
         assert_eq!(went, flags.is_empty(), "the rest went");
@@ -233,20 +240,17 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
 #[test]
 fn what_is_not_copied_is_counted_alike_in_both_lines_and_what_is_not_looked_into_is_no_copy() {
     let env = TestEnvironment::new();
-    let Some(site) = super::ordinary_user::site(&env) else {
+    let theirs = [("x/precious", ""), ("closed/a", "")];
+    let Some((site, data)) = site_with_mirror(&env, &theirs) else {
         return;
     };
-    let (data, theirs) = (env.folder("data"), env.folder("theirs"));
-    plant(&data, &[("x", "a file here"), ("y", "new")]);
-    plant(&theirs, &[("x/precious", ""), ("closed/a", "")]);
-    let remote = "/pfs/cloud/home/ada/mirror";
-    site.run("ada", &["sync", arg(&theirs), remote]).ok();
+    let remote = MIRROR;
     let ran = site.run("ada", &["sync", arg(&data), remote]).refused(1);
     ran.says(" ... Done, 1 left out\n1 file copied, 1 left out;");
 
     let there = site.home("ada").join("mirror");
     fs::remove_dir_all(there.join("x")).expect("root may");
-    fs::set_permissions(there.join("closed"), fs::Permissions::from_mode(0o000)).expect("root may");
+    ordinary_user::lock(&there.join("closed"));
     site.run("ada", &["sync", arg(&data), remote])
         .refused(1)
         .says(" ... Done\n1 file copied, 1 unchanged, 1 not looked into;")

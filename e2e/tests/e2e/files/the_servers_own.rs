@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -164,8 +165,9 @@ fn nor_is_what_the_server_keeps_beside_runs() {
         );
     }
     // Of a pack, what would come to lie there is told and left out; the rest is stored.
-    let synced = site.run("ada", &["sync", arg(&here.join("home")), &format!("{HOME}/all")]);
-    refused(synced, "kept by the server");
+    let contents = format!("{}/.", arg(&here.join("home")));
+    let copied = site.run("ada", &["cp", "-r", &contents, &format!("{HOME}/all")]);
+    refused(copied, "kept by the server");
     assert!(site.home("ada").join("other").exists());
     let planted = format!("{HOME}/mine/packages/planted");
     for change in [
@@ -264,6 +266,42 @@ fn a_sync_into_what_a_run_left_is_refused_before_anything_goes() {
     let back = env.folder("back");
     site.run("ada", &["sync", &format!("{HOME}/.paddlecloud/runs"), arg(&back)])
         .ok();
+}
+
+#[test]
+fn what_the_server_keeps_takes_no_part_whether_it_can_be_read_or_not_by_any_name_of_the_home() {
+    let env = TestEnvironment::new();
+    let Some(site) = super::ordinary_user::site(&env) else {
+        return;
+    };
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), (".paddlecloud/planted", "")]);
+    let home = site.home("ada");
+    site.run("ada", &["sync", "--delete", arg(&data), HOME]).ok();
+    fs::remove_dir_all(data.join(".paddlecloud")).expect("it is the test's own");
+    let locked = home.join(".paddlecloud/runs/locked");
+    fs::create_dir_all(&locked).expect("root may");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).expect("root may");
+    let pipe = Command::new("mkfifo")
+        .arg(home.join(".paddlecloud/pipe"))
+        .status();
+    assert!(pipe.expect("there is a mkfifo").success());
+    std::os::unix::fs::symlink(".", home.join("all")).expect("root may");
+    std::os::unix::fs::symlink(".", data.join("all")).expect("it is the test's own");
+    let before = picture(&home.join(".paddlecloud"));
+    for (number, name) in [HOME.to_owned(), format!("{HOME}/all")].iter().enumerate() {
+        let back = env.folder(&format!("back-{number}"));
+        plant(&back, &[("extra", "")]);
+        let told = site.run("ada", &["sync", "--delete", name, arg(&back)]).ok();
+        assert!(!told.stderr.contains(".paddlecloud"), "{told}");
+        super::assert_same(&data, &back);
+        plant(&back, &[(".paddlecloud/planted", "")]);
+        for source in [&back, &data] {
+            site.run("ada", &["sync", "--delete", arg(source), name]).ok();
+        }
+    }
+    site.run("ada", &["check", arg(&data), HOME]).ok();
+    assert_eq!(picture(&home.join(".paddlecloud")), before);
 }
 
 #[test]
