@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Mtime;
 use crate::package::PackageId;
 use crate::relpath::RelPath;
-use crate::root::{self, Root, RootError, STAGING};
+use crate::root::{self, Root, RootError, STAGING, Usage};
 use crate::sys::{self, Access, AtFlags, Errno};
 
 /// What is unfinished is kept so long after somebody last came back to it, on both sides.
@@ -33,7 +33,7 @@ impl StagedId {
     }
 
     /// What came of a package, whoever sent it. That is not an upload of a file, and its name none that is given away.
-    pub fn of_package(id: PackageId) -> Self {
+    pub(crate) fn of_package(id: PackageId) -> Self {
         Self(format!("{OF_PACKAGE}{id}"))
     }
 
@@ -93,37 +93,53 @@ pub struct Unfinished {
     pub bytes: u64,
 }
 
-/// Everything unfinished below a root. What others put into the staging folder is not.
-pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
-    let Some(staging) = open_staging(root)? else {
-        return Ok(Vec::new());
-    };
-    let found = staging.names()?.into_iter().filter_map(|name| {
-        let id = id_of(&name)?;
-        let (touched, bytes) = look_at(&staging, &name)?;
-        Some(Unfinished { id, touched, bytes })
-    });
-    Ok(found.collect())
+/// A package of which something came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnfinishedPackage {
+    pub id: PackageId,
+    /// When anything in it last changed.
+    pub touched: Mtime,
+    pub usage: Usage,
 }
 
-/// Packages of which something came; nothing is said of who is at them.
-pub(crate) fn package_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
-    let Some(staging) = open_staging(root)? else {
-        return Ok(Vec::new());
-    };
-    let names = staging.names()?;
+/// Everything unfinished below a root, apart from packages. What others put into the staging folder is not.
+pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
+    look_at_all(root, id_of, |id, touched, usage| Unfinished {
+        id,
+        touched,
+        bytes: usage.bytes,
+    })
+}
+
+/// Packages of which something came, also those that somebody is at.
+pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootError> {
+    look_at_all(root, StagedId::package, |id, touched, usage| UnfinishedPackage {
+        id,
+        touched,
+        usage,
+    })
+}
+
+/// Their ids alone, without a look at what came.
+pub fn unfinished_package_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
+    let names = open_staging(root)?.map(|staging| staging.names()).transpose()?;
+    let names = names.unwrap_or_default();
     Ok(names.iter().filter_map(|name| StagedId::package(name)).collect())
 }
 
-/// The same with the time of the last change in each, and its bytes.
-pub(crate) fn unfinished_packages(root: &Root) -> Result<Vec<(PackageId, Mtime, u64)>, RootError> {
+/// Looks at what has a name of one kind.
+fn look_at_all<K, T>(
+    root: &Root,
+    kind: impl Fn(&[u8]) -> Option<K>,
+    told: impl Fn(K, Mtime, Usage) -> T,
+) -> Result<Vec<T>, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Vec::new());
     };
     let found = staging.names()?.into_iter().filter_map(|name| {
-        let id = StagedId::package(&name)?;
-        let (touched, bytes) = look_at(&staging, &name)?;
-        Some((id, touched, bytes))
+        let key = kind(&name)?;
+        let (touched, usage) = look_at(&staging, &name)?;
+        Some(told(key, touched, usage))
     });
     Ok(found.collect())
 }
@@ -132,19 +148,21 @@ fn id_of(name: &[u8]) -> Option<StagedId> {
     std::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// When anything in a staged node last changed, and its bytes; `None` when it is gone.
-fn look_at(staging: &Root, name: &[u8]) -> Option<(Mtime, u64)> {
+/// When anything in a staged node last changed, and what it takes; `None` when it is gone.
+fn look_at(staging: &Root, name: &[u8]) -> Option<(Mtime, Usage)> {
     let path = RelPath::root().child(name).ok()?;
     let meta = staging.stat_link(&path).ok()?;
+    let mut usage = Usage::default();
+    usage.add(&meta);
     // The time of last change of content is whatever somebody says; that of the node is the clock's.
-    let (mut touched, mut bytes) = (meta.stamp.ctime, meta.size);
+    let mut touched = meta.stamp.ctime;
     if meta.is_dir() {
         for inner in staging.walk(&path).flatten() {
             touched = touched.max(inner.meta.stamp.ctime);
-            bytes += inner.meta.size;
+            usage.add(&inner.meta);
         }
     }
-    Some((touched, bytes))
+    Some((touched, usage))
 }
 
 /// What was cleared away, and what was to be and could not. The next one tries again.

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Space;
+use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::staging::StagedId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
@@ -17,10 +19,34 @@ use tokio::task::{JoinError, spawn_blocking};
 pub const AT_ONCE: usize = 6;
 /// Of these one user's: who copies many large files does not keep everybody else waiting.
 const OF_ONE_USER: usize = 4;
-/// Threads for the ends of uploads and for measuring: what somebody waits for who has sent all there is, and what takes
-/// minutes at most, does not wait for copies and checks that take hours.
+/// Threads for the ends of uploads, for measuring and for what is bounded in each request: what somebody waits for who
+/// has sent all there is, and what takes minutes at most, does not wait for copies and checks that take hours.
 pub const ENDS_AT_ONCE: usize = 4;
 const ENDS_OF_ONE_USER: usize = 3;
+
+/// So often whoever waits for it hears something. Clients take a connection for dead that is silent for a minute.
+pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// How long something keeps its thread, as far as that can be told before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// It has a thread at once.
+    Short,
+    /// Minutes at most: it waits for a turn at the end of an upload.
+    End,
+    /// It waits for a turn of long work.
+    Long,
+}
+
+impl Length {
+    /// This, or short.
+    pub fn if_so(self, is_so: bool) -> Length {
+        match is_so {
+            true => self,
+            false => Length::Short,
+        }
+    }
+}
 
 /// The turns of long work. Cheap to clone.
 #[derive(Clone)]
@@ -31,6 +57,8 @@ struct Inner {
     ends: Turns,
     /// One at a time ends an upload; whoever repeats the request waits for what becomes of it.
     ending: Keyed<StagedId>,
+    /// One at a time is at a user's package: reads what came of it, sends it, ends it, or gives it up.
+    packages: Keyed<(UserName, PackageId)>,
     /// One at a time measures a space; the others find it measured.
     measuring: Keyed<Space>,
 }
@@ -71,6 +99,7 @@ impl Default for Long {
             work: Turns::new(AT_ONCE, OF_ONE_USER),
             ends: Turns::new(ENDS_AT_ONCE, ENDS_OF_ONE_USER),
             ending: Keyed::new(1),
+            packages: Keyed::new(1),
             measuring: Keyed::new(1),
         }))
     }
@@ -102,6 +131,11 @@ impl Long {
         self.0.ending.turn(upload).await
     }
 
+    /// The right to be at a user's package.
+    pub async fn package(&self, user: &UserName, id: PackageId) -> OwnedSemaphorePermit {
+        self.0.packages.turn(&(user.clone(), id)).await
+    }
+
     /// The right to measure a space.
     pub async fn measuring(&self, space: &Space) -> OwnedSemaphorePermit {
         self.0.measuring.turn(space).await
@@ -110,6 +144,11 @@ impl Long {
     /// How many more could be at work now.
     pub fn free(&self) -> usize {
         self.0.work.all.available_permits()
+    }
+
+    /// The same of ends.
+    pub fn free_ends(&self) -> usize {
+        self.0.ends.all.available_permits()
     }
 }
 

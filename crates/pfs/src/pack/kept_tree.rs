@@ -8,21 +8,12 @@ use std::collections::HashSet;
 use super::{PackLimits, PackParser, StagedTree, Unpacker};
 use crate::content::hash_file;
 use crate::digest::Digest;
-use crate::entry::{Entry, Mtime, Node};
+use crate::entry::{Entry, Node};
 use crate::package::{Manifest, PackageId};
 use crate::relpath::RelPath;
-use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name};
-use crate::staging::{StagedId, package_ids, remove_staged, staged_path, unfinished_packages};
+use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name, timestamps};
+use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, AtFlags, Errno, FileType, Mode, OwnedFd};
-
-/// A package of which something came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptTree {
-    pub id: PackageId,
-    /// When anything in it last changed.
-    pub touched: Mtime,
-    pub bytes: u64,
-}
 
 /// What a kept tree has of a package.
 #[derive(Debug, Default)]
@@ -71,36 +62,19 @@ impl StagedTree {
         }
     }
 
-    /// Where the tree of a package lies, if there is one.
-    pub fn place_of(package: PackageId) -> RelPath {
-        staged_path(&StagedId::of_package(package))
-    }
-
-    /// Of which packages there are trees, also those that somebody is at.
-    pub fn kept_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
-        package_ids(root)
-    }
-
-    /// All trees of packages, also those that somebody is at.
-    pub fn all_kept(root: &Root) -> Result<Vec<KeptTree>, RootError> {
-        let found = unfinished_packages(root)?.into_iter();
-        Ok(found
-            .map(|(id, touched, bytes)| KeptTree { id, touched, bytes })
-            .collect())
-    }
-
     /// Takes it for itself; the lock goes with the process. Whoever had it may have given it its place meanwhile: then
     /// what was opened is a package that nobody may change.
     fn take(root: &Root, id: &StagedId) -> Result<Self, RootError> {
         let path = staged_path(id);
         let tree = root.descend(&path)?;
-        if !root::is_free(tree.fd()) {
+        if !root::hold_alone(tree.fd()) {
             return Err(RootError::Busy(path));
         }
-        match root.descend(&path)?.is(tree.fd()) {
-            true => Ok(Self::of(root, tree, id.clone())),
-            false => Err(RootError::NotFound(path)),
+        if !root.descend(&path)?.is(tree.fd()) {
+            return Err(RootError::NotFound(path));
         }
+        unlock(&tree, &RelPath::root());
+        Ok(Self::of(root, tree, id.clone()))
     }
 
     /// A parser that writes into this tree and leaves what came of a file when the stream breaks.
@@ -127,7 +101,7 @@ impl StagedTree {
                     path: entry.path.clone(),
                     len: meta.size,
                 }),
-                Some(digest) if self.digest_of(entry) == Some(digest) => drop(stock.whole.insert(digest)),
+                Some(digest) if self.is_whole(entry, meta, digest) => drop(stock.whole.insert(digest)),
                 Some(_) => return Ok(false),
                 None => {}
             }
@@ -138,9 +112,13 @@ impl StagedTree {
         Ok(stock)
     }
 
-    fn digest_of(&self, entry: &Entry) -> Option<Digest> {
-        let (file, _) = self.tree().open_file_no_links(&entry.path).ok()?;
-        hash_file(&file).ok()
+    /// Whether a file is what its digest says. One that was cut off before that came has no time of its own yet.
+    fn is_whole(&self, entry: &Entry, meta: &Meta, digest: Digest) -> bool {
+        let Ok((file, _)) = self.tree().open_file_no_links(&entry.path) else {
+            return false;
+        };
+        hash_file(&file).is_ok_and(|found| found == digest)
+            && (meta.mtime == entry.mtime || sys::futimens(&file, &timestamps(entry.mtime)).is_ok())
     }
 
     /// Shows all that a list names as what it is, and removes the rest and what `stays` says no to.
@@ -155,14 +133,20 @@ impl StagedTree {
         for found in tree.walk(&RelPath::root()) {
             match found {
                 Ok(found) => match manifest.get(&found.path) {
-                    Some(entry) if may_become(&found.meta, entry) && stays(entry, &found.meta)? => {}
+                    Some(entry) if may_become(&found.meta, entry) && stays(entry, &found.meta)? => {
+                        if found.meta.is_dir() {
+                            unlock(tree, &found.path);
+                        }
+                    }
                     _ => remove(tree, &found.path)?,
                 },
                 // A folder that cannot be read is none that came with the package.
-                Err(error) => match error.path().filter(|path| !path.is_root()) {
-                    Some(path) => remove(tree, path)?,
-                    None => return Err(error),
-                },
+                Err(RootError::Denied(path) | RootError::TooLong(path) | RootError::NotFound(path))
+                    if !path.is_root() =>
+                {
+                    remove(tree, &path)?
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -179,6 +163,14 @@ fn may_become(meta: &Meta, entry: &Entry) -> bool {
         }
         _ => false,
     }
+}
+
+/// A job of the owner's may have made a folder read-only.
+fn unlock(tree: &Root, folder: &RelPath) {
+    // Whoever may not do so hears of it when something cannot be written there.
+    let _ = tree
+        .open_dir_no_links(folder)
+        .map(|folder| sys::make_usable(&folder));
 }
 
 /// What is there under this name and is no folder gives way.
@@ -324,6 +316,49 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_cut_off_before_its_digest_gets_its_time() {
+        let stage = Stage::new();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        let source = stage.source.path().join("big");
+        fs::File::open(&source).unwrap().set_modified(old).unwrap();
+        let manifest = scan(stage.source.path(), &ScanOptions::default())
+            .unwrap()
+            .manifest()
+            .unwrap();
+        let stage = Stage { manifest, ..stage };
+        let stream = stage.stream(&Stock::default());
+        let bytes = fs::read(&source).unwrap();
+        let at = stream.windows(BIG).position(|window| window == bytes).unwrap();
+        stage.send(at + BIG + 5);
+        let part = stage.place().join("big");
+        assert_eq!(fs::metadata(&part).unwrap().len(), BIG as u64);
+        let tree = stage.kept();
+        assert!(tree.take_stock(&stage.manifest).unwrap().parts.is_empty());
+        assert_eq!(fs::metadata(&part).unwrap().modified().unwrap(), old);
+        assert_eq!(stage.finish(&tree).1, 0);
+        stage.publish(tree);
+    }
+
+    #[test]
+    fn folders_that_a_job_made_read_only_can_be_written_to_again() {
+        use std::os::unix::fs::PermissionsExt;
+        let stage = Stage::new();
+        stage.send(200_000);
+        let folders = [stage.place().join("a"), stage.place()];
+        for folder in &folders {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
+        }
+        let tree = stage.kept();
+        tree.tidy(&stage.manifest).unwrap();
+        for folder in &folders {
+            let mode = fs::metadata(folder).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", folder.display());
+        }
+        assert_eq!(stage.finish(&tree).1, 0);
+        stage.publish(tree);
+    }
+
+    #[test]
     fn whoever_comes_second_does_not_get_what_another_is_at() {
         let stage = Stage::new();
         let first = stage.kept();
@@ -457,13 +492,15 @@ mod tests {
 
     #[test]
     fn it_is_kept_by_who_clears_up_and_goes_when_it_is_old() {
-        use crate::staging::{KEEP_UNFINISHED, clear_abandoned, expire, unfinished};
+        use crate::entry::Mtime;
+        use crate::staging::{KEEP_UNFINISHED, clear_abandoned, expire, unfinished, unfinished_packages};
         let stage = Stage::new();
         stage.send(200_000);
         assert!(clear_abandoned(&stage.root).unwrap().gone.is_empty());
         assert_eq!(unfinished(&stage.root).unwrap(), [], "it is no upload of a file");
-        let all = StagedTree::all_kept(&stage.root).unwrap();
-        assert!(all.len() == 1 && all[0].id == stage.manifest.id() && all[0].bytes > 190_000);
+        let all = unfinished_packages(&stage.root).unwrap();
+        assert!(all.len() == 1 && all[0].id == stage.manifest.id());
+        assert!(all[0].usage.bytes > 190_000 && all[0].usage.files == 3);
         let after = |age: std::time::Duration| {
             Mtime::from_nanos(all[0].touched.as_nanos() + i64::try_from(age.as_nanos()).unwrap())
         };

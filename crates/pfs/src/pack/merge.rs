@@ -49,9 +49,9 @@ impl Merged {
 
 /// Whether what was looked at after a file took its place is that file, and nobody has put another there or written to it.
 fn is_still(staged: &Stamp, placed: &Stamp) -> bool {
-    let moved_here = placed.device == staged.device;
+    let same_file_system = placed.device == staged.device;
     let is_same_node = (placed.inode, placed.mtime) == (staged.inode, staged.mtime);
-    placed.size == staged.size && (is_same_node || !moved_here)
+    placed.size == staged.size && (is_same_node || !same_file_system)
 }
 
 /// Up to here one sync per folder is cheaper than writing out the whole file system.

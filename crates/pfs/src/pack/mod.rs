@@ -27,7 +27,7 @@ mod staged_tree;
 mod unpack;
 mod writer;
 
-pub use self::kept_tree::{KeptTree, Part, Stock};
+pub use self::kept_tree::{Part, Stock};
 pub use self::merge::Merged;
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;

@@ -82,12 +82,21 @@ impl StagedTree {
     }
 
     /// Syncs the tree and gives it its place in one step. What it replaces is removed afterwards.
+    pub fn publish(self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
+        self.settle()?;
+        self.take_place(path, existing)
+    }
+
+    /// What lasts of publishing: the tree is synced.
     ///
     /// Links are checked once more: two streams, each harmless, may together lead out.
-    pub fn publish(self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
+    pub fn settle(&self) -> Result<(), RootError> {
         check_links(&self.tree)?;
-        let staged = staged_path(&self.id);
-        root::sync_tree(&self.root, &staged)?;
+        root::sync_tree(&self.root, &staged_path(&self.id))
+    }
+
+    /// Gives a tree that is settled its place in one step. What it replaces is removed afterwards.
+    pub fn take_place(&self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
         let folder = root::staging_folder(&self.root)?;
         let (parent, name) = self.root.open_parent(path)?;
         let replaced =

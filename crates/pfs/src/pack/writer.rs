@@ -1,5 +1,6 @@
 //! Writes a pack stream, one entry at a time, in memory that does not grow with it.
 
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use super::{MAGIC, PackError, PackTotals, head};
@@ -41,20 +42,7 @@ impl<W: Write> PackWriter<W> {
     /// Adds an entry; files are read from `root`, where they must still be as the entry says.
     pub fn add(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
         match &entry.node {
-            Node::File { .. } => {
-                let (file, meta) = root.open_file_no_links(&entry.path)?;
-                if meta.size != entry.size() || meta.mtime != entry.mtime {
-                    return Err(PackError::Changed(entry.path.clone()));
-                }
-                self.add_file(entry, &file)?;
-                let after = file
-                    .metadata()
-                    .map_err(|error| RootError::io("look at", &entry.path, error))?;
-                if crate::entry::Mtime::from(after.modified().map_err(PackError::Stream)?) != meta.mtime {
-                    return Err(PackError::Changed(entry.path.clone()));
-                }
-                Ok(())
-            }
+            Node::File { .. } => unchanged(entry, root, |file| self.add_file(entry, file)),
             Node::Dir => self.add_folder(entry),
             Node::Symlink { .. } => self.add_small(entry),
         }
@@ -83,16 +71,18 @@ impl<W: Write> PackWriter<W> {
 
     /// Adds what follows the first `from` bytes of a file that the reader has the beginning of. Its digest must be known.
     pub fn add_rest(&mut self, entry: &Entry, root: &Root, from: u64) -> Result<(), PackError> {
-        let changed = || PackError::Changed(entry.path.clone());
-        let (mut file, meta) = root.open_file_no_links(&entry.path)?;
         let (Some(digest), true) = (entry.digest(), from > 0 && from < entry.size()) else {
             return Err(PackError::Malformed(entry.path.clone()));
         };
-        if meta.size != entry.size() || meta.mtime != entry.mtime {
-            return Err(changed());
-        }
-        file.seek(SeekFrom::Start(from))
-            .map_err(|error| RootError::io("read", &entry.path, error))?;
+        unchanged(entry, root, |file| {
+            file.seek(SeekFrom::Start(from))
+                .map_err(|error| RootError::io("read", &entry.path, error))?;
+            self.put_rest(entry, file, from)
+        })?;
+        self.put_sealed(digest.as_bytes())
+    }
+
+    fn put_rest(&mut self, entry: &Entry, file: &mut File, from: u64) -> Result<(), PackError> {
         self.order.accept(entry)?;
         self.totals.entries += 1;
         self.put_sealed(&head::encode_rest(entry))?;
@@ -101,14 +91,11 @@ impl<W: Write> PackWriter<W> {
         let mut left = entry.size() - from;
         self.totals.bytes += left;
         while left > 0 {
-            let read = self.fill_from(&mut file, left, entry)?;
+            let read = self.fill_from(file, left, entry)?;
             self.filled += read;
             left -= read as u64;
         }
-        if root.look_again(&file, &entry.path)?.mtime != meta.mtime {
-            return Err(changed());
-        }
-        self.put_sealed(digest.as_bytes())
+        Ok(())
     }
 
     /// Adds a folder.
@@ -178,6 +165,24 @@ impl<W: Write> PackWriter<W> {
             .map_err(PackError::Stream)?;
         self.filled = 0;
         Ok(())
+    }
+}
+
+/// Has a file read that is, before and after, what its entry says.
+fn unchanged(
+    entry: &Entry,
+    root: &Root,
+    read: impl FnOnce(&mut File) -> Result<(), PackError>,
+) -> Result<(), PackError> {
+    let changed = || PackError::Changed(entry.path.clone());
+    let (mut file, meta) = root.open_file_no_links(&entry.path)?;
+    if meta.size != entry.size() || meta.mtime != entry.mtime {
+        return Err(changed());
+    }
+    read(&mut file)?;
+    match root.look_again(&file, &entry.path)?.mtime == meta.mtime {
+        true => Ok(()),
+        false => Err(changed()),
     }
 }
 

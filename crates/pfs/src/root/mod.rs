@@ -38,7 +38,7 @@ use self::error::if_seen;
 pub(crate) use self::error::if_there;
 pub(crate) use self::removal::remove_tree_in;
 pub(crate) use self::staged::{
-    STAGING, fresh_name, hold, in_staging, is_free, publish_folder, publish_node, publish_over,
+    STAGING, fresh_name, hold, hold_alone, in_staging, is_free, publish_folder, publish_node, publish_over,
     staging_folder, sync_tree, tidy_staging,
 };
 

@@ -237,6 +237,11 @@ pub(crate) fn is_free(fd: impl AsFd) -> bool {
     sys::flock(fd, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
+/// Takes a node for one alone; answers whether nobody else has it. On a file system without locks nobody is seen.
+pub(crate) fn hold_alone(fd: impl AsFd) -> bool {
+    sys::flock(fd, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+}
+
 /// Removes the staging folder if nothing is in it.
 pub(crate) fn tidy_staging(root: &Root) {
     let _ = sys::unlinkat(root.fd(), STAGING, AtFlags::REMOVEDIR);

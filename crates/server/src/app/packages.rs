@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::{PackagePart, PackageReply};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
-use paddlecloud_pfs::Node;
-use paddlecloud_pfs::pack::KeptTree;
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::{Amount, Reservation};
-use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
+use paddlecloud_pfs::{Node, RootError};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
 use crate::files::Files;
-use crate::long::Long;
+use crate::long::{Length, Long};
 use crate::packages::{PackageError, Receiver};
 
 impl App {
@@ -43,16 +45,24 @@ impl App {
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
+        let alone = self.alone_at(caller, id).await?;
+        // Whoever was at it before may have ended it.
+        if self.package_has(caller, &id.to_string()).await? {
+            return Ok(stored(id));
+        }
         self.check_room_for(caller, &manifest).await?;
-        let user = caller.user.clone();
-        // What is there is read, and held meanwhile: whoever asks again would hear that nothing is there.
-        let alone = self.long.ending(&StagedId::of_package(id)).await;
-        let announced = self.with_files_at_length(&caller.user, move |storage| {
-            let wanted = storage.announce(&user, &manifest)?;
+        let (user, storage) = (caller.user.clone(), self.storage.clone());
+        // What is there is read, as at the end of an upload.
+        let turn = self.long.end_turn(&caller.user).await;
+        let announced = turn.blocking(move || {
+            let wanted = storage.announce(&user, &manifest);
             drop(alone);
-            Ok((wanted, storage.has_package(&user, id)?))
+            wanted
         });
-        let (wanted, stored) = announced.await?;
+        let wanted = announced
+            .await
+            .map_err(|_| internal())?
+            .map_err(package_refused)?;
         let parts = wanted.parts.into_iter().map(|part| PackagePart {
             path: part.path,
             have: part.len,
@@ -61,18 +71,18 @@ impl App {
             id: id.to_string(),
             missing: wanted.missing.iter().map(ToString::to_string).collect(),
             parts: parts.collect(),
-            stored,
+            stored: false,
         })
     }
 
     /// Refuses a package that does not fit before anything of it is sent. Room is set aside when the files come.
     async fn check_room_for(&self, caller: &Caller, manifest: &Arc<Manifest>) -> Result<(), ErrorBody> {
-        let id = manifest.id();
-        self.wait_for_other(caller, id).await?;
         let (user, list) = (caller.user.clone(), Arc::clone(manifest));
-        let held = self.with_files(move |storage| storage.unfinished_usage(&user, &list));
+        let held = self.with_files(move |storage| storage.tidy_unfinished(&user, &list));
         let held = Amount::from(held.await?);
-        let room = self.room_for(caller, id, room_of(manifest), held).await;
+        let room = self
+            .room_for(caller, manifest.id(), room_of(manifest), held)
+            .await;
         // What is there was left out when it was measured, as it had room of its own just then.
         self.files.home_changed(caller);
         room.map(drop)
@@ -82,14 +92,14 @@ impl App {
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
-        self.wait_for_other(caller, package).await?;
+        let alone = self.alone_at(caller, package).await?;
         let receiver = self
             .with_files(move |storage| storage.receive(&user, package))
             .await?;
         let (amount, held) = (room_of(receiver.manifest()), Amount::from(receiver.held()));
         let mut upload = Upload {
             id: package,
-            receiver: Some(receiver),
+            sending: Some(Sending { receiver, alone }),
             room: None,
             amount,
             files: self.files.clone(),
@@ -100,17 +110,14 @@ impl App {
         Ok(upload)
     }
 
-    /// A client whose connection broke is often back before the server has heard of the break.
-    async fn wait_for_other(&self, caller: &Caller, id: PackageId) -> Result<(), ErrorBody> {
-        let until = tokio::time::Instant::now() + PUT_DOWN_WITHIN;
-        loop {
-            let user = caller.user.clone();
-            let taken = self.with_files(move |storage| storage.is_being_sent(&user, id));
-            if !taken.await? || tokio::time::Instant::now() > until {
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
+    /// break, and who submits the same twice need not send it twice.
+    async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<OwnedSemaphorePermit, ErrorBody> {
+        let turn = timeout(BACK_WITHIN, self.long.package(&caller.user, id));
+        turn.await.map_err(|_| {
+            let problem = "the package is just being sent";
+            ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
+        })
     }
 
     /// Sets room aside in the caller's home, where it has a limit, for a package of which so much is there. What came of
@@ -123,7 +130,7 @@ impl App {
         held: Amount,
     ) -> Result<Option<Reservation>, ErrorBody> {
         let reserve = || {
-            self.at_the_end(caller, move |files, caller| match held {
+            self.with_room(Length::End, caller, move |files, caller| match held {
                 Amount { bytes: 0, files: 0 } => files.room_at_home(caller, amount),
                 held => files.room_to_go_on(caller, amount, held),
             })
@@ -132,11 +139,13 @@ impl App {
             Err(refused) if refused.error == ErrorName::QuotaExceeded => refused,
             other => return other,
         };
-        let others = self.kept_beside(caller, id).await?;
+        let others = self.left_beside(caller, id).await?;
         let beyond = amount.minus(held).minus(others);
         // Nothing is given up in vain: without it there must be room.
-        let fits = self.at_the_end(caller, move |files, caller| files.room_at_home(caller, beyond));
-        if others.bytes == 0 || fits.await.map(drop).is_err() {
+        let fits = self.with_room(Length::End, caller, move |files, caller| {
+            files.room_at_home(caller, beyond)
+        });
+        if others == Amount::default() || fits.await.map(drop).is_err() {
             return Err(refused);
         }
         if self.give_up_packages(caller, |other| *other != id).await? == 0 {
@@ -155,14 +164,21 @@ impl App {
             return Ok(Vec::new());
         }
         let (user, home) = (caller.user.clone(), self.storage.home_name(&caller.user));
-        let found = self.with_files(move |storage| storage.unfinished_packages(&user));
-        let view = |(kept, whole): (KeptTree, Option<u64>)| {
-            let (seconds, nanos) = kept.touched.parts();
+        let found = self.with_files(move |storage| {
+            let found = storage.unfinished_packages(&user)?.into_iter();
+            let with_whole = |package: UnfinishedPackage| {
+                let whole = storage.awaited_bytes(&user, package.id)?;
+                Ok((package, whole.unwrap_or(package.usage.bytes)))
+            };
+            found.map(with_whole).collect::<Result<Vec<_>, PackageError>>()
+        });
+        let view = |(package, size): (UnfinishedPackage, u64)| {
+            let (seconds, nanos) = package.touched.parts();
             Some(UnfinishedUpload {
-                id: shown_id(kept.id)?,
-                path: format!("{home}/{OURS}/packages/{}", kept.id).parse().ok()?,
-                size: whole.unwrap_or(kept.bytes),
-                arrived: kept.bytes,
+                id: shown_id(package.id)?,
+                path: format!("{home}/{OURS}/packages/{}", package.id).parse().ok()?,
+                size,
+                arrived: package.usage.bytes,
                 touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
             })
         };
@@ -187,17 +203,18 @@ impl App {
         Ok(gone > 0)
     }
 
-    /// What came of the caller's other packages; of their number of files only that it does not matter here.
-    async fn kept_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
+    /// What came of the caller's other packages that nobody is sending.
+    async fn left_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
         let user = caller.user.clone();
         let found = self
             .with_files(move |storage| storage.unfinished_packages(&user))
             .await?;
-        let others = found.iter().filter(|(kept, _)| kept.id != id);
-        Ok(Amount {
-            bytes: others.map(|(kept, _)| kept.bytes).sum(),
-            files: u64::MAX,
-        })
+        let is_left = |other: PackageId| {
+            let free = self.long.package(&caller.user, other).now_or_never();
+            other != id && free.is_some()
+        };
+        let left = found.iter().filter(|package| is_left(package.id));
+        Ok(left.fold(Amount::default(), |all, package| all.plus(package.usage.into())))
     }
 
     async fn unfinished_ids(&self, caller: &Caller) -> Result<Vec<PackageId>, ErrorBody> {
@@ -214,9 +231,15 @@ impl App {
     ) -> Result<usize, ErrorBody> {
         let mut gone = 0;
         for id in self.unfinished_ids(caller).await?.into_iter().filter(is_meant) {
-            self.wait_for_other(caller, id).await?;
+            let Ok(alone) = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, id)).await else {
+                continue;
+            };
             let user = caller.user.clone();
-            let given_up = self.with_files(move |storage| storage.give_up_unfinished(&user, id));
+            let given_up = self.with_files(move |storage| {
+                let gone = storage.give_up_unfinished(&user, id);
+                drop(alone);
+                gone
+            });
             gone += usize::from(given_up.await?);
         }
         Ok(gone)
@@ -261,14 +284,15 @@ impl App {
     }
 }
 
-/// How long a new upload of a package waits for one that may just be ending.
+/// How long whoever comes for a package waits for somebody who is at it, before they are asked to come again.
+const BACK_WITHIN: Duration = Duration::from_secs(30);
+/// How long one that may just be ending is waited for before it is given up.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One upload. Pieces are taken in on a thread that may block; dropped unfinished, what came stays for the next one.
 pub struct Upload {
     id: PackageId,
-    receiver: Option<Receiver>,
+    sending: Option<Sending>,
     /// Given back when the upload ends.
     room: Option<Reservation>,
     amount: Amount,
@@ -277,28 +301,43 @@ pub struct Upload {
     caller: Caller,
 }
 
+/// What is taken in, and the right to be at that package: both go together, on whatever thread.
+struct Sending {
+    receiver: Receiver,
+    alone: OwnedSemaphorePermit,
+}
+
+impl Sending {
+    fn end<T>(self, how: impl FnOnce(Receiver) -> T) -> T {
+        let Sending { receiver, alone } = self;
+        let ended = how(receiver);
+        drop(alone);
+        ended
+    }
+}
+
 impl Upload {
     /// Takes the next piece of the stream.
     pub async fn feed(&mut self, piece: bytes::Bytes) -> Result<(), ErrorBody> {
-        let mut receiver = self.receiver.take().ok_or_else(internal)?;
+        let mut sending = self.sending.take().ok_or_else(internal)?;
         let work = tokio::task::spawn_blocking(move || {
-            let result = receiver.feed(&piece);
-            (receiver, result)
+            let result = sending.receiver.feed(&piece);
+            (sending, result)
         });
-        let (receiver, result) = work.await.map_err(|_| internal())?;
+        let (sending, result) = work.await.map_err(|_| internal())?;
         match result.as_ref().is_err_and(PackageError::is_full) {
-            true => drop(tokio::task::spawn_blocking(move || receiver.discard())),
-            false => self.receiver = Some(receiver),
+            true => drop(tokio::task::spawn_blocking(|| sending.end(Receiver::discard))),
+            false => self.sending = Some(sending),
         }
         result.map_err(package_refused)
     }
 
     /// Checks everything and publishes the package. Durable when it returns.
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
-        let receiver = self.receiver.take().ok_or_else(internal)?;
+        let sending = self.sending.take().ok_or_else(internal)?;
         // All of it is read and synced.
         let turn = self.long.end_turn(&self.caller.user).await;
-        let done = turn.blocking(move || receiver.finish());
+        let done = turn.blocking(|| sending.end(Receiver::finish));
         done.await.map_err(|_| internal())?.map_err(package_refused)?;
         if let Some(room) = self.room.take() {
             room.settle(self.amount, Amount::default());
@@ -314,9 +353,9 @@ impl Drop for Upload {
             drop(room);
             self.files.home_changed(&self.caller);
         }
-        if let Some(receiver) = self.receiver.take() {
+        if let Some(sending) = self.sending.take() {
             // The thread outlives whoever asked for the upload.
-            drop(tokio::task::spawn_blocking(move || receiver.put_down()));
+            drop(tokio::task::spawn_blocking(|| sending.end(Receiver::put_down)));
         }
     }
 }
@@ -382,6 +421,7 @@ pub(super) fn package_refused(error: PackageError) -> ErrorBody {
         | PackageError::Incomplete(..)
         | PackageError::Changed(_)
         | PackageError::Pack(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
+        PackageError::Storage(RootError::Busy(_)) => ErrorBody::new(ErrorName::Unavailable, problem),
         PackageError::Storage(_) | PackageError::Disk(_) | PackageError::Manifest(_) => disk_failed(&error),
     }
 }

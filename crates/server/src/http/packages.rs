@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -17,7 +16,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::alive;
-use super::reply::{Refused, Reply, envelope};
+use super::reply::{Refused, envelope};
+use crate::app::{App, Upload};
 use crate::auth::Caller;
 
 /// Longest list of files, in bytes: some 300,000 files.
@@ -25,8 +25,9 @@ const MOST_LIST: usize = 64 << 20;
 /// A list that is longer waits for its turn, so that a few of them do not take all memory.
 const SHORT_LIST: usize = 4 << 20;
 static LONG_LISTS: Semaphore = Semaphore::const_new(2);
-/// How long a list may take to come.
+/// How long a list may take to come, and bytes a millisecond that give it more: others wait for its turn.
 const LIST_WITHIN: Duration = Duration::from_secs(600);
+const SLOWEST: u64 = 8;
 /// How much of a refused upload is taken, and for how long.
 const DRAIN_BYTES: usize = 1 << 30;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -60,22 +61,24 @@ pub(super) async fn package_announce(
     headers: HeaderMap,
     body: Stream,
 ) -> Response {
-    let (list, turn) = match list_of(body).await {
-        Ok(read) => read,
-        Err(refused) => return refused.into_response(),
-    };
     let announce = async move {
-        let announced: Reply<Envelope<PackageReply>> = match app.package_announce(&caller, list).await {
-            Ok(reply) => Ok(envelope(reply)),
-            Err(refused) => Err(refused.into()),
-        };
+        let (list, turn) = list_of(body).await?;
+        let announced = app.package_announce(&caller, list).await?;
         drop(turn);
-        announced.into_response()
+        Ok(announced)
     };
-    // What is there of the package is read meanwhile.
-    match alive::is_asked(&headers) {
-        true => alive::reply(announce).await,
-        false => announce.await,
+    lasting(&headers, announce).await
+}
+
+/// The reply to what may last: whole packages are read, synced or waited for.
+async fn lasting(
+    headers: &HeaderMap,
+    work: impl Future<Output = Result<PackageReply, Refused>> + Send + 'static,
+) -> Response {
+    let work = async move { work.await.map(envelope).into_response() };
+    match alive::is_asked(headers) {
+        true => alive::reply(work).await,
+        false => work.await,
     }
 }
 
@@ -96,6 +99,7 @@ async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>
             turn = Some(LONG_LISTS.acquire().await.expect("it is never closed"));
             until += came.elapsed();
         }
+        until += Duration::from_millis(piece.len() as u64 / SLOWEST);
         list.extend_from_slice(&piece);
     }
     Ok((list.freeze(), turn))
@@ -128,18 +132,34 @@ pub(super) async fn package_receive(
     State(app): Shared,
     caller: Caller,
     Path(id): Path<String>,
+    headers: HeaderMap,
     body: Stream,
-) -> Result<Json<Envelope<PackageReply>>, Refused> {
-    let mut upload = app.package_receive(&caller, &id).await?;
+) -> Response {
+    match taken_in(&app, &caller, &id, body).await {
+        Ok(upload) => lasting(&headers, async move { Ok(upload.finish().await?) }).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// The upload with all its pieces.
+async fn taken_in(app: &App, caller: &Caller, id: &str, body: Stream) -> Result<Upload, Refused> {
     let mut pieces = body.into_data_stream();
+    let mut upload = match app.package_receive(caller, id).await {
+        Ok(upload) => upload,
+        Err(refused) => return Err(refused_at(pieces, refused).await),
+    };
     while let Some(piece) = pieces.next().await {
         if let Err(refused) = upload.feed(piece.map_err(|_| cut())?).await {
             drop(upload);
-            let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
-            return Err(refused.into());
+            return Err(refused_at(pieces, refused).await);
         }
     }
-    Ok(envelope(upload.finish().await?))
+    Ok(upload)
+}
+
+async fn refused_at(pieces: BodyDataStream, refused: ErrorBody) -> Refused {
+    let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
+    refused.into()
 }
 
 /// Takes the rest and throws it away: a client that is cut off while it sends may never see the reply.

@@ -27,7 +27,7 @@ mod usage;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_pfs::{Access, Caller, PfsPath, RelPath, Role, Root, Space};
@@ -53,8 +53,6 @@ pub struct Storage {
     root: PathBuf,
     datacenter: DatacenterName,
     owners: Arc<SystemUsers>,
-    /// Packages are given their place one at a time.
-    publishing: Arc<Mutex<()>>,
     turns: Turns,
 }
 
@@ -80,7 +78,6 @@ impl Storage {
             root: root.canonicalize()?,
             datacenter,
             owners: Arc::default(),
-            publishing: Arc::default(),
             turns: Turns::default(),
         })
     }

@@ -4,7 +4,7 @@
 //! stream broke stays and is gone on with; see `unfinished`.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::content::hash_file;
@@ -13,8 +13,8 @@ use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::root::{Durability, FileAttributes, Usage};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
-use super::unfinished::{drop_unfinished, stock};
-use super::{Owner, PackageError, Storage, ours};
+use super::unfinished::stock;
+use super::{Owner, PackageError, Storage, Turn, ours};
 
 /// Earlier packages that are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
@@ -44,7 +44,7 @@ impl Storage {
         home.make_dirs(&ours(&["packages"]))?;
         home.write_file(&wanted_path(id), &manifest.to_json(), Existing::Replace)?;
         let stock = stock(&home, manifest)?;
-        let mut wanted: HashSet<Digest> = manifest.entries().iter().filter_map(digest_of).collect();
+        let mut wanted: HashSet<Digest> = manifest.entries().iter().filter_map(Entry::digest).collect();
         wanted.retain(|digest| !stock.whole.contains(digest));
         let known = known_files(&home, &wanted)?;
         // A job may have changed a stored file: what is not as it should be is asked for again.
@@ -55,7 +55,7 @@ impl Storage {
         });
         let mut parts = stock.parts;
         parts.retain(|part| {
-            let digest = manifest.get(&part.path).and_then(digest_of);
+            let digest = manifest.get(&part.path).and_then(Entry::digest);
             digest.is_some_and(|digest| wanted.contains(&digest))
         });
         let mut missing: Vec<Digest> = wanted.into_iter().collect();
@@ -63,32 +63,26 @@ impl Storage {
         Ok(Wanted { missing, parts })
     }
 
-    /// Begins to take in the announced package, or goes on with what came before. Whoever comes while another sends it
-    /// begins anew, beside.
+    /// Begins to take in the announced package, or goes on with what came before; [`RootError::Busy`] while somebody else
+    /// is at it.
     pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
         let home = self.home(user)?;
         let manifest = announced(&home, id)?;
         if manifest.id() != id {
             return Err(PackageError::WrongId(id.to_string()));
         }
-        let (staged, staying) = match StagedTree::keep(&home, id) {
-            Ok(tree) => (tree, Staying::Kept),
-            Err(RootError::Busy(_)) => (StagedTree::create(&home)?, Staying::Fresh),
-            Err(error) => return Err(error.into()),
-        };
+        let staged = StagedTree::keep(&home, id)?;
         let held = staged.tidy(&manifest)?;
         let parser = staged.keeping_unpacker(PackLimits::default());
-        let publishing = Arc::clone(&self.publishing);
         Ok(Receiver {
             owner: self.owner(user),
             home: home.into_root(),
             staged,
-            staying,
             held,
             parser,
             manifest,
             id,
-            publishing,
+            turn: self.turn(user),
         })
     }
 }
@@ -113,27 +107,16 @@ fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
     found == Some(digest)
 }
 
-/// What becomes of a staged tree that is not published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Staying {
-    /// It is found by its package and gone on with.
-    Kept,
-    /// Nobody would find it.
-    Fresh,
-}
-
 /// One upload on its way. Nothing of it appears without `finish`.
 pub struct Receiver {
     owner: Owner,
     home: Root,
     staged: StagedTree,
-    staying: Staying,
     held: Usage,
     parser: PackParser<Unpacker>,
     manifest: Manifest,
     id: PackageId,
-    /// Two uploads of one package publish one after the other.
-    publishing: Arc<Mutex<()>>,
+    turn: Arc<Turn>,
 }
 
 impl Receiver {
@@ -153,24 +136,23 @@ impl Receiver {
         Ok(self.parser.feed(bytes)?)
     }
 
-    /// Stops here. What came stays, if somebody can go on with it.
+    /// Stops here. What came stays for whoever goes on with it.
     pub fn put_down(self) {
-        let staying = self.staying;
-        self.end(staying);
+        self.end(Unpublished::Stays);
     }
 
     /// Gives up; removes what was staged.
     pub fn discard(self) {
-        self.end(Staying::Fresh);
+        self.end(Unpublished::Goes);
     }
 
-    fn end(self, staying: Staying) {
+    fn end(self, what_came: Unpublished) {
         let acting = self.owner.act();
         if let Err(error) = &acting {
             return tracing::warn!(%error, "a staged package could not be removed");
         }
         drop(self.parser);
-        leave(&self.home, self.staged, staying, self.id);
+        leave(&self.home, self.staged, self.id, what_came);
     }
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
@@ -179,40 +161,53 @@ impl Receiver {
             owner,
             home,
             staged,
-            staying,
             parser,
             manifest,
             id,
-            publishing,
+            turn,
             ..
         } = self;
         let _acting = owner.act()?;
-        let checked = match parser.finish_unpacking() {
-            Ok(_) => complete(&home, &staged, &manifest),
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = checked {
-            leave(&home, staged, staying.after(&error), id);
-            return Err(error);
+        let unpacked = parser.finish_unpacking().map_err(PackageError::from);
+        let published = unpacked
+            .and_then(|_| complete(&home, &staged, &manifest))
+            .and_then(|()| publish(&home, &staged, &manifest, &turn));
+        match &published {
+            Ok(Published::Now) => {}
+            Ok(Published::Before) => leave(&home, staged, id, Unpublished::Goes),
+            Err(error) => leave(&home, staged, id, Unpublished::after(error)),
         }
-        let _turn = publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        publish(&home, staged, staying, &manifest, id)
+        if published.is_ok()
+            && let Err(error) = home.remove(&wanted_path(id))
+            && !error.is_not_found()
+        {
+            tracing::warn!(%error, "the list of a package that has come could not be removed");
+        }
+        published.map(drop)
     }
 }
 
-impl Staying {
+/// What becomes of a staged tree that is not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unpublished {
+    /// It is found by its package and gone on with.
+    Stays,
+    Goes,
+}
+
+impl Unpublished {
     /// A disk that is full is not made emptier by what lies on it.
-    pub(super) fn after(self, error: &PackageError) -> Staying {
+    fn after(error: &PackageError) -> Unpublished {
         match error.is_full() {
-            true => Staying::Fresh,
-            false => self,
+            true => Unpublished::Goes,
+            false => Unpublished::Stays,
         }
     }
 }
 
-/// Puts a tree down that is not published. Of a package that another upload has brought meanwhile nothing need stay.
-fn leave(home: &Root, staged: StagedTree, staying: Staying, id: PackageId) {
-    if staying == Staying::Kept && !home.exists(&list_path(id)).unwrap_or(false) {
+/// Puts a tree down that is not published. Of a package that is here nothing need stay.
+fn leave(home: &Root, staged: StagedTree, id: PackageId, what_came: Unpublished) {
+    if what_came == Unpublished::Stays && !home.exists(&list_path(id)).unwrap_or(false) {
         return;
     }
     if let Err(error) = staged.discard() {
@@ -249,19 +244,17 @@ impl Sources {
         manifest: &Manifest,
         absent: &[&Entry],
     ) -> Result<Sources, PackageError> {
-        let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| digest_of(entry)).collect();
+        let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
         let absent: HashSet<&RelPath> = absent.iter().map(|entry| &entry.path).collect();
         let mut staging = HashMap::new();
-        // The same content under another name, or what another upload of this package has.
-        let (here, beside) = (staged.place(), StagedTree::place_of(manifest.id()));
-        for folder in [&here, &beside] {
-            for entry in manifest.entries() {
-                if let Some(digest) = digest_of(entry).filter(|digest| wanted.contains(digest))
-                    && (*folder != here || !absent.contains(&entry.path))
-                {
-                    let place = folder.join(&entry.path).map_err(RootError::from)?;
-                    staging.entry(digest).or_insert(place);
-                }
+        let here = staged.place();
+        // The same content under another name.
+        for entry in manifest.entries() {
+            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest))
+                && !absent.contains(&entry.path)
+            {
+                let place = here.join(&entry.path).map_err(RootError::from)?;
+                staging.entry(digest).or_insert(place);
             }
         }
         Ok(Sources([staging, known_files(home, &wanted)?]))
@@ -302,34 +295,28 @@ fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) ->
     Ok(false)
 }
 
-/// Gives the package its place. One that is there whole stays: a run may be copying from it.
+enum Published {
+    Now,
+    /// It is here already, and stays: a run may be copying from it.
+    Before,
+}
+
+/// Gives the package its place.
 fn publish(
     home: &Root,
-    staged: StagedTree,
-    staying: Staying,
+    staged: &StagedTree,
     manifest: &Manifest,
-    id: PackageId,
-) -> Result<(), PackageError> {
+    turn: &Turn,
+) -> Result<Published, PackageError> {
+    staged.settle()?;
+    let id = manifest.id();
+    let _alone = turn.publishing.lock().unwrap_or_else(PoisonError::into_inner);
     if home.exists(&list_path(id))? {
-        staged.discard()?;
-    } else {
-        let place = staged.place();
-        if let Err(error) = staged.publish(&tree_path(id), Existing::Replace) {
-            if staying == Staying::Fresh {
-                // Nothing to tell beside the reason.
-                let _ = home.remove_all(&place);
-            }
-            return Err(error.into());
-        }
-        home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+        return Ok(Published::Before);
     }
-    if staying == Staying::Fresh {
-        drop_unfinished(home, id)?;
-    }
-    match home.remove(&wanted_path(id)) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
+    staged.take_place(&tree_path(id), Existing::Replace)?;
+    home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+    Ok(Published::Now)
 }
 
 /// Where the user's latest packages have these contents.
@@ -343,7 +330,7 @@ fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, 
             continue;
         };
         for entry in manifest.entries() {
-            if let Some(digest) = digest_of(entry).filter(|digest| wanted.contains(digest)) {
+            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest)) {
                 known
                     .entry(digest)
                     .or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
@@ -369,13 +356,6 @@ pub(super) fn stored_packages(home: &Root) -> Result<Vec<PackageId>, PackageErro
         .collect();
     found.sort_unstable();
     Ok(found.into_iter().rev().map(|(_, id)| id).collect())
-}
-
-fn digest_of(entry: &Entry) -> Option<Digest> {
-    match &entry.node {
-        Node::File { digest, .. } => *digest,
-        _ => None,
-    }
 }
 
 pub(super) fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
@@ -448,7 +428,7 @@ mod tests {
             let wanted = manifest
                 .entries()
                 .iter()
-                .filter(|entry| digest_of(entry).is_none_or(|d| missing.contains(&d)));
+                .filter(|entry| entry.digest().is_none_or(|d| missing.contains(&d)));
             let mut stream = Vec::new();
             paddlecloud_pfs::pack::write_pack(&root, wanted, &mut stream).unwrap();
             stream
@@ -508,21 +488,18 @@ mod tests {
     }
 
     #[test]
-    fn two_uploads_of_one_package_both_succeed() {
+    fn a_package_that_is_here_may_be_sent_again() {
         let fixture = Fixture::new();
         fixture.write("a", "1");
         let manifest = fixture.manifest();
         let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap().missing;
         let stream = fixture.pack(&manifest, &missing);
-        let begin = || fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
-        let mut both = [begin(), begin()];
-        both.iter_mut()
-            .for_each(|receiver| receiver.feed(&stream).unwrap());
-        both.into_iter().for_each(|receiver| receiver.finish().unwrap());
-        let mut late = begin();
-        late.feed(&stream).unwrap();
-        late.finish().unwrap();
-        assert!(fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+        for _ in 0..2 {
+            let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
+            receiver.feed(&stream).unwrap();
+            receiver.finish().unwrap();
+            assert!(fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+        }
     }
 
     #[test]

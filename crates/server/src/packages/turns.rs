@@ -13,6 +13,8 @@ pub struct Turn {
     pub packages: RwLock<()>,
     /// For who moves a link to the latest run.
     pub(super) latest: Mutex<()>,
+    /// For who gives packages their places, or clears away what has one and no list.
+    pub(super) publishing: Mutex<()>,
 }
 
 /// Everybody's turns, as many as there are users.

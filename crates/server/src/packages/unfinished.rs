@@ -4,82 +4,64 @@
 //! changed, as unfinished uploads of files do.
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_pfs::pack::{KeptTree, StagedTree, Stock};
+use paddlecloud_pfs::pack::{StagedTree, Stock};
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::root::Usage;
+use paddlecloud_pfs::staging::{UnfinishedPackage, unfinished_package_ids, unfinished_packages};
 use paddlecloud_pfs::{Root, RootError};
 
 use super::receive::{read_list, wanted_path};
 use super::{PackageError, Storage};
 
 impl Storage {
-    /// Whether somebody is just sending the package.
-    pub fn is_being_sent(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
-        match StagedTree::kept(&*self.home(user)?, id) {
-            Err(RootError::Busy(_)) => Ok(true),
-            other => Ok(other.map(|_| false)?),
-        }
-    }
-
-    /// What came of a package before, apart from what does not belong to it. Contents are not looked at.
-    pub fn unfinished_usage(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, PackageError> {
-        let home = self.home(user)?;
-        match free_tree(&home, manifest.id())? {
+    /// Removes from what came of a package what does not belong to it; answers what is left. Contents are not looked at.
+    pub fn tidy_unfinished(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, PackageError> {
+        match StagedTree::kept(&*self.home(user)?, manifest.id())? {
             Some(tree) => Ok(tree.tidy(manifest)?),
             None => Ok(Usage::default()),
         }
     }
 
-    /// Packages of which something came, with the bytes of each where that is known.
-    pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<(KeptTree, Option<u64>)>, PackageError> {
-        let home = self.home(user)?;
-        let all = StagedTree::all_kept(&home)?.into_iter();
-        Ok(all
-            .map(|kept| {
-                let list = read_list(&home, &wanted_path(kept.id));
-                (kept, list.ok().map(|list| list.total_bytes()))
-            })
-            .collect())
+    /// Packages of which something came, also those that somebody is sending.
+    pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<UnfinishedPackage>, PackageError> {
+        Ok(unfinished_packages(&*self.home(user)?)?)
     }
 
     /// Their ids alone.
     pub fn unfinished_ids(&self, user: &UserName) -> Result<Vec<PackageId>, PackageError> {
-        Ok(StagedTree::kept_ids(&*self.home(user)?)?)
+        Ok(unfinished_package_ids(&*self.home(user)?)?)
     }
 
-    /// Gives up what came of a package, unless somebody is sending it. Answers whether anything went.
+    /// The bytes of a whole package that is awaited, where that is known.
+    pub fn awaited_bytes(&self, user: &UserName, id: PackageId) -> Result<Option<u64>, PackageError> {
+        let list = read_list(&*self.home(user)?, &wanted_path(id));
+        Ok(list.ok().map(|list| list.total_bytes()))
+    }
+
+    /// Gives up what came of a package and the list of what is to come, unless somebody is sending it. Answers whether
+    /// anything went.
     pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
-        drop_unfinished(&*self.home(user)?, id)
+        let home = self.home(user)?;
+        let tree = match StagedTree::kept(&home, id) {
+            Err(RootError::Busy(_)) | Ok(None) => return Ok(false),
+            Ok(Some(tree)) => tree,
+            Err(error) => return Err(error.into()),
+        };
+        // The tree is held until the list is gone: nobody goes on with it meanwhile.
+        match home.remove(&wanted_path(id)) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        tree.discard()?;
+        Ok(true)
     }
 }
 
-/// What is there of a package; nothing, while somebody else is at it.
+/// What is there of a package.
 pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, PackageError> {
-    match free_tree(home, manifest.id())? {
+    match StagedTree::kept(home, manifest.id())? {
         Some(tree) => Ok(tree.take_stock(manifest)?),
         None => Ok(Stock::default()),
-    }
-}
-
-/// Removes what came of a package and the list of what is to come, unless somebody is at it. Answers whether anything
-/// went.
-pub(super) fn drop_unfinished(home: &Root, id: PackageId) -> Result<bool, PackageError> {
-    let Some(tree) = free_tree(home, id)? else {
-        return Ok(false);
-    };
-    // The tree is held until the list is gone: nobody goes on with it meanwhile.
-    match home.remove(&wanted_path(id)) {
-        Err(error) if !error.is_not_found() => return Err(error.into()),
-        _ => {}
-    }
-    tree.discard()?;
-    Ok(true)
-}
-
-fn free_tree(home: &Root, id: PackageId) -> Result<Option<StagedTree>, PackageError> {
-    match StagedTree::kept(home, id) {
-        Err(RootError::Busy(_)) => Ok(None),
-        other => Ok(other?),
     }
 }
 
@@ -191,57 +173,42 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_fails_at_its_end_is_gone_on_with_and_one_beside_it_leaves_nothing() {
+    fn an_upload_that_fails_at_its_end_is_gone_on_with() {
         let fixture = Fixture::new();
-        let wanted = Wanted {
-            parts: Vec::new(),
-            ..fixture.announce()
-        };
-        let stream = fixture.stream(&wanted);
-        let (mut first, mut second) = (fixture.receive(), fixture.receive());
-        for receiver in [&mut first, &mut second] {
-            receiver.feed(&stream[..300_000]).unwrap();
-        }
-        assert!(second.finish().is_err(), "the stream is not whole");
-        assert_eq!(
-            fs::read_dir(fixture.staging()).unwrap().count(),
-            1,
-            "the first is still at it"
-        );
-        assert!(first.finish().is_err(), "the stream is not whole");
-        assert_eq!(fixture.announce().parts.len(), 1, "it can be gone on with");
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream[..300_000]).unwrap();
+        assert!(receiver.finish().is_err(), "the stream is not whole");
+        assert_eq!(fixture.announce().parts.len(), 1);
         fixture.finish().1.unwrap();
         assert!(!fixture.staging().exists());
     }
 
     #[test]
-    fn whoever_is_second_may_finish_first_and_nothing_stays() {
+    fn whoever_comes_while_a_package_is_being_sent_hears_that_and_nothing_stays_of_what_is_here() {
         let fixture = Fixture::new();
         fixture.send(300_000);
-        // It is told what is there, and then another takes that up.
         let stream = fixture.stream(&fixture.announce());
         let first = fixture.receive();
-        assert!(
-            fixture
-                .storage
-                .is_being_sent(&fixture.me, fixture.manifest().id())
-                .unwrap()
-        );
+        let (user, manifest) = (&fixture.me, fixture.manifest());
+        let refused = [
+            fixture.storage.receive(user, manifest.id()).map(drop),
+            fixture.storage.announce(user, &manifest).map(drop),
+            fixture.storage.tidy_unfinished(user, &manifest).map(drop),
+        ];
+        for refused in refused {
+            let is_busy = matches!(refused, Err(PackageError::Storage(RootError::Busy(_))));
+            assert!(is_busy, "{refused:?}");
+        }
+        first.put_down();
         let mut second = fixture.receive();
         second.feed(&stream).unwrap();
-        assert!(
-            matches!(second.finish(), Err(PackageError::Incomplete(1, _))),
-            "only a rest came"
-        );
-        let whole = fixture.stream(&Wanted {
-            parts: Vec::new(),
-            ..fixture.announce()
-        });
-        let mut third = fixture.receive();
-        third.feed(&whole).unwrap();
-        third.finish().unwrap();
+        second.finish().unwrap();
         assert!(fixture.has_it());
-        first.put_down();
+        // Announced before, and sent although it is here by now.
+        let mut late = fixture.receive();
+        late.feed(&stream[..1000]).unwrap();
+        late.put_down();
         assert!(
             !fixture.staging().exists(),
             "nobody needs the rest of what is here"
@@ -274,11 +241,13 @@ mod tests {
         fixture.send(300_000);
         let id = fixture.manifest().id();
         let found = fixture.storage.unfinished_packages(&fixture.me).unwrap();
-        let [(kept, Some(whole))] = found.as_slice() else {
+        let [package] = found.as_slice() else {
             panic!("{found:?}");
         };
-        assert_eq!((kept.id, *whole), (id, LARGE as u64 + 6));
-        assert!(kept.bytes > 290_000 && kept.bytes < 300_000);
+        assert_eq!((package.id, package.usage.files), (id, 3));
+        assert!(package.usage.bytes > 290_000 && package.usage.bytes < 300_000);
+        let whole = fixture.storage.awaited_bytes(&fixture.me, id).unwrap();
+        assert_eq!(whole, Some(LARGE as u64 + 6));
         assert_eq!(fixture.storage.unfinished_ids(&fixture.me).unwrap(), [id]);
         let give_up = || fixture.storage.give_up_unfinished(&fixture.me, id).unwrap();
         let home = fixture.storage.home_path(&fixture.me);
@@ -307,7 +276,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc", kept.join("z")).unwrap();
         let held = fixture
             .storage
-            .unfinished_usage(&fixture.me, &fixture.manifest())
+            .tidy_unfinished(&fixture.me, &fixture.manifest())
             .unwrap();
         assert!(held.bytes < LARGE as u64, "{held:?}");
         // And while it comes.

@@ -85,19 +85,20 @@ impl Storage {
         for id in unused(&home, kept, latest)? {
             home.remove(&list_path(id))?;
         }
-        self.condemn_leftovers(&home)
+        self.condemn_leftovers(user, &home)
     }
 
     /// Removes what uploads and clean-ups that were cut short left.
     pub fn sweep_packages(&self, user: &UserName) -> Result<Pruned, PackageError> {
-        let condemned = self.condemn_leftovers(&*self.home(user)?)?;
+        let condemned = self.condemn_leftovers(user, &*self.home(user)?)?;
         self.remove_condemned(user, &condemned)
     }
 
     /// Packages without a list are not there; a list that is only wanted says that one may come.
-    fn condemn_leftovers(&self, home: &Root) -> Result<Condemned, PackageError> {
+    fn condemn_leftovers(&self, user: &UserName, home: &Root) -> Result<Condemned, PackageError> {
+        let turn = self.turn(user);
         // Who publishes gives the tree its name before the list.
-        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = turn.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         condemn_leftovers(home)
     }
 
