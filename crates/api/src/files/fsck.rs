@@ -39,7 +39,7 @@ pub struct FsckReply {
     pub findings: Vec<FsckFinding>,
 }
 
-/// One line of a check as it goes on. An empty line only says that it does.
+/// One line of a check as it goes on. Spaces before it only say that it does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

@@ -1,6 +1,7 @@
 //! Use cases of the file service: what blocks runs on threads that may block, one step at a time.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
@@ -21,6 +22,7 @@ use crate::files::{
     BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, Opened, PackIn, PackOut, Parts,
     PartsAsked, RangeIn,
 };
+use crate::long::Length;
 
 /// What a request asks for a listing.
 #[derive(Debug, Clone, Default)]
@@ -29,22 +31,6 @@ pub struct ListQuery {
     pub digests: bool,
     /// Only what comes behind this path.
     pub after: Option<RelPath>,
-}
-
-/// What a request may take, as far as it can be told before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Length {
-    Short,
-    Long,
-}
-
-impl Length {
-    fn long_if(is_long: bool) -> Length {
-        match is_long {
-            true => Length::Long,
-            false => Length::Short,
-        }
-    }
 }
 
 impl App {
@@ -69,7 +55,7 @@ impl App {
         told(done.await)
     }
 
-    /// One or the other.
+    /// One of these.
     async fn in_length<T: Send + 'static>(
         &self,
         length: Length,
@@ -78,11 +64,12 @@ impl App {
     ) -> Result<T, ErrorBody> {
         match length {
             Length::Short => self.with_store(caller, work).await,
+            Length::End => self.at_the_end(caller, work).await,
             Length::Long => self.at_length(caller, work).await,
         }
     }
 
-    /// The same for what ends an upload, or must be known before one begins.
+    /// The same for what ends an upload, must be known before one begins, or is bounded: it does not wait for copies.
     pub(super) async fn at_the_end<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -93,17 +80,35 @@ impl App {
         told(turn.blocking(move || work(&files, &asking)).await)
     }
 
-    /// Measures the caller's home if that is due, before room is set aside in it: many who come at once need that once.
-    pub(super) async fn measure_first(&self, caller: &Caller) -> Result<(), ErrorBody> {
-        let Some(space) = self.files.to_measure(caller) else {
-            return Ok(());
-        };
+    /// Does something that may be refused for want of room. Nobody is refused because of what was measured long ago: the
+    /// home is then measured, and it is tried again.
+    pub(super) async fn with_room<T: Send + 'static>(
+        &self,
+        length: Length,
+        caller: &Caller,
+        work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        loop {
+            let work = work.clone();
+            let tried = self.in_length(length, caller, move |files, caller| match work(files, caller) {
+                Err(FilesError::Unmeasured(space)) => Ok(Err(space)),
+                done => done.map(Ok),
+            });
+            match tried.await? {
+                Ok(done) => return Ok(done),
+                Err(space) => self.measure(caller, space).await?,
+            }
+        }
+    }
+
+    /// Measures a space that has a limit, unless that was done a moment ago: many who come at once need that once.
+    async fn measure(&self, caller: &Caller, space: Space) -> Result<(), ErrorBody> {
         let alone = self.long.measuring(&space).await;
-        if self.files.to_measure(caller).is_none() {
+        if self.files.was_just_measured(&space) {
             return Ok(());
         }
         self.at_the_end(caller, move |files, _| {
-            let measured = files.measure_again(&space);
+            let measured = files.measure(&space);
             drop(alone);
             measured
         })
@@ -118,7 +123,7 @@ impl App {
         digest: DigestWanted,
     ) -> Result<FileMeta, ErrorBody> {
         let path = parse(path)?;
-        let length = Length::long_if(digest == DigestWanted::Always);
+        let length = Length::Long.if_so(digest == DigestWanted::Always);
         self.in_length(length, caller, move |files, caller| {
             files.stat(caller, &path, link, digest)
         })
@@ -130,7 +135,7 @@ impl App {
         caller: &Caller,
         request: StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
-        let length = Length::long_if(request.digest);
+        let length = Length::Long.if_so(request.digest);
         self.in_length(length, caller, move |files, caller| files.stats(caller, &request))
             .await
     }
@@ -165,7 +170,8 @@ impl App {
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
         let live = self.live_runs(caller);
-        let length = Length::long_if(request.recursive);
+        // Who makes room on a full disk does not wait for whoever fills it.
+        let length = Length::End.if_so(request.recursive);
         self.in_length(length, caller, move |files, caller| {
             Ok(files.remove(caller, &request, &live))
         })
@@ -182,16 +188,18 @@ impl App {
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
         let live = self.live_runs(caller);
-        let length = Length::long_if(self.files.is_copied(&request));
-        self.in_length(length, caller, move |files, caller| {
+        let length = Length::Long.if_so(self.files.is_copied(&request));
+        self.with_room(length, caller, move |files, caller| {
             files.rename(caller, &request, &live)
         })
         .await
     }
 
     pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
-        self.at_length(caller, move |files, caller| files.copy(caller, &request))
-            .await
+        self.with_room(Length::Long, caller, move |files, caller| {
+            files.copy(caller, &request)
+        })
+        .await
     }
 
     pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, ErrorBody> {
@@ -201,14 +209,20 @@ impl App {
     }
 
     pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
-        self.at_the_end(caller, |files, caller| files.storage(caller))
-            .await
+        let asked = Instant::now();
+        let home = Files::home_of(caller).map_err(|error| error.refusal())?;
+        let alone = self.long.measuring(&home).await;
+        self.at_the_end(caller, move |files, caller| {
+            let stored = files.storage(caller, asked);
+            drop(alone);
+            stored
+        })
+        .await
     }
 
     /// Refuses a caller whose home holds more than it may.
     pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
-        self.measure_first(caller).await?;
-        self.with_store(caller, |files, caller| files.check_room(caller))
+        self.with_room(Length::Short, caller, |files, caller| files.check_room(caller))
             .await
     }
 
@@ -239,7 +253,7 @@ impl App {
 
     pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, ErrorBody> {
         let path = parse(path)?;
-        self.at_length(caller, move |files, caller| files.signature(caller, &path))
+        self.at_the_end(caller, move |files, caller| files.signature(caller, &path))
             .await
     }
 
@@ -251,8 +265,7 @@ impl App {
         no_overwrite: bool,
     ) -> Result<Taking<PackIn>, ErrorBody> {
         let path = parse(path)?;
-        self.measure_first(caller).await?;
-        let pack = self.with_store(caller, move |files, caller| {
+        let pack = self.with_room(Length::Short, caller, move |files, caller| {
             files.pack_in(caller, &path, announced, no_overwrite)
         });
         Ok(self.taking(caller, pack.await?))
@@ -268,10 +281,9 @@ impl App {
         caller: &Caller,
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
-        self.measure_first(caller).await?;
         // Who tells the digest may be spared the upload: then a file that is here is copied.
-        let length = Length::long_if(request.digest.is_some());
-        self.in_length(length, caller, move |files, caller| {
+        let length = Length::Long.if_so(request.digest.is_some());
+        self.with_room(length, caller, move |files, caller| {
             files.upload_begin(caller, &request)
         })
         .await
@@ -326,7 +338,7 @@ impl App {
         request: TakeRequest,
     ) -> Result<UploadReply, ErrorBody> {
         let id = upload_id(id)?;
-        self.at_length(caller, move |files, caller| {
+        self.at_the_end(caller, move |files, caller| {
             files.upload_take(caller, &id, &request)
         })
         .await
@@ -339,7 +351,7 @@ impl App {
         request: ReuseRequest,
     ) -> Result<UploadReply, ErrorBody> {
         let id = upload_id(id)?;
-        self.at_length(caller, move |files, caller| {
+        self.at_the_end(caller, move |files, caller| {
             files.upload_reuse(caller, &id, &request)
         })
         .await

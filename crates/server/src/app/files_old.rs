@@ -5,10 +5,11 @@ use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
 use super::files::{ListQuery, blocking, parse};
-use super::taking::{End, Takes, Taking};
+use super::taking::{Takes, Taking};
 use super::{App, internal};
 use crate::auth::Caller;
 use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum, Settled};
+use crate::long::Length;
 
 /// How often a file is looked at whose client may have found the rest of it the same.
 const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -94,9 +95,10 @@ impl App {
 
     pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
         let path = parse(path)?;
-        self.measure_first(caller).await?;
-        self.with_store(caller, move |files, caller| files.old_touch(caller, &path, size))
-            .await
+        self.with_room(Length::Short, caller, move |files, caller| {
+            files.old_touch(caller, &path, size)
+        })
+        .await
     }
 
     /// The sum of a range. Should the client find the last one the same, nothing more comes from it: the file is
@@ -167,7 +169,7 @@ async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
         tokio::time::sleep(LOOKS_EVERY).await;
         let Some(app) = app.upgrade() else { return };
         let path = path.clone();
-        let settled = app.at_length(&caller, move |files, caller| files.old_settle(caller, &path));
+        let settled = app.at_the_end(&caller, move |files, caller| files.old_settle(caller, &path));
         match settled.await {
             Ok(Settled::Later) => {}
             Ok(Settled::Done) => return,
@@ -181,7 +183,7 @@ async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
 
 impl Takes for OldRangeIn {
     type Done = ();
-    const END: End = End::Long;
+    const END: Length = Length::End;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         OldRangeIn::feed(self, bytes)

@@ -10,13 +10,13 @@ use super::{App, internal};
 use crate::auth::Caller;
 use crate::files::{ChunkIn, FilesError, PackIn, RangeIn};
 use crate::lane;
-use crate::long::Long;
+use crate::long::{Length, Long};
 
 /// Something that takes bytes, blocking.
 pub trait Takes: Send + 'static {
     type Done: Send + 'static;
     /// What it takes to accept what came.
-    const END: End;
+    const END: Length;
 
     /// Takes the next bytes.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
@@ -24,14 +24,6 @@ pub trait Takes: Send + 'static {
     fn finish(self) -> Result<Self::Done, FilesError>;
     /// Gives up.
     fn discard(self);
-}
-
-/// How long the end of something takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    Short,
-    /// Files are synced, or sent to another store.
-    Long,
 }
 
 impl App {
@@ -71,7 +63,7 @@ impl<T: Takes> Taking<T> {
 
     /// Accepts what came: here, if the connection has a thread that may block, else when it is the user's turn.
     pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
-        if T::END == End::Short || lane::is_here() {
+        if T::END == Length::Short || lane::is_here() {
             let taker = self.kept.take()?;
             return blocking(move || taker.finish()).await;
         }
@@ -101,7 +93,8 @@ impl<T: Takes> Drop for Kept<T> {
 
 impl Takes for PackIn {
     type Done = PackReply;
-    const END: End = End::Long;
+    /// Files are synced, or sent to another store.
+    const END: Length = Length::End;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         PackIn::feed(self, bytes)
@@ -118,7 +111,7 @@ impl Takes for PackIn {
 
 impl Takes for ChunkIn {
     type Done = ();
-    const END: End = End::Short;
+    const END: Length = Length::Short;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         ChunkIn::feed(self, bytes)
@@ -134,7 +127,7 @@ impl Takes for ChunkIn {
 
 impl Takes for RangeIn {
     type Done = ();
-    const END: End = End::Short;
+    const END: Length = Length::Short;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         RangeIn::feed(self, bytes)

@@ -25,7 +25,14 @@ const REFUSED_BY: Duration = Duration::from_secs(5);
 pub(super) struct Accounts {
     ledger: Ledger,
     limited: HashSet<Space>,
-    measured: Mutex<HashMap<Space, Instant>>,
+    measured: Mutex<HashMap<Space, Measured>>,
+}
+
+/// When a space was looked through.
+#[derive(Clone, Copy)]
+struct Measured {
+    began: Instant,
+    ended: Instant,
 }
 
 impl Accounts {
@@ -74,16 +81,38 @@ impl Accounts {
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
-        self.lock().get(space).map(Instant::elapsed)
+        self.lock().get(space).map(|measured| measured.ended.elapsed())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Space, Instant>> {
+    fn was_measured_since(&self, space: &Space, asked: Instant) -> bool {
+        self.lock()
+            .get(space)
+            .is_some_and(|measured| measured.began >= asked)
+    }
+
+    /// What the ledger answers. Who would be refused because of what was measured too long ago asks again when it is known
+    /// anew.
+    fn answer<T>(
+        &self,
+        space: &Space,
+        ask: impl FnOnce(&Ledger) -> Result<T, QuotaError>,
+    ) -> Result<T, FilesError> {
+        // Before it is asked: what is measured meanwhile is not what it answers by.
+        let age = self.age(space).filter(|age| *age < MEASURED_FOR);
+        let age = age.ok_or_else(|| FilesError::Unmeasured(space.clone()))?;
+        match ask(&self.ledger) {
+            Err(_) if age >= REFUSED_BY => Err(FilesError::Unmeasured(space.clone())),
+            answer => Ok(answer?),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Space, Measured>> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Files {
-    /// Sets room aside for a write, or says what the limit is and what is used.
+    /// Sets room aside for a write, or says what the limit is and what is used, or that it has to be measured first.
     pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
         self.reserve_by(space, |ledger| ledger.reserve(space, asked))
     }
@@ -102,26 +131,18 @@ impl Files {
     fn reserve_by(
         &self,
         space: &Space,
-        reserve: impl Fn(&Ledger) -> Result<Reservation, QuotaError>,
+        reserve: impl FnOnce(&Ledger) -> Result<Reservation, QuotaError>,
     ) -> Result<Option<Reservation>, FilesError> {
         let accounts = &self.0.accounts;
         if !accounts.is_limited(space) {
             return Ok(None);
         }
-        self.measure_if_older(space, MEASURED_FOR)?;
-        let refused = match reserve(&accounts.ledger) {
-            Ok(reservation) => return Ok(Some(reservation)),
-            Err(refused) => refused,
-        };
-        if !self.measure_if_older(space, REFUSED_BY)? {
-            return Err(refused.into());
-        }
-        Ok(Some(reserve(&accounts.ledger)?))
+        accounts.answer(space, reserve).map(Some)
     }
 
     /// Sets room aside in the caller's home for what does not come as a file of theirs.
     pub fn room_at_home(&self, caller: &Caller, asked: Amount) -> Result<Option<Reservation>, FilesError> {
-        self.reserve(&Space::Home(owner_of(caller)?), asked)
+        self.reserve(&Files::home_of(caller)?, asked)
     }
 
     /// The same for what goes on with something that lies unfinished in the home, which counts already.
@@ -132,7 +153,7 @@ impl Files {
         held: Amount,
     ) -> Result<Option<Reservation>, FilesError> {
         let accounts = &self.0.accounts;
-        let space = Space::Home(owner_of(caller)?);
+        let space = Files::home_of(caller)?;
         if !accounts.is_limited(&space) {
             return Ok(None);
         }
@@ -170,29 +191,19 @@ impl Files {
         self.0.accounts.lock().remove(space);
     }
 
-    /// The caller's home, if it has to be measured before anything is written to it.
-    pub fn to_measure(&self, caller: &Caller) -> Option<Space> {
-        let space = Space::Home(owner_of(caller).ok()?);
-        let accounts = &self.0.accounts;
-        let is_fresh = accounts.age(&space).is_some_and(|age| age < MEASURED_FOR);
-        (accounts.is_limited(&space) && !is_fresh).then_some(space)
+    /// Whether anybody may be refused by what was measured last.
+    pub fn was_just_measured(&self, space: &Space) -> bool {
+        self.0.accounts.age(space).is_some_and(|age| age < REFUSED_BY)
     }
 
-    /// Measures a space unless that was done a while ago only.
-    pub fn measure_again(&self, space: &Space) -> Result<(), FilesError> {
-        self.measure_if_older(space, MEASURED_FOR).map(drop)
-    }
-
-    fn measure_if_older(&self, space: &Space, age: Duration) -> Result<bool, FilesError> {
-        if self.0.accounts.age(space).is_some_and(|known| known < age) {
-            return Ok(false);
-        }
-        self.measure(space)?;
-        Ok(true)
+    /// Where the caller's own files lie.
+    pub fn home_of(caller: &Caller) -> Result<Space, FilesError> {
+        Ok(Space::Home(owner_of(caller)?))
     }
 
     /// Looks what a space holds that has a limit.
-    fn measure(&self, space: &Space) -> Result<(), FilesError> {
+    pub fn measure(&self, space: &Space) -> Result<(), FilesError> {
+        let began = Instant::now();
         self.find_rooms(space, &self.space(space)?)?;
         let accounts = &self.0.accounts;
         let measuring = accounts.ledger.measure(space);
@@ -201,7 +212,8 @@ impl Files {
         let nobodys = accounts.ledger.nobodys(space, &measuring, staged);
         let used = self.published(space)?.plus(nobodys);
         accounts.ledger.measured(space, measuring, used);
-        accounts.lock().insert(space.clone(), Instant::now());
+        let ended = Instant::now();
+        accounts.lock().insert(space.clone(), Measured { began, ended });
         Ok(())
     }
 
@@ -222,9 +234,9 @@ impl Files {
         Ok(usage.into())
     }
 
-    /// What the caller may store and stores, freshly measured.
-    pub fn storage(&self, caller: &Caller) -> Result<StorageView, FilesError> {
-        let space = Space::Home(owner_of(caller)?);
+    /// What the caller may store and stores, measured since it was asked for.
+    pub fn storage(&self, caller: &Caller, asked: Instant) -> Result<StorageView, FilesError> {
+        let space = Files::home_of(caller)?;
         let acting = self.act(&space)?;
         self.give_up_left_alone(&space, &self.space(&space)?);
         drop(acting);
@@ -235,7 +247,9 @@ impl Files {
         };
         let (quota, counted) = match self.0.accounts.is_limited(&space) {
             true => {
-                self.measure(&space)?;
+                if !self.0.accounts.was_measured_since(&space, asked) {
+                    self.measure(&space)?;
+                }
                 self.0.accounts.ledger.report(&space)
             }
             false => {
@@ -261,39 +275,33 @@ impl Files {
 
     /// Says why a user must make room before anything new is begun; jobs may have filled the home.
     pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
-        let space = Space::Home(owner_of(caller)?);
-        if !self.0.accounts.is_limited(&space) {
-            return Ok(());
+        let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
+        match accounts.is_limited(&space) {
+            true => accounts.answer(&space, |ledger| not_over(ledger, &space)),
+            false => Ok(()),
         }
-        self.measure_if_older(&space, MEASURED_FOR)?;
-        if self.0.accounts.ledger.is_over(&space) {
-            self.measure_if_older(&space, REFUSED_BY)?;
-        }
-        self.over(&space)
     }
+}
 
-    fn over(&self, space: &Space) -> Result<(), FilesError> {
-        let (quota, used) = self.0.accounts.ledger.report(space);
-        if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
-            return Err(QuotaError::Bytes {
-                space: space.clone(),
-                asked: 0,
-                used: used.bytes,
-                limit,
-            }
-            .into());
-        }
-        if let Some(limit) = quota.files.filter(|limit| used.files > *limit) {
-            return Err(QuotaError::Files {
-                space: space.clone(),
-                asked: 0,
-                used: used.files,
-                limit,
-            }
-            .into());
-        }
-        Ok(())
+fn not_over(ledger: &Ledger, space: &Space) -> Result<(), QuotaError> {
+    let (quota, used) = ledger.report(space);
+    if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
+        return Err(QuotaError::Bytes {
+            space: space.clone(),
+            asked: 0,
+            used: used.bytes,
+            limit,
+        });
     }
+    if let Some(limit) = quota.files.filter(|limit| used.files > *limit) {
+        return Err(QuotaError::Files {
+            space: space.clone(),
+            asked: 0,
+            used: used.files,
+            limit,
+        });
+    }
+    Ok(())
 }
 
 /// Where what gives way really lies: links lead to one file by many paths, and it makes room once. What cannot be followed
@@ -311,5 +319,59 @@ fn unmeasured(space: &Space) -> impl Fn(RootError) -> FilesError {
     move |source| FilesError::Space {
         space: space.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::testing::{files_of, home, me};
+
+    #[test]
+    fn nobody_is_refused_by_what_was_measured_too_long_ago() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder.path(), users);
+        let output = home(folder.path()).join("output");
+        std::fs::write(&output, [0; 5 << 10]).unwrap();
+        let space = Files::home_of(&me()).unwrap();
+        let ask = |bytes| files.room_at_home(&me(), Amount { bytes, files: 1 }).map(drop);
+        let measured = |ago| {
+            files.measure(&space).unwrap();
+            let mut measured = files.0.accounts.lock();
+            measured.get_mut(&space).unwrap().ended -= ago;
+        };
+        assert!(
+            matches!(ask(1), Err(FilesError::Unmeasured(_))),
+            "nothing is known"
+        );
+        measured(Duration::ZERO);
+        assert!(matches!(ask(1), Err(FilesError::Quota(_))));
+        assert!(matches!(files.check_room(&me()), Err(FilesError::Quota(_))));
+        measured(REFUSED_BY);
+        assert!(matches!(ask(1), Err(FilesError::Unmeasured(_))));
+        assert!(matches!(files.check_room(&me()), Err(FilesError::Unmeasured(_))));
+
+        std::fs::remove_file(output).unwrap();
+        measured(REFUSED_BY);
+        ask(1).unwrap();
+        files.check_room(&me()).unwrap();
+        measured(MEASURED_FOR);
+        assert!(
+            matches!(ask(1), Err(FilesError::Unmeasured(_))),
+            "jobs may have written since"
+        );
+    }
+
+    #[test]
+    fn who_asks_what_is_stored_shares_only_what_was_measured_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder.path(), users);
+        let asked = Instant::now();
+        assert_eq!(files.storage(&me(), asked).unwrap().files_used, 0);
+        std::fs::write(home(folder.path()).join("output"), "x").unwrap();
+        assert_eq!(files.storage(&me(), asked).unwrap().files_used, 0, "asked before");
+        assert_eq!(files.storage(&me(), Instant::now()).unwrap().files_used, 1);
     }
 }

@@ -30,6 +30,9 @@ pub enum FilesError {
     Glob(#[from] GlobError),
     #[error(transparent)]
     Quota(#[from] QuotaError),
+    /// Not for callers: it is measured, and asked again.
+    #[error("what {0} holds has to be measured first")]
+    Unmeasured(Space),
     #[error(transparent)]
     Pack(#[from] PackError),
     #[error(transparent)]
@@ -138,6 +141,7 @@ impl FilesError {
             FilesError::Storage { source, .. } | FilesError::Space { source, .. } => storage_name(source),
             FilesError::Glob(_) | FilesError::BadRequest(_) => ErrorName::BadRequest,
             FilesError::Quota(_) => ErrorName::QuotaExceeded,
+            FilesError::Unmeasured(_) => ErrorName::Unavailable,
             FilesError::Pack(error) => pack_name(error),
             FilesError::Assembly(error) => assembly_name(error),
             FilesError::PartlyMoved { .. } => ErrorName::Changing,

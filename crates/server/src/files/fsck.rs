@@ -14,9 +14,7 @@ use paddlecloud_pfs::store::OpenSpace;
 
 use super::{Files, FilesError};
 use crate::auth::Caller;
-
-/// Whoever waits hears something so often, however long a file takes.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+use crate::long::SIGN_OF_LIFE;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;
@@ -115,7 +113,7 @@ impl Files {
 }
 
 impl Fsck {
-    /// The next lines, or an empty one while a file takes long; `None` after the last.
+    /// The next lines, or a space while a file takes long: it means nothing before a line of JSON; `None` after the last.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         let mut checker = self.checker.take()?;
         let mut lines = Vec::new();
@@ -131,7 +129,7 @@ impl Fsck {
             }
         }
         if lines.is_empty() {
-            lines.push(b'\n');
+            lines.push(b' ');
         }
         Some(lines)
     }
@@ -248,7 +246,7 @@ mod tests {
         let mut empty = 0;
         let last = loop {
             match fsck.next_lines() {
-                Some(lines) if lines == b"\n" => empty += 1,
+                Some(lines) if lines == b" " => empty += 1,
                 other => break other.unwrap(),
             }
         };

@@ -13,12 +13,10 @@ use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
 use super::digests::Reading;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
+use crate::long::SIGN_OF_LIFE;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;
-
-/// So often whoever waits hears something. Clients take a connection for dead that is silent for a minute.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Entries that are ever gathered in memory.
 const MOST_AT_ONCE: usize = 100_000;

@@ -144,9 +144,6 @@ impl Files {
         if link.is_none() && from.stat()?.is_dir() {
             to.not_into_ours()?;
         }
-        if link.is_none() {
-            self.sound_to_copy(&from)?;
-        }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
             // What a link leads to is copied, so that is what it takes.
@@ -155,6 +152,9 @@ impl Files {
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
         let room = self.reserve_at(&to, usage.into(), replaced)?;
+        if link.is_none() {
+            self.sound_to_copy(&from)?;
+        }
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {
             // Part of a folder may be there: what exactly is found by measuring.

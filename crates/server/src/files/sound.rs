@@ -71,7 +71,7 @@ impl Files {
     /// ones are not read.
     pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
         // Elsewhere the storage copies by itself, and reading is a long way.
-        let nodes = (!self.0.remote).then(|| nodes(from));
+        let nodes = (!self.0.remote).then(|| files_in(from));
         for (path, meta) in nodes.into_iter().flatten() {
             if meta.size > SMALL_FILE || !self.0.hints.is_stored(&meta.stamp) {
                 continue;
@@ -87,7 +87,7 @@ impl Files {
 
     /// Knows of large copies what was known of their sources: of one that the disk had changed the copy is damaged too.
     pub(super) fn remember_copies(&self, from: &Reached, to: &Reached) {
-        let nodes = (!self.0.remote).then(|| nodes(from));
+        let nodes = (!self.0.remote).then(|| files_in(from));
         for (path, meta) in nodes.into_iter().flatten() {
             if let (true, Ok(from), Ok(to)) = (meta.size > SMALL_FILE, from.below(&path), to.below(&path))
                 && let Some(digest) = self.0.hints.digest_of(&from.place, &meta.stamp)
@@ -116,7 +116,7 @@ impl Files {
 }
 
 /// A file, or all that a folder holds, by their paths below it.
-fn nodes(of: &Reached) -> impl Iterator<Item = (RelPath, Meta)> {
+fn files_in(of: &Reached) -> impl Iterator<Item = (RelPath, Meta)> {
     let own = of.stat().ok().filter(Meta::is_file);
     let below = own.is_none().then(|| of.root.walk(&of.place.path));
     let below = below.into_iter().flatten().filter_map(|entry| {

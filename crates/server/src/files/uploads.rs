@@ -16,7 +16,7 @@ use std::time::Duration;
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
 };
-use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, Op, Wanted};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName, Op, Wanted};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
@@ -413,6 +413,9 @@ impl Files {
         id: &StagedId,
         request: &TakeRequest,
     ) -> Result<UploadReply, FilesError> {
+        if (request.chunks.len() as u64).saturating_mul(CHUNK) > 2 * COPY_AT_ONCE {
+            return Err(too_much_at_once());
+        }
         let live = self.upload(caller, id)?;
         let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
@@ -440,9 +443,7 @@ impl Files {
             .fold(0_u64, |total, (_, _, len)| total.saturating_add(len));
         // One copy may end just beyond the limit.
         if total > 2 * COPY_AT_ONCE {
-            return Err(FilesError::BadRequest(
-                "these are too many bytes to copy at once".to_owned(),
-            ));
+            return Err(too_much_at_once());
         }
         let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
@@ -552,6 +553,10 @@ fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
         old_size,
         ..UploadReply::default()
     }
+}
+
+fn too_much_at_once() -> FilesError {
+    FilesError::BadRequest("these are too many bytes to copy at once".to_owned())
 }
 
 fn open_old(live: &Live) -> Result<Arc<dyn ReadAt>, FilesError> {

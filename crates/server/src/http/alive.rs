@@ -4,7 +4,6 @@
 //! proxies on the way least of all.
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -17,8 +16,7 @@ use futures_util::stream;
 use paddlecloud_api::ALIVE_HEADER;
 use tokio::time::timeout;
 
-/// How often it is said.
-const EVERY: Duration = Duration::from_secs(5);
+use crate::long::SIGN_OF_LIFE;
 
 /// A reply that is not ready in time begins without waiting for its end, if the request allows that.
 pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
@@ -38,7 +36,7 @@ pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
 /// The reply to work, begun early where that lasts.
 pub(in crate::http) async fn reply(work: impl Future<Output = Response> + Send + 'static) -> Response {
     let mut work: Work = Box::pin(work);
-    match timeout(EVERY, work.as_mut()).await {
+    match timeout(SIGN_OF_LIFE, work.as_mut()).await {
         Ok(reply) => reply,
         Err(_) => begun(work),
     }
@@ -55,7 +53,7 @@ fn begun(work: Work) -> Response {
         if is_first {
             return Some((Ok(STILL), (Some(work), false)));
         }
-        match timeout(EVERY, work.as_mut()).await {
+        match timeout(SIGN_OF_LIFE, work.as_mut()).await {
             Err(_) => Some((Ok(STILL), (Some(work), false))),
             Ok(reply) => Some((to_bytes(reply.into_body(), usize::MAX).await, (None, false))),
         }
@@ -72,6 +70,8 @@ fn begun(work: Work) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::Router;
     use axum::http::StatusCode;
     use axum::routing::get;

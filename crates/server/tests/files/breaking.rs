@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::stage::{Stage, assert_same, assert_tidy, client, entries, mine, noise};
+use crate::stage::{Stage, assert_same, assert_tidy, begin, client, entries, me, mine, noise};
 
 /// Passes bytes on and cuts every connection after a while, differently each time.
 async fn cutting_proxy(target: String, most: u64) -> (String, Arc<AtomicU64>) {
@@ -312,18 +312,11 @@ async fn an_upload_goes_on_after_the_server_was_started_again() {
     key.update(mine("large").to_string().as_bytes());
     key.update(paddlecloud_api::files::version_of(&meta.stamp).as_bytes());
     let request = paddlecloud_api::files::UploadRequest {
-        path: mine("large").into(),
-        size: meta.size,
-        executable: false,
         mtime: Some(meta.mtime),
         key: key.finalize().to_hex()[..32].to_owned(),
-        digest: None,
-        no_overwrite: false,
+        ..begin("large", meta.size)
     };
-    let caller = paddlecloud_server::auth::Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    };
+    let caller = me();
     let begun = stage.app.upload_begin(&caller, request).await.unwrap();
     let id = begun.id.unwrap().to_string();
     let layout = paddlecloud_pfs::content::Layout::of(meta.size);
@@ -368,22 +361,10 @@ async fn an_upload_goes_on_after_the_server_was_started_again() {
 #[tokio::test]
 async fn a_flipped_bit_is_found_before_it_counts() {
     let stage = Stage::new().await;
-    let caller = paddlecloud_server::auth::Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    };
-    let request = paddlecloud_api::files::UploadRequest {
-        path: mine("f").into(),
-        size: 3,
-        executable: false,
-        mtime: None,
-        key: "k".to_owned(),
-        digest: None,
-        no_overwrite: false,
-    };
+    let caller = me();
     let id = stage
         .app
-        .upload_begin(&caller, request)
+        .upload_begin(&caller, begin("f", 3))
         .await
         .unwrap()
         .id

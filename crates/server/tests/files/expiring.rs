@@ -2,29 +2,17 @@
 
 use std::time::SystemTime;
 
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::files::KEEP_UNFINISHED;
 
-use crate::stage::{Stage, assert_tidy, mine, noise};
+use crate::stage::{self, Stage, assert_tidy, me, noise};
 
 #[tokio::test]
 async fn unfinished_uploads_expire_while_others_are_on_their_way() {
     let stage = Stage::new().await;
-    let caller = Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    };
+    let caller = me();
     let content = noise(9, 5 << 20);
     let begin = async |name: &str| {
-        let request = paddlecloud_api::files::UploadRequest {
-            path: mine(name).into(),
-            size: content.len() as u64,
-            executable: false,
-            mtime: None,
-            key: name.to_owned(),
-            digest: None,
-            no_overwrite: false,
-        };
+        let request = stage::begin(name, content.len() as u64);
         let begun = stage.app.upload_begin(&caller, request).await.unwrap();
         begun.id.unwrap().to_string()
     };

@@ -7,23 +7,18 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use paddlecloud_api::client::files::ListOptions;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{CommitRequest, UploadRequest};
+use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest, TakeRequest};
+use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Digest;
-use paddlecloud_server::auth::Caller;
-use paddlecloud_server::long::AT_ONCE;
+use paddlecloud_pfs::content::{Layout, Op};
+use paddlecloud_pfs::pack::{PackTotals, PackWriter};
+use paddlecloud_server::long::{AT_ONCE, ENDS_AT_ONCE, Turn};
 
 use crate::breaking::SmallDisk;
-use crate::stage::{Stage, mine, raw};
+use crate::stage::{Stage, begin, me, mine, raw};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn me() -> Caller {
-    Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    }
-}
 
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(LIMIT, work).await;
@@ -79,22 +74,10 @@ fn who_reads_for_long_leaves_threads_to_who_looks() {
     });
 }
 
-fn asked(name: &str, size: u64) -> UploadRequest {
-    UploadRequest {
-        path: mine(name).into(),
-        size,
-        executable: false,
-        mtime: None,
-        key: name.to_owned(),
-        digest: None,
-        no_overwrite: false,
-    }
-}
-
 #[tokio::test]
 async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     let stage = Stage::new().await;
-    let begun = stage.app.upload_begin(&me(), asked("f", 3)).await.unwrap();
+    let begun = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
     let id = begun.id.unwrap();
     let name = id.to_string();
     let mut taking = stage.app.upload_range(&me(), &name, 0, 3).await.unwrap();
@@ -110,13 +93,17 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     let caller = me();
     // As if the first of them took long.
     let first = stage.app.long.ending(&id).await;
-    let mut again: Vec<_> = (0..AT_ONCE + 1)
+    let mut again: Vec<_> = (0..ENDS_AT_ONCE + 1)
         .map(|_| Box::pin(stage.app.upload_commit(&caller, &name, request.clone())))
         .collect();
     for repeated in &mut again {
         assert!(repeated.now_or_never().is_none(), "it waits for the first");
     }
-    assert_eq!(stage.app.long.free(), AT_ONCE, "and takes nobody's turn");
+    assert_eq!(
+        stage.app.long.free_ends(),
+        ENDS_AT_ONCE,
+        "and takes nobody's turn"
+    );
     drop(first);
     let ended = soon("the end", join_all(again)).await;
     assert_eq!(ended.iter().filter(|one| one.is_ok()).count(), 1);
@@ -124,6 +111,92 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
         assert_eq!(error.error, ErrorName::NotFound, "{error:?}");
     }
     assert_eq!(std::fs::read(stage.home("me").join("f")).unwrap(), b"abc");
+    stage.finish().await;
+}
+
+/// Each turn has a user of its own.
+async fn turns<F: Future<Output = Turn>>(count: usize, turn: impl Fn(UserName) -> F) -> Vec<Turn> {
+    join_all((0..count).map(|index| turn(format!("user{index}").parse().unwrap()))).await
+}
+
+#[tokio::test]
+async fn who_sends_or_makes_room_does_not_wait_for_copies() {
+    let stage = Stage::new().await;
+    let (app, caller, home) = (&stage.app, me(), stage.home("me"));
+    let path = |name: &str| mine(name).to_string();
+    std::fs::create_dir_all(home.join("d")).unwrap();
+    std::fs::write(home.join("f"), "old").unwrap();
+    std::fs::write(home.join("same"), vec![1; 8 << 10]).unwrap();
+    let copies = turns(AT_ONCE, async |user| app.long.turn(&user).await).await;
+
+    soon("a signature", app.file_signature(&caller, &path("f")))
+        .await
+        .unwrap();
+    let begun = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
+    let id = begun.id.unwrap().to_string();
+    let mut hasher = Layout::of(3).hasher(0);
+    hasher.update(b"old");
+    let chunks = TakeRequest {
+        chunks: vec![(0, hasher.finish())],
+    };
+    let taken = soon("a chunk", app.upload_take(&caller, &id, chunks))
+        .await
+        .unwrap();
+    assert_eq!(taken.missing, []);
+    let ranges = ReuseRequest {
+        ops: vec![Op::Copy {
+            to: 0,
+            from: 0,
+            len: 3,
+        }],
+    };
+    drop(
+        soon("a range", app.upload_reuse(&caller, &id, ranges))
+            .await
+            .unwrap(),
+    );
+    let folder = RemoveRequest {
+        paths: vec![mine("d").into()],
+        recursive: true,
+        dry_run: false,
+        empty_folders: false,
+    };
+    let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();
+    assert!(removed[0].error.is_none(), "{removed:?}");
+
+    // An old client that shortens a file finds what is left the same, and says nothing more.
+    app.old_touch(&caller, &path("same"), 4 << 10).await.unwrap();
+    drop(
+        app.old_range_sum(&caller, &path("same"), 0, 4 << 10)
+            .await
+            .unwrap(),
+    );
+    let published = async {
+        while std::fs::metadata(home.join("same")).unwrap().len() > 4 << 10 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the old client's file", published).await;
+    assert_eq!(app.long.free(), 0, "the copies go on");
+    drop(copies);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
+    let stage = Stage::new().await;
+    let (app, caller) = (&stage.app, me());
+    let announced = PackTotals { entries: 0, bytes: 0 };
+    let (pack, _) = PackWriter::new(Vec::new()).unwrap().finish().unwrap();
+    let home = "/pfs/dc/home/me";
+    let mut taking = app.pack_in(&caller, home, announced, false).await.unwrap();
+    taking.feed(vec![pack.into()]).await.unwrap();
+    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
+    let mut ending = Box::pin(taking.finish());
+    assert!((&mut ending).now_or_never().is_none(), "others have all turns");
+    drop(ends);
+    let ended = soon("the end", ending).await.unwrap();
+    assert_eq!(ended.stored, 0);
     stage.finish().await;
 }
 
@@ -141,16 +214,16 @@ async fn what_an_upload_still_misses_of_the_disk_is_not_promised_to_another() {
     let caller = me();
     let first = stage
         .app
-        .upload_begin(&caller, asked("first", 5 << 20))
+        .upload_begin(&caller, begin("first", 5 << 20))
         .await
         .unwrap();
-    let refused = stage.app.upload_begin(&caller, asked("second", 5 << 20)).await;
+    let refused = stage.app.upload_begin(&caller, begin("second", 5 << 20)).await;
     assert_eq!(refused.unwrap_err().error, ErrorName::StorageFull);
-    let small = stage.app.upload_begin(&caller, asked("small", 1 << 20)).await;
+    let small = stage.app.upload_begin(&caller, begin("small", 1 << 20)).await;
     drop(small.unwrap());
     let id = first.id.unwrap().to_string();
     stage.app.upload_discard(&caller, &id).await.unwrap();
-    let second = stage.app.upload_begin(&caller, asked("second", 5 << 20)).await;
+    let second = stage.app.upload_begin(&caller, begin("second", 5 << 20)).await;
     drop(second.unwrap());
     stage.finish().await;
 }

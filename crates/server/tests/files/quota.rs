@@ -7,7 +7,7 @@ use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::Existing;
 
-use crate::stage::{Stage, assert_tidy, entries, mine, noise, raw};
+use crate::stage::{Stage, assert_tidy, entries, me, mine, noise, raw};
 
 const USERS: &str = "users:\n\
     - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
@@ -98,11 +98,7 @@ async fn what_a_job_wrote_counts() {
     let stage = Stage::with(USERS).await;
     std::fs::create_dir_all(stage.home("me")).unwrap();
     std::fs::write(stage.home("me").join("output"), noise(1, 5 << 20)).unwrap();
-    let caller = paddlecloud_server::auth::Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    };
-    let refused = stage.app.file_check_room(&caller).await.unwrap_err();
+    let refused = stage.app.file_check_room(&me()).await.unwrap_err();
     assert_eq!(refused.error, ErrorName::QuotaExceeded);
     let local = tempfile::tempdir().unwrap();
     std::fs::write(local.path().join("a"), "x").unwrap();

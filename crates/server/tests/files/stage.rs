@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_api::client::{Client, Credentials, Limits};
+use paddlecloud_api::files::UploadRequest;
 use paddlecloud_pfs::package::{Names, Reading, ScanOptions, scan};
 use paddlecloud_pfs::{Entry, PfsPath};
 use paddlecloud_server::app::App;
+use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -93,6 +95,27 @@ pub fn client(address: &str, user: &str) -> Client {
             token: None,
         })
         .with_limits(limits)
+}
+
+/// The user `me`, as the server knows them.
+pub fn me() -> Caller {
+    Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    }
+}
+
+/// What begins an upload to the home of `me`.
+pub fn begin(name: &str, size: u64) -> UploadRequest {
+    UploadRequest {
+        path: mine(name).into(),
+        size,
+        executable: false,
+        mtime: None,
+        key: name.to_owned(),
+        digest: None,
+        no_overwrite: false,
+    }
 }
 
 /// A path in the home of `me`.

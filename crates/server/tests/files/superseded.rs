@@ -11,20 +11,12 @@ use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{CommitRequest, UploadRequest};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan};
 use paddlecloud_pfs::{Digest, Root, RootError};
-use paddlecloud_server::auth::Caller;
 
 use crate::breaking::SmallDisk;
-use crate::stage::{Stage, assert_tidy, entries, mine, noise};
+use crate::stage::{self, Stage, assert_tidy, entries, me, mine, noise};
 
 const USERS: &str = "users:\n\
     - {name: me, password_file: word, system_user: a, quota: {storage: 4Mi, files: 10}}\n";
-
-fn me() -> Caller {
-    Caller {
-        user: "me".parse().unwrap(),
-        admin: false,
-    }
-}
 
 /// As a server that was killed leaves it: nobody sends to it.
 fn leave_unfinished(stage: &Stage, name: &str, size: u64) {
@@ -58,13 +50,8 @@ async fn wait_until_unfinished(stage: &Stage, count: u64) {
 
 fn request(name: &str, key: &str) -> UploadRequest {
     UploadRequest {
-        path: mine(name).into(),
-        size: 3,
-        executable: false,
-        mtime: None,
         key: key.to_owned(),
-        digest: None,
-        no_overwrite: false,
+        ..stage::begin(name, 3)
     }
 }
 

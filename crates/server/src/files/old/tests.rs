@@ -1,5 +1,9 @@
 //! Files written in the old way, request by request, without a network.
 
+use std::time::Instant;
+
+use paddlecloud_api::files::StorageView;
+
 use super::write::MOST_OF_ONE;
 use super::*;
 use crate::auth::Caller;
@@ -32,7 +36,13 @@ impl Fixture {
             folder,
         };
         std::fs::write(fixture.file(), old).unwrap();
+        // What is there is known from here on, and counted as it changes.
+        fixture.stored();
         fixture
+    }
+
+    fn stored(&self) -> StorageView {
+        self.files.storage(&self.me, Instant::now()).unwrap()
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -220,7 +230,7 @@ fn an_unchanged_file_leaves_nothing_behind() {
     assert_eq!(all.upload(&old), 0);
     assert_eq!(all.settle(), Settled::Done);
     assert_eq!(all.begun(), 0);
-    assert_eq!(all.files.storage(&all.me).unwrap().bytes_used, old.len() as u64);
+    assert_eq!(all.stored().bytes_used, old.len() as u64);
     assert_eq!(std::fs::metadata(all.file()).unwrap().modified().unwrap(), before);
 }
 
@@ -250,7 +260,7 @@ fn what_no_client_comes_back_to_is_given_up_and_one_user_cannot_keep_all_out() {
     assert_eq!(all.begun(), 1, "announced again is begun anew");
     assert_eq!(all.files.0.old_writes.expire(), 0, "it was just used");
     assert_eq!(all.files.0.old_writes.expire_unused_for(Duration::ZERO), 1);
-    assert_eq!(all.files.storage(&all.me).unwrap().bytes_used, 3);
+    assert_eq!(all.stored().bytes_used, 3);
     for number in 0..MOST_OF_ONE {
         let path = format!("/pfs/dc/home/me/{number}").parse().unwrap();
         all.files.old_touch(&all.me, &path, 1).unwrap();
@@ -381,17 +391,27 @@ fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
 fn an_empty_file_counts_and_gives_back_what_it_replaces() {
     let all = Fixture::with(", quota: {storage: 8Ki, files: 3}", &pattern(1, 6 << 10));
     let at = |name: &str| -> PfsPath { format!("/pfs/dc/home/me/{name}").parse().unwrap() };
-    // From here on what is there is known, and counted as it changes.
     all.files.old_touch(&all.me, &at("a"), 0).unwrap();
     all.files.old_touch(&all.me, &at("b"), 0).unwrap();
     let refused = all.files.old_touch(&all.me, &at("c"), 0).unwrap_err();
     assert!(refused.to_string().contains("3 of 3 files are used"), "{refused}");
     assert!(!all.file().with_file_name("c").exists());
     std::fs::remove_file(all.file().with_file_name("b")).unwrap();
-    let view = all.files.storage(&all.me).unwrap();
+    let view = all.stored();
     assert_eq!((view.bytes_used, view.files_used), (6 << 10, 2));
     all.files.old_touch(&all.me, &all.path, 0).unwrap();
     all.files.old_touch(&all.me, &at("large"), 7 << 10).unwrap();
+}
+
+#[test]
+fn a_file_that_came_whole_is_not_given_up_before_it_is_published() {
+    let mut new = pattern(1, 3 * RANGE);
+    let all = Fixture::new(&new);
+    new[0] ^= 1;
+    assert_eq!(all.upload(&new), 1, "the last range is the same");
+    assert_eq!(all.files.0.old_writes.expire_unused_for(Duration::ZERO), 0);
+    assert_eq!(all.settle(), Settled::Done);
+    assert!(all.content() == new);
 }
 
 #[test]
@@ -404,7 +424,7 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     assert_eq!(begun.len(), 1);
     assert_eq!(begun[0].path.0, all.path);
     assert_eq!((begun[0].size, begun[0].arrived), (3 * RANGE, RANGE));
-    let view = all.files.storage(&all.me).unwrap();
+    let view = all.stored();
     assert_eq!((view.unfinished_uploads, view.unfinished_bytes), (1, 3 * RANGE));
 
     let you = Caller {
@@ -425,7 +445,7 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     assert!(all.files.old_post(&all.me, &all.path, RANGE, RANGE).is_err());
     assert_eq!(all.content(), b"old");
     assert!(!all.file().with_file_name(".pfs-staging").exists());
-    assert_eq!(all.files.storage(&all.me).unwrap().bytes_used, 3);
+    assert_eq!(all.stored().bytes_used, 3);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use paddlecloud_api::files::{UnfinishedUpload, WirePath};
 use paddlecloud_pfs::quota::Reservation;
 use paddlecloud_pfs::root::{StagedFile, Stamp};
-use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::staging::{KEEP_UNFINISHED, StagedId};
 use paddlecloud_pfs::{Place, Space};
 
 use crate::files::FilesError;
@@ -119,10 +119,7 @@ impl OldWrites {
     pub(super) fn expire_unused_for(&self, age: Duration) -> usize {
         let unused = self.all().into_iter().filter(|(_, begun)| {
             // Whoever holds it uses it.
-            begun
-                .write
-                .try_lock()
-                .is_ok_and(|write| write.arriving == 0 && write.used.elapsed() >= age)
+            begun.write.try_lock().is_ok_and(|write| write.is_unused_for(age))
         });
         unused
             .map(|(place, begun)| self.remove(&place, &begun.write))
@@ -257,6 +254,16 @@ impl OldWrite {
         let is_through = !self.is_read || self.posted.end() >= self.size;
         let is_at_rest = !self.is_over && self.arriving == 0;
         is_at_rest && is_through && self.posted.and(&self.told).gaps(self.size).is_empty()
+    }
+
+    /// Whether no client came back for so long. One that has sent all there is need not: its file waits for its turn to be
+    /// published, and stays as long as other unfinished uploads do.
+    fn is_unused_for(&self, age: Duration) -> bool {
+        let age = match self.is_known() {
+            true => age.max(KEEP_UNFINISHED),
+            false => age,
+        };
+        self.arriving == 0 && self.used.elapsed() >= age
     }
 
     /// Whoever still sends to it finds it gone, and what it still has goes.

@@ -12,7 +12,7 @@ use crate::http::Shared;
 use crate::http::reply::{Refused, Reply, envelope};
 
 /// Reads every file the server knows the digest of and says which are not as they were: a line of JSON for each, then one
-/// that says it is the end. Empty lines say that it goes on. For administrators.
+/// that says it is the end. Spaces before a line say that it goes on. For administrators.
 #[utoipa::path(
     post, path = "/api/v1/pfs/fsck", tag = "files",
     responses((status = 200, body = FsckLine, content_type = "application/x-ndjson"))
@@ -23,8 +23,6 @@ pub(in crate::http) async fn file_fsck(State(app): Shared, caller: Caller) -> Re
 }
 
 impl lines::Lines for Fsck {
-    const NOTHING: &'static [u8] = b"\n";
-
     fn next(&mut self) -> Option<Vec<u8>> {
         self.next_lines()
     }

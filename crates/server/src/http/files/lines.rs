@@ -1,27 +1,19 @@
 //! Replies of many lines, each on its way before the next is looked for.
 
-use std::time::Duration;
-
 use axum::body::Body as Stream;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream;
 use paddlecloud_core::names::UserName;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-use crate::long::{Long, Turn};
-
-/// So often whoever waits for a turn hears something. Clients take a connection for dead that is silent for a minute.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+use crate::long::{Long, SIGN_OF_LIFE};
 
 /// Something that makes lines, blocking meanwhile.
 pub(super) trait Lines: Send + 'static {
-    /// What means nothing where a line begins.
-    const NOTHING: &'static [u8];
-
-    /// The next lines; `None` after the last. Ends within seconds, whatever it is at.
+    /// The next lines, or a space while none is ready, which means nothing where a line begins; `None` after the last. Ends
+    /// within seconds, whatever it is at.
     fn next(&mut self) -> Option<Vec<u8>>;
 }
 
@@ -40,10 +32,9 @@ pub(super) fn reply(source: impl Lines) -> Response {
 /// The same for lines for which much is read: every few of them wait for a turn of the user's.
 pub(super) fn reply_at_length(source: impl Lines, long: &Long, user: &UserName) -> Response {
     let waiting = Waiting {
-        source,
         long: long.clone(),
         user: user.clone(),
-        turn: None,
+        at: At::Rest(source),
     };
     respond(stream::try_unfold(waiting, Waiting::next))
 }
@@ -54,53 +45,74 @@ fn respond(lines: impl futures_util::Stream<Item = Result<Bytes, JoinError>> + S
 }
 
 struct Waiting<T> {
-    source: T,
     long: Long,
     user: UserName,
-    /// A place in the queue, which is kept while signs of life are sent.
-    turn: Option<BoxFuture<'static, Turn>>,
+    at: At<T>,
 }
+
+enum At<T> {
+    Rest(T),
+    Work(Making<T>),
+}
+
+/// A task that waits for its turn and makes the next lines. It goes on whether anybody listens or not: who only had a place
+/// in the queue, and stopped reading, would get a turn and keep it. Dropped, it gives its place up.
+type Making<T> = JoinSet<Result<(Option<Vec<u8>>, T), JoinError>>;
 
 impl<T: Lines> Waiting<T> {
     async fn next(mut self) -> Result<Option<(Bytes, Waiting<T>)>, JoinError> {
-        let mut turn = self.turn.take().unwrap_or_else(|| {
-            let (long, user) = (self.long.clone(), self.user.clone());
-            Box::pin(async move { long.turn(&user).await })
-        });
-        let Ok(turn) = tokio::time::timeout(SIGN_OF_LIFE, &mut turn).await else {
-            self.turn = Some(turn);
-            return Ok(Some((Bytes::from_static(T::NOTHING), self)));
+        let mut making = match self.at {
+            At::Rest(source) => make(source, self.long.clone(), self.user.clone()),
+            At::Work(making) => making,
         };
-        let made = turn.blocking(move || (self.source.next(), self));
-        let (lines, waiting) = made.await?;
-        Ok(lines.map(|lines| (Bytes::from(lines), waiting)))
+        let Ok(made) = tokio::time::timeout(SIGN_OF_LIFE, making.join_next()).await else {
+            self.at = At::Work(making);
+            return Ok(Some((Bytes::from_static(b" "), self)));
+        };
+        let (lines, source) = made.expect("it is one task")??;
+        self.at = At::Rest(source);
+        Ok(lines.map(|lines| (Bytes::from(lines), self)))
     }
+}
+
+fn make<T: Lines>(mut source: T, long: Long, user: UserName) -> Making<T> {
+    let mut making = Making::new();
+    making.spawn(async move { long.blocking(&user, move || (source.next(), source)).await });
+    making
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::StreamExt;
 
     use super::*;
-    use crate::long::AT_ONCE;
+    use crate::long::{AT_ONCE, Turn};
 
     struct Numbers(std::ops::Range<u8>);
 
     impl Lines for Numbers {
-        const NOTHING: &'static [u8] = b" ";
-
         fn next(&mut self) -> Option<Vec<u8>> {
             self.0.next().map(|number| format!("{number}\n").into_bytes())
         }
     }
 
+    /// All turns there are, as soon as nobody else has one.
+    async fn all_turns(long: &Long) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        for index in 0..AT_ONCE {
+            let user = format!("user{index}").parse().unwrap();
+            let turn = tokio::time::timeout(Duration::from_secs(60), long.turn(&user)).await;
+            turns.push(turn.expect("somebody keeps a turn"));
+        }
+        turns
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_a_turn_hears_something_meanwhile() {
         let long = Long::default();
-        let mut others = Vec::new();
-        for index in 0..AT_ONCE {
-            others.push(long.turn(&format!("user{index}").parse().unwrap()).await);
-        }
+        let others = all_turns(&long).await;
         let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
         let mut pieces = reply.into_body().into_data_stream();
         for _ in 0..3 {
@@ -109,5 +121,30 @@ mod tests {
         drop(others);
         let rest: Vec<Bytes> = pieces.map(Result::unwrap).collect().await;
         assert_eq!(rest.concat(), b"1\n2\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stops_reading_keeps_no_turn() {
+        let long = Long::default();
+        let others = all_turns(&long).await;
+        let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
+        let mut pieces = reply.into_body().into_data_stream();
+        assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
+        drop(others);
+        drop(all_turns(&long).await);
+        let rest: Vec<Bytes> = pieces.map(Result::unwrap).collect().await;
+        assert_eq!(rest.concat(), b"1\n2\n", "and loses nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_away_leaves_the_queue() {
+        let long = Long::default();
+        let others = all_turns(&long).await;
+        let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
+        let mut pieces = reply.into_body().into_data_stream();
+        assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
+        drop(pieces);
+        drop(others);
+        drop(all_turns(&long).await);
     }
 }

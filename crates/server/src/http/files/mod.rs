@@ -153,8 +153,6 @@ pub(super) async fn file_list(
 }
 
 impl lines::Lines for Lister {
-    const NOTHING: &'static [u8] = b" ";
-
     fn next(&mut self) -> Option<Vec<u8>> {
         self.next_lines()
     }
