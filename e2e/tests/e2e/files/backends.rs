@@ -14,7 +14,7 @@ use e2e::{TestEnvironment, wait_until};
 use super::network::Way;
 use super::old_client::an_old_client_sends_a_file_and_what_changed_of_it;
 use super::site::Site;
-use super::{arg, assert_same, noise};
+use super::{arg, assert_same, noise, plant};
 
 const HOME: &str = "/pfs/cloud/home/ada";
 
@@ -59,6 +59,30 @@ fn unique(env: &TestEnvironment) -> String {
         .into_owned()
 }
 
+fn on_ceph(check: impl Fn(&TestEnvironment, &str)) {
+    on("PADDLECLOUD_TEST_CEPHFS", cephfs, check);
+}
+
+fn on_hdfs(check: impl Fn(&TestEnvironment, &str)) {
+    on("PADDLECLOUD_TEST_HDFS", hdfs, check);
+}
+
+fn on_s3(check: impl Fn(&TestEnvironment, &str)) {
+    on("PADDLECLOUD_TEST_S3", s3, check);
+}
+
+/// Checks something where a service runs, with the settings that lead to it.
+fn on(
+    variable: &str,
+    settings: impl Fn(&TestEnvironment, &str) -> String,
+    check: impl Fn(&TestEnvironment, &str),
+) {
+    if let Some(place) = service(variable) {
+        let env = TestEnvironment::new();
+        check(&env, &settings(&env, &place));
+    }
+}
+
 #[test]
 fn a_folder_keeps_a_tree_and_goes_on_after_a_crash() {
     let env = TestEnvironment::new();
@@ -74,26 +98,17 @@ fn an_old_client_sends_to_a_folder() {
 
 #[test]
 fn an_old_client_sends_to_ceph() {
-    if let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") {
-        let env = TestEnvironment::new();
-        an_old_client_sends_to(&env, &cephfs(&env, &mount));
-    }
+    on_ceph(an_old_client_sends_to);
 }
 
 #[test]
 fn an_old_client_sends_to_hdfs() {
-    if let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") {
-        let env = TestEnvironment::new();
-        an_old_client_sends_to(&env, &hdfs(&env, &cluster));
-    }
+    on_hdfs(an_old_client_sends_to);
 }
 
 #[test]
 fn an_old_client_sends_to_s3() {
-    if let Some(endpoint) = service("PADDLECLOUD_TEST_S3") {
-        let env = TestEnvironment::new();
-        an_old_client_sends_to(&env, &s3(&env, &endpoint));
-    }
+    on_s3(an_old_client_sends_to);
 }
 
 fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
@@ -105,20 +120,12 @@ fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
 
 #[test]
 fn ceph_keeps_a_tree() {
-    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_tree_goes_up_and_comes_back(&env, &cephfs(&env, &mount));
+    on_ceph(a_tree_goes_up_and_comes_back);
 }
 
 #[test]
 fn ceph_goes_on_after_a_crash() {
-    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_large_file_goes_on_after_a_crash(&env, &cephfs(&env, &mount));
+    on_ceph(a_large_file_goes_on_after_a_crash);
 }
 
 #[test]
@@ -137,71 +144,44 @@ fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
 
 #[test]
 fn hdfs_keeps_a_tree() {
-    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_tree_goes_up_and_comes_back(&env, &hdfs(&env, &cluster));
+    on_hdfs(a_tree_goes_up_and_comes_back);
 }
 
 #[test]
 fn hdfs_goes_on_after_a_crash() {
-    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_large_file_goes_on_after_a_crash(&env, &hdfs(&env, &cluster));
+    on_hdfs(a_large_file_goes_on_after_a_crash);
 }
 
 #[test]
 fn hdfs_holds_no_jobs_and_tells_its_limits() {
-    let Some(cluster) = service("PADDLECLOUD_TEST_HDFS") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    what_a_store_cannot_do_is_told(&env, &hdfs(&env, &cluster), "HDFS");
+    on_hdfs(|env, storage| what_a_store_cannot_do_is_told(env, storage, "HDFS"));
 }
 
 #[test]
 fn s3_keeps_a_tree() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_tree_goes_up_and_comes_back(&env, &s3(&env, &endpoint));
+    on_s3(a_tree_goes_up_and_comes_back);
 }
 
 #[test]
 fn s3_goes_on_after_a_crash() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    a_large_file_goes_on_after_a_crash(&env, &s3(&env, &endpoint));
+    on_s3(a_large_file_goes_on_after_a_crash);
 }
 
 #[test]
 fn s3_holds_no_jobs_and_tells_its_limits() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
-    let env = TestEnvironment::new();
-    what_a_store_cannot_do_is_told(&env, &s3(&env, &endpoint), "S3");
+    on_s3(|env, storage| what_a_store_cannot_do_is_told(env, storage, "S3"));
 }
 
 /// Small files in packs, one that is not small, an empty folder, an executable, strange names.
-fn plant(env: &TestEnvironment) -> PathBuf {
+fn plant_tree(env: &TestEnvironment) -> PathBuf {
     let tree = env.folder("tree");
-    for (name, content) in [
+    let small = [
         ("a.txt", "one"),
         ("d/e/f.txt", "two"),
         ("été 数据", "three"),
         ("empty", ""),
-    ] {
-        let path = tree.join(name);
-        fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("ours");
-        fs::write(path, content).expect("ours");
-    }
+    ];
+    plant(&tree, &small);
     fs::create_dir_all(tree.join("hollow")).expect("ours");
     for index in 0..40 {
         fs::write(tree.join(format!("d/{index:02}")), vec![index; 3000]).expect("ours");
@@ -216,7 +196,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "  quota: {storage: 60Mi}\n")], storage, &[]);
     // Nobody has made her home there yet.
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t60Mi\t0"));
-    let tree = plant(env);
+    let tree = plant_tree(env);
     let up = ["cp", "-r", arg(&tree), HOME];
     drop(site.run("ada", &up).ok());
     let listed = site.run("ada", &["ls", "-r", HOME]).ok();
