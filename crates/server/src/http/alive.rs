@@ -23,9 +23,7 @@ pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
     if !is_asked(request.headers()) {
         return next.run(request).await;
     }
-    // Not on a thread that the work would block: the connection has to go on meanwhile (see `crate::lane`).
-    tokio::task::yield_now().await;
-    reply(next.run(request)).await
+    reply_beside(next.run(request)).await
 }
 
 /// Whether whoever asks wants to hear that the server is still at it.
@@ -33,7 +31,14 @@ pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
     headers.contains_key(ALIVE_HEADER)
 }
 
-/// The reply to work, begun early where that lasts.
+/// The reply to work that blocks, begun early where that lasts.
+pub(in crate::http) async fn reply_beside(work: impl Future<Output = Response> + Send + 'static) -> Response {
+    // Not on a thread that the work would block: the connection has to go on meanwhile (see `crate::lane`).
+    tokio::task::yield_now().await;
+    reply(work).await
+}
+
+/// The same for work that never blocks the connection's own thread.
 pub(in crate::http) async fn reply(work: impl Future<Output = Response> + Send + 'static) -> Response {
     let mut work: Work = Box::pin(work);
     match timeout(SIGN_OF_LIFE, work.as_mut()).await {

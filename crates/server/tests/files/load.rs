@@ -13,9 +13,10 @@ use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::{Layout, Op};
 use paddlecloud_pfs::pack::{PackTotals, PackWriter};
 use paddlecloud_server::long::{AT_ONCE, ENDS_AT_ONCE, Turn};
+use tokio::io::AsyncReadExt;
 
 use crate::breaking::SmallDisk;
-use crate::stage::{Stage, begin, me, mine, raw};
+use crate::stage::{Stage, begin, me, mine, raw, send};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -182,15 +183,45 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
     stage.finish().await;
 }
 
+fn empty_pack() -> Vec<u8> {
+    let (pack, _) = PackWriter::new(Vec::new()).unwrap().finish().unwrap();
+    pack
+}
+
+#[tokio::test]
+async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
+    let stage = Stage::new().await;
+    let ends = turns(ENDS_AT_ONCE, async |user| stage.app.long.end_turn(&user).await).await;
+    let target = "/api/v1/pfs/pack?path=/pfs/dc/home/me&bytes=0&entries=0";
+    let mut stream = send(
+        &stage,
+        "me",
+        "PUT",
+        target,
+        "paddlecloud-alive: 1\r\n",
+        &empty_pack(),
+    )
+    .await;
+    let mut reply = vec![0; 4096];
+    let begun = soon("the beginning of a reply", stream.read(&mut reply)).await;
+    reply.truncate(begun.unwrap());
+    assert!(reply.starts_with(b"HTTP/1.1 200"), "{:?}", reply.escape_ascii());
+    assert_eq!(stage.app.long.free_ends(), 0, "it still waits");
+    drop(ends);
+    soon("its end", stream.read_to_end(&mut reply)).await.unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.contains("\"stored\":0"), "{reply}");
+    stage.finish().await;
+}
+
 #[tokio::test]
 async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
     let stage = Stage::new().await;
     let (app, caller) = (&stage.app, me());
     let announced = PackTotals { entries: 0, bytes: 0 };
-    let (pack, _) = PackWriter::new(Vec::new()).unwrap().finish().unwrap();
     let home = "/pfs/dc/home/me";
     let mut taking = app.pack_in(&caller, home, announced, false).await.unwrap();
-    taking.feed(vec![pack.into()]).await.unwrap();
+    taking.feed(vec![empty_pack().into()]).await.unwrap();
     let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
     let mut ending = Box::pin(taking.finish());
     assert!((&mut ending).now_or_never().is_none(), "others have all turns");

@@ -12,6 +12,7 @@ use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -197,15 +198,7 @@ pub async fn raw_with(
     headers: &str,
     body: &[u8],
 ) -> (u16, String) {
-    use base64::Engine as _;
-    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
-    let mut stream = tokio::net::TcpStream::connect(&stage.address).await.unwrap();
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic {login}\r\n{headers}content-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body).await.unwrap();
+    let mut stream = send(stage, user, method, target, headers, body).await;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).await.unwrap();
     let text = String::from_utf8_lossy(&reply).into_owned();
@@ -215,4 +208,25 @@ pub async fn raw_with(
         .and_then(|code| code.parse().ok())
         .unwrap_or(0);
     (status, text)
+}
+
+/// The same, with its reply still to come.
+pub async fn send(
+    stage: &Stage,
+    user: &str,
+    method: &str,
+    target: &str,
+    headers: &str,
+    body: &[u8],
+) -> TcpStream {
+    use base64::Engine as _;
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
+    let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic {login}\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body).await.unwrap();
+    stream
 }

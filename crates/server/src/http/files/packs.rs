@@ -4,6 +4,7 @@ use std::io;
 
 use axum::body::{Body as Stream, BodyDataStream};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -17,10 +18,10 @@ use serde::Deserialize;
 use super::content::stream;
 use crate::app::{Takes, Taking};
 use crate::auth::Caller;
-use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::{Body, flag};
+use crate::http::{Shared, alive};
 use crate::lane::Seat;
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -46,9 +47,10 @@ pub(in crate::http) struct PackQuery {
 pub(in crate::http) async fn pack_receive(
     State(app): Shared,
     caller: Caller,
+    headers: HeaderMap,
     Asked(query): Asked<PackQuery>,
     body: Stream,
-) -> Reply<Envelope<PackReply>> {
+) -> Result<Response, Refused> {
     let announced = PackTotals {
         entries: query.entries,
         bytes: query.bytes,
@@ -56,7 +58,16 @@ pub(in crate::http) async fn pack_receive(
     let taking = app
         .pack_in(&caller, &query.path, announced, query.no_overwrite)
         .await?;
-    Ok(envelope(take_all(taking, body).await?))
+    let taken = take_in(taking, body).await?;
+    let ending = async move {
+        let ended: Reply<Envelope<PackReply>> = taken.finish().await.map(envelope).map_err(Refused);
+        ended.into_response()
+    };
+    // Not before all of it has come: who hears a reply may stop sending.
+    Ok(match alive::is_asked(&headers) {
+        true => alive::reply_beside(ending).await,
+        false => ending.await,
+    })
 }
 
 /// Sends small files below a folder as a pack. What cannot be read is left out.
@@ -86,8 +97,13 @@ enum After {
     Break,
 }
 
-/// Feeds a request's body to whoever takes it. What came before a break is taken too.
-pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
+/// Feeds a request's body to whoever takes it, and accepts it. What came before a break is taken too.
+pub(super) async fn take_all<T: Takes>(taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
+    Ok(take_in(taking, body).await?.finish().await?)
+}
+
+/// The same, but for accepting it.
+async fn take_in<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<Taking<T>, Refused> {
     let mut stream = body.into_data_stream();
     let seat = Seat::take();
     loop {
@@ -99,7 +115,7 @@ pub(super) async fn take_all<T: Takes>(mut taking: Taking<T>, body: Stream) -> R
         }
         match after {
             After::More => {}
-            After::End => return Ok(taking.finish().await?),
+            After::End => return Ok(taking),
             After::Break => return Err(cut()),
         }
     }
