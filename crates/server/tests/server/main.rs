@@ -10,6 +10,7 @@ mod engine;
 mod jobs;
 mod life;
 mod logins;
+mod package_turns;
 mod packages;
 mod stage;
 mod system_users;

@@ -1,0 +1,151 @@
+//! Packages that take a while: whoever sends one hears that, and whoever comes meanwhile waits for what becomes of it.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use paddlecloud_api::ALIVE_HEADER;
+use paddlecloud_pfs::Root;
+use paddlecloud_pfs::pack::write_pack;
+use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
+use paddlecloud_server::auth::Caller;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::client::Request;
+use crate::engine::wait_until;
+use crate::packages::package;
+use crate::stage::{Stage, basic, home};
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn me() -> Caller {
+    Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    }
+}
+
+fn path_of(manifest: &Manifest) -> String {
+    format!("/api/v1/packages/{}", manifest.id())
+}
+
+async fn announce(stage: &Stage, manifest: &Manifest) -> serde_json::Value {
+    let request = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    stage.send(request).await.json()
+}
+
+/// A request of `me` of whose body the rest is still to come.
+async fn half_sent(stage: &Stage, method: &str, path: &str, body: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: {}\r\n{ALIVE_HEADER}: 1\r\n\
+         content-length: {}\r\n\r\n",
+        basic("me"),
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body[..body.len() / 2]).await.unwrap();
+    stream
+}
+
+async fn wait_until_taken_in(stage: &Stage, manifest: &Manifest) {
+    let staging = home(stage.folder.path(), "me").join(".pfs-staging");
+    let folder = staging.join(format!("package-{}", manifest.id())).join("modules");
+    wait_until("something of it comes", || folder.exists()).await;
+}
+
+/// All that comes from now on.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let read = timeout(LIMIT, stream.read_to_string(&mut text)).await;
+    read.expect("it comes to an end").unwrap();
+    text
+}
+
+#[tokio::test]
+async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    announce(&stage, &manifest).await;
+    let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
+    wait_until_taken_in(&stage, &manifest).await;
+    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.end_turn(&me().user).now_or_never()).collect();
+    put.write_all(&stream[stream.len() / 2..]).await.unwrap();
+    let first = timeout(LIMIT, put.read_u8()).await;
+    assert_eq!(first.expect("it is said before it is stored").unwrap(), b'H');
+    let has = Request::new("HEAD", &path_of(&manifest));
+    assert_eq!(stage.send(has).await.status, 404);
+    drop(turns);
+    let told = rest(&mut put).await;
+    assert!(told.contains(r#""stored":true"#), "{told}");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_comes_while_a_package_is_being_sent_waits_for_it() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    announce(&stage, &manifest).await;
+    let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
+    wait_until_taken_in(&stage, &manifest).await;
+    let caller = me();
+    let mut again = Box::pin(stage.app.package_announce(&caller, manifest.to_json().into()));
+    let waits = timeout(Duration::from_secs(3), &mut again).await.is_err();
+    assert!(waits, "it would have to be sent twice");
+    put.write_all(&stream[stream.len() / 2..]).await.unwrap();
+    let told = rest(&mut put).await;
+    assert!(told.contains(r#""stored":true"#), "{told}");
+    assert!(again.await.unwrap().stored, "it is here by now");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_sends_a_list_slowly_hears_that_the_server_is_there() {
+    let stage = Stage::new().await;
+    let list = package().0.to_json();
+    let mut post = half_sent(&stage, "POST", "/api/v1/packages", &list).await;
+    let first = timeout(LIMIT, post.read_u8()).await;
+    assert_eq!(first.expect("it is said before all has come").unwrap(), b'H');
+    post.write_all(&list[list.len() / 2..]).await.unwrap();
+    let told = rest(&mut post).await;
+    assert!(told.contains(r#""stored":false"#), "{told}");
+    stage.finish().await;
+}
+
+/// A package of so many files of 1 KiB, and its stream.
+fn files(count: usize) -> (Manifest, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..count {
+        std::fs::write(
+            folder.path().join(format!("{count}-{number}")),
+            vec![number as u8; 1024],
+        )
+        .unwrap();
+    }
+    let found = scan(folder.path(), &ScanOptions::default()).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let (stream, _) = write_pack(&root, &found.entries, Vec::new()).unwrap();
+    (Manifest::new(found.entries).unwrap(), stream)
+}
+
+#[tokio::test]
+async fn what_came_of_a_package_gives_way_only_to_one_that_fits_without_it() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi, files: 10}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    let (manifest, stream) = files(4);
+    announce(&stage, &manifest).await;
+    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
+    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+    let staging = home(stage.folder.path(), "me").join(".pfs-staging");
+    assert!(staging.exists());
+    let refused = announce(&stage, &files(20).0).await;
+    assert_eq!(refused["error"], "quota-exceeded", "{refused}");
+    assert!(staging.exists(), "nothing is given up in vain");
+    let fits = announce(&stage, &files(8).0).await;
+    assert_eq!(fits["msg"]["stored"], false, "{fits}");
+    assert!(!staging.exists(), "it fits without what lay there");
+    stage.finish().await;
+}
