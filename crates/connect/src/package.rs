@@ -17,8 +17,8 @@ use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 use crate::known_files::KnownFiles;
 
-/// How often what arrived may turn out not to be what was sent.
-const MOST_DAMAGED: usize = 4;
+/// How often what arrived may turn out not to be what was sent, or to be gone.
+const MOST_SPOILED: usize = 4;
 /// How often an upload says how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -122,8 +122,8 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
 /// Brings the package to the server, unless it is there. `progress` hears the bytes that are there and their total.
 ///
 /// A package is named by its content, so sending it twice is the same as sending it once. What arrived before a connection
-/// broke, or before somebody interrupted an earlier call, is not sent again. As long as anything is heard of the server it
-/// goes on.
+/// broke, or before somebody interrupted an earlier call, is not sent again. It goes on as long as less is left to be sent from
+/// try to try, and else as long as [`Patience`] lasts.
 pub async fn upload(
     client: &Client,
     package: &Package,
@@ -132,7 +132,7 @@ pub async fn upload(
     let mut tries = Tries {
         patience: Patience::new(client),
         least: u64::MAX,
-        damaged: 0,
+        spoiled: 0,
     };
     loop {
         match upload_once(client, package, &mut tries, &mut progress).await {
@@ -147,7 +147,7 @@ struct Tries<'a> {
     patience: Patience<'a>,
     /// The fewest bytes that were left to be sent so far.
     least: u64,
-    damaged: usize,
+    spoiled: usize,
 }
 
 impl Tries<'_> {
@@ -160,10 +160,13 @@ impl Tries<'_> {
     }
 
     async fn after(&mut self, error: ClientError) -> Result<(), ConnectError> {
-        // What came before was not what it should be, or went meanwhile: it is asked for again.
-        self.damaged += usize::from(error.refusal() == Some(ErrorName::Damaged));
-        if self.damaged == MOST_DAMAGED {
-            return Err(error.into());
+        // What came before was not what it should be, or went meanwhile: it is announced again.
+        if matches!(error.refusal(), Some(ErrorName::Damaged | ErrorName::Conflict)) {
+            self.spoiled += 1;
+            return match self.spoiled < MOST_SPOILED {
+                true => Ok(()),
+                false => Err(error.into()),
+            };
         }
         Ok(self.patience.after(error).await?)
     }
@@ -393,18 +396,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_damaged_again_and_again_is_told() {
+    async fn what_is_spoiled_again_and_again_is_told() {
         let client = Client::new("unix:/nowhere".parse().unwrap());
         let mut tries = Tries {
             patience: Patience::new(&client),
             least: u64::MAX,
-            damaged: 0,
+            spoiled: 0,
         };
-        let damaged = || ClientError::Refused(ErrorBody::new(ErrorName::Damaged, "damaged"));
-        for _ in 1..MOST_DAMAGED {
-            tries.after(damaged()).await.unwrap();
+        let refused = |name| ClientError::Refused(ErrorBody::new(name, "no"));
+        for _ in 1..MOST_SPOILED / 2 {
+            tries.after(refused(ErrorName::Damaged)).await.unwrap();
         }
-        assert!(tries.after(damaged()).await.is_err());
+        for _ in MOST_SPOILED / 2..MOST_SPOILED {
+            // Another package needed the room before this one was sent.
+            tries.after(refused(ErrorName::Conflict)).await.unwrap();
+        }
+        for name in [ErrorName::Damaged, ErrorName::Conflict] {
+            assert!(tries.after(refused(name)).await.is_err());
+        }
         let denied = ClientError::Refused(ErrorBody::new(ErrorName::Forbidden, "no"));
         assert!(tries.after(denied).await.is_err());
     }

@@ -202,6 +202,11 @@ impl Client {
 
     async fn once(&self, call: &Call) -> Result<Bytes, Attempt> {
         let (response, channel) = self.respond(call).await?;
+        self.to_the_end(response, channel).await
+    }
+
+    /// The whole of a reply that seems a success, unless it tells in the end that it is none.
+    async fn to_the_end(&self, response: Response<Incoming>, channel: Channel) -> Result<Bytes, Attempt> {
         let began_early = response.headers().contains_key(ALIVE_HEADER);
         let bytes = self.whole(response).await?;
         self.keep(channel);
@@ -330,16 +335,10 @@ impl Client {
             return Err(self.broken("refused the token during an upload; there is another one now"));
         }
         let received = match self.success(response, channel).await {
-            Ok((response, channel)) => self.whole(response).await.map(|bytes| (bytes, channel)),
+            Ok((response, channel)) => self.to_the_end(response, channel).await,
             Err(attempt) => Err(attempt),
         };
-        match received {
-            Ok((bytes, channel)) => {
-                self.keep(channel);
-                Ok(bytes)
-            }
-            Err(attempt) => Err(attempt.into_error()),
-        }
+        received.map_err(Attempt::into_error)
     }
 
     /// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.

@@ -192,9 +192,8 @@ impl Client {
     /// Sends a pack stream. After it the package is stored, durably.
     pub async fn package_put(&self, id: &str, body: UploadBody) -> Result<(), ClientError> {
         let target = Target::new("/packages").word(id).into_string();
-        let mut call = Call::new(Method::PUT, target);
-        // Syncing a large package to a slow disk takes a while after its last byte.
-        call.patience = Duration::from_secs(240);
+        // All of it is read and synced after its last byte. A connection that takes nothing is not waited for as long.
+        let call = Call::new(Method::PUT, target).lasting(Duration::from_secs(240));
         self.upload(&call, body).await.map(drop)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::client::files::{Download, ListOptions, RemoveOptions, TransferError, TransferOptions};
-use paddlecloud_api::client::{Client, ClientError, Limits};
+use paddlecloud_api::client::{Client, ClientError, Limits, upload_channel};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::SIZE_HEADER;
 use paddlecloud_pfs::content::{CHUNK, Layout};
@@ -450,6 +450,28 @@ async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
     assert_eq!(client.files().du(&remote("d")).await.unwrap().bytes, 7);
     let refused = client.files().du(&remote("d")).await.unwrap_err();
     assert_eq!(refused.refusal(), Some(ErrorName::NotFound), "{refused}");
+    let asked = log.lock().unwrap();
+    assert!(asked.iter().all(|seen| seen.header(ALIVE_HEADER).is_some()));
+}
+
+#[tokio::test]
+async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 => begun_early(r#"{"code":200,"msg":{"id":"abc","missing":[],"stored":true}}"#),
+        _ => begun_early(r#"{"code":400,"msg":"1 files did not arrive","error":"damaged"}"#),
+    })
+    .await;
+    let client = client(&endpoint);
+    let send = async || {
+        let (writer, body) = upload_channel();
+        let writing = tokio::task::spawn_blocking(|| writer.finish());
+        let sent = client.package_put("abc", body).await;
+        writing.await.unwrap().unwrap();
+        sent
+    };
+    send().await.unwrap();
+    let refused = send().await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::Damaged), "{refused}");
     let asked = log.lock().unwrap();
     assert!(asked.iter().all(|seen| seen.header(ALIVE_HEADER).is_some()));
 }
