@@ -1,7 +1,8 @@
 //! Compares files with what is remembered of them.
 //!
-//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. Nothing is
-//! forgotten by looking: what was found is remembered instead once somebody was told ([`Finding::mend`]).
+//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. Looking
+//! changes nothing that is remembered, except of a file behind a link, which is forgotten: what was found is remembered
+//! instead once somebody was told ([`Finding::mend`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What is known of small files, on the disk: too many to keep in memory, and read only when all files are checked.
+//! What is known of small files, on the disk: too many to keep in memory. All of it is read when it is opened, for a few bytes
+//! of each file that stay in memory, and when all files are checked.
 //!
 //! One log, appended once for a whole pack, replayed when somebody asks and written anew when much of it is out of date. It
 //! stays open for good, so that a thread that acts for a user can add to it, too.
@@ -123,7 +124,7 @@ impl Notes {
             gone: HashSet::new(),
         };
         let file = log.file.try_clone()?;
-        // Others add to it while it is read. What they add is both told and not quiet.
+        // Others may add to it while it is read. What they add may be told, and counts as noted since in any case.
         drop(log);
         Ok((noted_in(&file)?, since))
     }
