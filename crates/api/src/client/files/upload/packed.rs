@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::time::Duration;
 
 use hyper::Method;
 use paddlecloud_pfs::pack::{PackError, PackWriter};
@@ -49,8 +50,8 @@ impl Engine<'_> {
             .pair("bytes", bytes)
             .pair("entries", entries.len())
             .maybe("no_overwrite", self.options.no_overwrite.then_some(true));
-        let mut call = Call::new(Method::PUT, target.into_string());
-        call.patience = std::time::Duration::from_secs(240);
+        // When all of it has come, it waits for its turn to be synced and put in place.
+        let call = Call::new(Method::PUT, target.into_string()).lasting(Duration::from_secs(240));
         let (writer, body) = upload_channel();
         let sources = items.to_vec();
         let writing = blocking(move || write_pack(&entries, &sources, writer));
