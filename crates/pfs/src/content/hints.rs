@@ -239,7 +239,7 @@ impl HintStore {
 
     /// Makes a file with the wanted content out of one that has it, if the asker may read such a one.
     ///
-    /// `readable` are the spaces he may read, opened. A hint that turns out wrong is dropped.
+    /// `readable` are the spaces he may read, opened. A hint of a file that is gone or another by now is dropped.
     pub fn reuse(
         &self,
         wanted: &Wanted,
@@ -307,7 +307,7 @@ impl HintStore {
         let mut hasher = blake3::Hasher::new();
         hash_range(staged.file(), 0, u64::MAX, &mut hasher).map_err(failed)?;
         if Digest::from(hasher.finalize()) != digest {
-            self.forget(place);
+            // The disk lies, or somebody is just writing to it. What it was is kept: by that a check finds the damage.
             return Ok(false);
         }
         target.publish_staged(staged, path, existing)?;

@@ -155,7 +155,7 @@ fn content_is_checked_even_when_the_stamp_fits() {
     fs::write(folder.path().join("f"), "bad!").unwrap();
     let stamp = root.stat(&rel("f")).unwrap().stamp;
     hints.record(Hint {
-        place,
+        place: place.clone(),
         stamp,
         digest: Digest::of(b"good"),
     });
@@ -172,6 +172,8 @@ fn content_is_checked_even_when_the_stamp_fits() {
             .unwrap()
     );
     assert_eq!(leftovers(folder.path()), ["f"]);
+    let good = Some(Digest::of(b"good"));
+    assert_eq!(hints.digest_of(&place, &stamp), good, "a check will find it");
 }
 
 #[test]
