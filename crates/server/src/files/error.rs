@@ -78,14 +78,20 @@ fn damaged(what: &impl std::fmt::Display) -> String {
 impl FilesError {
     /// Whether no bytes can be stored any more, by the file system's own word.
     pub(super) fn is_full(&self) -> bool {
-        let source = match self {
-            FilesError::Storage { source, .. } => source,
-            FilesError::Assembly(AssemblyError::Storage(source)) => source,
-            FilesError::Pack(PackError::Storage(source)) => source,
-            FilesError::Disk(error, _) => return is_no_space(error),
-            _ => return false,
-        };
-        matches!(source, RootError::NoSpace(_) | RootError::FsQuota { .. })
+        match (self, self.storage()) {
+            (FilesError::Disk(error, _), _) => is_no_space(error),
+            (_, source) => matches!(source, Some(RootError::NoSpace(_) | RootError::FsQuota { .. })),
+        }
+    }
+
+    /// What the storage said, where a file or folder is concerned.
+    pub(super) fn storage(&self) -> Option<&RootError> {
+        match self {
+            FilesError::Storage { source, .. }
+            | FilesError::Assembly(AssemblyError::Storage(source))
+            | FilesError::Pack(PackError::Storage(source)) => Some(source),
+            _ => None,
+        }
     }
 
     /// The same with limit and use, where a quota that the storage itself keeps is the reason.

@@ -132,10 +132,6 @@ impl Lister {
                     error: error.refusal(),
                 }))
             }
-            Err(FilesError::DamagedThere(path)) => Some(ListLine::Unread(UnreadEntry {
-                error: FilesError::DamagedThere(path.clone()).refusal(),
-                path: (*path).into(),
-            })),
             Err(error) => Some(ListLine::Error(error.refusal())),
         }
     }

@@ -199,10 +199,7 @@ pub(super) fn is_over(error: &FilesError) -> bool {
     match error {
         FilesError::Quota(_) | FilesError::Ours(_) => true,
         FilesError::Assembly(AssemblyError::WrongDigest { .. }) => true,
-        FilesError::Storage { source, .. } | FilesError::Assembly(AssemblyError::Storage(source)) => {
-            is_final(source)
-        }
-        _ => false,
+        other => other.storage().is_some_and(is_final),
     }
 }
 

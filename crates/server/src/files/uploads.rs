@@ -8,7 +8,7 @@ mod free;
 mod full;
 mod presence;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
-use full::Full;
+use full::{EndedFull, Full};
 use presence::{Presence, Superseded, Visit};
 
 use super::tree::existing;
@@ -37,17 +37,13 @@ const LONGEST_KEY: usize = 128;
 /// An upload nobody touched for so long is put down; whoever comes back takes it up again.
 const IDLE: Duration = Duration::from_secs(1800);
 
-/// So many uploads that a full disk ended are remembered.
-const MOST_FULL: usize = 100;
-
 /// Which uploads there are.
 pub(super) struct Uploads {
     folder: PathBuf,
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
     pub(super) rooms: Rooms,
     promised: free::Promised,
-    /// Uploads that a full disk ended, the latest last: requests that were on their way are told that.
-    full: Mutex<VecDeque<(StagedId, Place, Full)>>,
+    full: EndedFull,
     superseded: Superseded,
 }
 
@@ -87,8 +83,9 @@ impl Live {
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
             }
-            files.0.uploads.note_full(self, full);
-            files.forget_upload(self.assembly.id());
+            let id = self.assembly.id();
+            files.0.uploads.full.note(id, &self.reached.place, full);
+            files.forget_upload(id);
         }
         Err(error)
     }
@@ -103,29 +100,9 @@ impl Uploads {
             live: Mutex::default(),
             rooms: Rooms::default(),
             promised: free::Promised::default(),
-            full: Mutex::default(),
+            full: EndedFull::default(),
             superseded: Superseded::default(),
         })
-    }
-
-    fn note_full(&self, live: &Live, by: Full) {
-        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        if full.len() == MOST_FULL {
-            full.pop_front();
-        }
-        full.push_back((live.assembly.id().clone(), live.reached.place.clone(), by));
-    }
-
-    /// Why an upload of one of these spaces is not there.
-    fn not_there(&self, id: &StagedId, spaces: &[Space]) -> FilesError {
-        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = full
-            .iter()
-            .find(|(known, place, _)| known == id && spaces.contains(&place.space));
-        match ended {
-            Some((_, place, full)) => full.told(place),
-            None => FilesError::NoUpload(id.to_string()),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Arc<Live>>> {
@@ -332,7 +309,7 @@ impl Files {
                 other => return other,
             }
         }
-        Err(self.0.uploads.not_there(id, &spaces))
+        Err(self.0.uploads.full.not_there(id, &spaces))
     }
 
     fn take_up(&self, root: &OpenSpace, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {

@@ -1,8 +1,12 @@
 //! What ended an upload for want of room, so that all who are at the same upload are told the same.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::root::KeptQuota;
-use paddlecloud_pfs::{Place, RootError};
+use paddlecloud_pfs::staging::StagedId;
+use paddlecloud_pfs::{Place, RootError, Space};
 
 use crate::files::FilesError;
 
@@ -17,15 +21,9 @@ pub(super) enum Full {
 impl Full {
     /// Whether a failure is of this kind.
     pub(super) fn of(error: &FilesError) -> Option<Full> {
-        match error {
-            FilesError::Storage { source, .. } | FilesError::Assembly(AssemblyError::Storage(source)) => {
-                match source {
-                    RootError::NoSpace(_) => Some(Full::Disk),
-                    RootError::FsQuota { kept, .. } => Some(Full::Quota(*kept)),
-                    _ => None,
-                }
-            }
-            other => other.is_full().then_some(Full::Disk),
+        match error.storage() {
+            Some(RootError::FsQuota { kept, .. }) => Some(Full::Quota(*kept)),
+            _ => error.is_full().then_some(Full::Disk),
         }
     }
 
@@ -40,10 +38,42 @@ impl Full {
     }
 }
 
+/// So many uploads that ended for want of room are remembered.
+const MOST: usize = 100;
+
+/// Uploads that ended for want of room, the latest last: requests that were on their way are told that.
+#[derive(Default)]
+pub(super) struct EndedFull(Mutex<VecDeque<(StagedId, Place, Full)>>);
+
+impl EndedFull {
+    pub(super) fn note(&self, id: &StagedId, place: &Place, by: Full) {
+        let mut ended = self.lock();
+        if ended.len() == MOST {
+            ended.pop_front();
+        }
+        ended.push_back((id.clone(), place.clone(), by));
+    }
+
+    /// Why an upload of one of these spaces is not there.
+    pub(super) fn not_there(&self, id: &StagedId, spaces: &[Space]) -> FilesError {
+        let ended = self.lock();
+        let found = ended
+            .iter()
+            .find(|(known, place, _)| known == id && spaces.contains(&place.space));
+        match found {
+            Some((_, place, full)) => full.told(place),
+            None => FilesError::NoUpload(id.to_string()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(StagedId, Place, Full)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use paddlecloud_api::error::ErrorName;
-    use paddlecloud_pfs::Space;
     use paddlecloud_pfs::root::Counted;
 
     use super::*;
