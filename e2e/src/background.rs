@@ -87,6 +87,11 @@ impl Background {
         self.sender_of(Signal::STOP)
     }
 
+    /// Lets it go on after that.
+    pub fn thaw(&self) {
+        self.sender_of(Signal::CONT)();
+    }
+
     fn sender_of(&self, signal: Signal) -> impl FnOnce() + Send + use<> {
         let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the child is not reaped yet");
         move || {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
-use e2e::{LIMIT, TestEnvironment, wait_until};
+use e2e::{Background, LIMIT, TestEnvironment, wait_until};
 
 use super::dice::seed;
 use super::network::Way;
@@ -28,7 +28,11 @@ fn plant(folder: &Path) -> PathBuf {
 }
 
 fn submit(folder: &Path) -> Vec<&str> {
-    let words = ["submit", "-jobname", "job", "-pservers", "0", "-cpu", "20m"];
+    submit_as("job", folder)
+}
+
+fn submit_as<'a>(name: &'a str, folder: &'a Path) -> Vec<&'a str> {
+    let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "20m"];
     [&words[..], &["-entry", "true", arg(folder)]].concat()
 }
 
@@ -254,13 +258,10 @@ fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
     assert_stored(&site, &folder);
 }
 
-#[test]
-fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
-    let env = TestEnvironment::new();
-    let mut site = Site::of_ada(&env, "");
-    let folder = plant(&env.folder("package"));
+/// A submit that stands still in the middle.
+fn submit_half(site: &mut Site<'_>, folder: &Path) -> Background {
     site.network();
-    let sending = site.begin("ada", &submit(&folder));
+    let sending = site.begin("ada", &submit(folder));
     let (stands, has_come) = channel();
     let freeze = sending.freezer();
     site.network().after(WIRE / 2, move || {
@@ -268,6 +269,36 @@ fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
         stands.send(()).expect("somebody waits");
     });
     has_come.recv_timeout(LIMIT).expect("so many bytes must pass");
+    sending
+}
+
+#[test]
+fn a_package_that_is_submitted_twice_at_once_is_sent_once() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    let first = submit_half(&mut site, &folder);
+    let before = site.network().passed(Way::Up);
+    let second = site.begin("ada", &submit_as("other", &folder));
+    wait_until("the second one must have come", || {
+        (site.network().passed(Way::Up) > before + 1000).then_some(())
+    });
+    first.thaw();
+    for client in [first, second] {
+        let (status, lines) = client.end();
+        assert!(status.success(), "{}", lines.join("\n"));
+    }
+    assert_rest(site.network().passed(Way::Up), 0);
+    site.run("ada", &["wait", "other"]).ok();
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let folder = plant(&env.folder("package"));
+    let sending = submit_half(&mut site, &folder);
     let listed = |site: &Site<'_>| -> Vec<String> {
         let rows = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
         let rows = rows.as_array().expect("a list").iter();
@@ -281,8 +312,9 @@ fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
     let package = wait_until("the package must have been left alone longer than a file", || {
         tries += 1;
         let path = format!("/pfs/cloud/home/ada/big-{tries}");
-        let client = site.begin("ada", &["cp", "--bwlimit", "2Mi", arg(&file), &path]);
+        let mut client = site.begin("ada", &["cp", "--bwlimit", "512Ki", arg(&file), &path]);
         wait_until("it must be listed", || {
+            assert!(!client.has_ended(), "it ended before it was listed");
             listed(&site).contains(&path).then_some(())
         });
         client.killer()();
