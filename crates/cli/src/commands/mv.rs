@@ -4,16 +4,16 @@ use std::ffi::OsString;
 
 use paddlecloud_api::client::files::FileClient;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{below, split_last};
-use paddlecloud_pfs::{Existing, PfsPath, PfsPathError, RelPath};
+use paddlecloud_api::files::split_last;
+use paddlecloud_pfs::{Existing, PfsPath};
 
 use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path, is_written_within};
-use crate::transfer::report::{Lost, Tally};
-use crate::transfer::rules::{self, Landing, Request, Style, Target};
-use crate::transfer::{into_itself, no_place};
+use crate::transfer::report::{Lost, Tally, foreseen};
+use crate::transfer::rules::{self, Request, Style, Target};
+use crate::transfer::{into_itself, no_place, place_there};
 
 /// Move or rename files
 ///
@@ -83,7 +83,7 @@ async fn foresee(
             false => format!("move {source} {place}"),
         })?;
     }
-    let line = format!("Dry run, nothing was changed: {moved} would be moved");
+    let line = foreseen(&format!("{moved} would be moved"));
     context.world.err.line(line);
     Ok(())
 }
@@ -117,7 +117,7 @@ async fn places(
     for (source, landing) in sources.into_iter().zip(landings) {
         match landing
             .map_err(|error| error.to_string())
-            .and_then(|landing| place(dest, &landing))
+            .and_then(|landing| place_there(&dest.path, &landing).map_err(|error| error.to_string()))
         {
             Ok(place) if place.place() != source.path.place() && is_written_within(&place, &source.path) => {
                 tally.lose(into_itself(&source.path, &place));
@@ -130,16 +130,6 @@ async fn places(
         make_way(files, &dest.path, request.slash).await?;
     }
     Ok(places)
-}
-
-fn place(dest: &Remote, landing: &Landing) -> Result<PfsPath, String> {
-    match landing {
-        Landing::Exactly => Ok(dest.path.clone()),
-        Landing::Inside(name) => RelPath::from_bytes(name)
-            .map_err(PfsPathError::from)
-            .and_then(|name| below(&dest.path, &name))
-            .map_err(|error| error.to_string()),
-    }
 }
 
 async fn make_way(files: &FileClient<'_>, dest: &PfsPath, is_folder: bool) -> Result<(), CliError> {

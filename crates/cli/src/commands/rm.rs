@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
-use crate::transfer::report::{Lost, Tally, counted, uncounted};
+use crate::transfer::report::{Lost, Tally, counted, foreseen, uncounted};
 
 /// Remove files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -103,7 +103,7 @@ fn tell(gone: UsageView, args: &Args, context: &mut Context<'_>) {
     };
     let what = format!("{}{folders}, {}", counted(gone.files), size(gone.bytes));
     context.world.err.line(match args.dry_run {
-        true => format!("Dry run, nothing was changed: {what} would be removed"),
+        true => foreseen(&format!("{what} would be removed")),
         false => format!("removed {what}"),
     });
 }

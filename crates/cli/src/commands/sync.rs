@@ -10,7 +10,8 @@ use crate::transfer::{self, Mirror, TransferArgs};
 /// Make a remote folder like a local one, or the other way round
 ///
 /// The contents of SRC become the contents of DEST, with or without `/` at their ends. Only what differs travels. What
-/// `--exclude` leaves out is neither sent nor deleted; when SRC cannot be read completely, nothing is deleted.
+/// `--exclude` leaves out is neither sent nor deleted; when SRC cannot be read completely, nothing is deleted. What only
+/// DEST has goes last, and not at all when something could not be copied.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The folder as it should be

@@ -12,7 +12,7 @@ use super::remote::{self, RemoteSource, is_about_one_path};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
 use super::unfinished::Unfinished;
-use super::up::{Completeness, inside};
+use super::up::{Completeness, place_there};
 use super::{Copy, Transfer, in_lines};
 use crate::error::CliError;
 
@@ -37,7 +37,7 @@ impl Transfer<'_> {
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string())?;
         let mut placed = Vec::with_capacity(landed.len());
         for (source, landing) in landed {
-            let place = self.place_there(&source, &landing, &dest.path);
+            let place = self.place_of(&source, &landing, &dest.path);
             placed.extend(place.map(|place| (source, place)));
         }
         let makes_folder = placed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
@@ -77,12 +77,8 @@ impl Transfer<'_> {
         }
     }
 
-    fn place_there(&mut self, source: &RemoteSource, landing: &Landing, dest: &PfsPath) -> Option<PfsPath> {
-        let place = match landing {
-            Landing::Exactly => Ok(dest.clone()),
-            Landing::Inside(name) => inside(dest, name),
-        };
-        let problem = match place {
+    fn place_of(&mut self, source: &RemoteSource, landing: &Landing, dest: &PfsPath) -> Option<PfsPath> {
+        let problem = match place_there(dest, landing) {
             Ok(place) if place.place() == source.path.place() => {
                 "source and destination are the same".to_owned()
             }
@@ -156,7 +152,7 @@ impl Transfer<'_> {
     fn plan_merge(&mut self, to: &PfsPath, wanted: &[Entry], held: &[Entry]) -> SyncPlan {
         let options = SyncOptions {
             existing: self.existing(),
-            compare: self.crossing().compare,
+            compare: self.compare(),
             ..SyncOptions::default()
         };
         let mut plan = plan(wanted, held, options);
@@ -221,7 +217,7 @@ impl Transfer<'_> {
     }
 
     fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry], held: &[Entry]) -> Steps {
-        let by_content = self.crossing().compare == Compare::Digest;
+        let by_content = self.compare() == Compare::Digest;
         let mut steps = Steps {
             into: Some(to.clone()),
             ..Steps::default()
@@ -272,10 +268,7 @@ impl<'a> Transfer<'a> {
         Crossing {
             files: self.files,
             existing: self.existing(),
-            compare: match self.options.checksum {
-                true => Compare::Digest,
-                false => Compare::SizeAndTime,
-            },
+            compare: self.compare(),
             transfers: self.options.transfers.get(),
             dry_run: self.options.dry_run,
         }

@@ -21,6 +21,9 @@ const NOT_EMPTY: &str = "a folder that is not empty is in its place";
 
 const SPECIAL: &str = "a socket, pipe or device is in its place";
 
+const SPARED: &str =
+    "what the filters leave out is never removed, nor the folder that holds it: move it away first";
+
 /// The folder that is changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Side<'a> {
@@ -48,19 +51,20 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What must not go with its folder: everything that takes no part.
+    /// What takes no part: it does not go with its folder unasked.
     pub fn protected(&self, selected: &[Entry]) -> Vec<RelPath> {
-        let unselected = unselected(&self.entries, selected);
+        let paths = self.entries.iter().map(|entry| &entry.path);
+        let unselected = paths.filter(|path| Entry::find(selected, path).is_none());
         let mut protected: Vec<RelPath> = unselected.chain(&self.unlisted).cloned().collect();
         protected.sort();
         protected
     }
 }
 
-/// What takes no part.
-fn unselected<'a>(entries: &'a [Entry], selected: &[Entry]) -> impl Iterator<Item = &'a RelPath> {
-    let paths = entries.iter().map(|entry| &entry.path);
-    paths.filter(move |path| Entry::find(selected, path).is_none())
+/// Whether a folder holds one of these, which are in order: what it holds follows it directly.
+fn holds_one(folder: &RelPath, of: &[RelPath]) -> bool {
+    let next = of.partition_point(|path| path < folder);
+    of.get(next).is_some_and(|path| path.is_within(folder))
 }
 
 /// What something is removed for.
@@ -79,16 +83,27 @@ pub(super) struct Clearings {
     extra: Clearing,
     /// What something should take the place of, and nothing ever does.
     special: Vec<RelPath>,
+    /// What not even `--delete` removes, in order.
+    spared: Vec<RelPath>,
 }
 
 impl Clearings {
-    pub fn of(plan: &SyncPlan, wanted: &[Entry], held: &Held, selected: &[Entry], extra: Extra) -> Clearings {
+    /// `selected` is what takes part of what is held, `spared` what goes with nothing.
+    pub fn of(
+        plan: &SyncPlan,
+        wanted: &[Entry],
+        held: &Held,
+        selected: &[Entry],
+        spared: Vec<RelPath>,
+        extra: Extra,
+    ) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
         if extra == Extra::Keep {
             return Clearings {
                 in_the_way: Clearing::of_what_is_in_the_way(plan, held),
                 special,
+                spared,
                 ..Clearings::default()
             };
         }
@@ -98,12 +113,13 @@ impl Clearings {
             let next = contested.partition_point(|place| *place <= path);
             next > 0 && path.is_within(contested[next - 1])
         };
-        let deletions = deletions(plan, &held.entries, selected);
+        let deletions = deletions(plan, selected, &spared);
         let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
         Clearings {
             in_the_way: Clearing::whole(in_the_way),
             extra: Clearing::whole(extra),
             special,
+            spared,
         }
     }
 }
@@ -142,10 +158,11 @@ impl Clearing {
     }
 }
 
-/// Where nothing may be deleted, a folder that holds what takes no part is in the way like any other.
-pub(super) fn hold_back(plan: &mut SyncPlan, protected: &[RelPath]) {
-    let holds = |folder: &RelPath| protected.iter().any(|path| path.is_within(folder));
-    let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(holds);
+/// A folder in the place of something else stays if it holds one of these, with all it holds: emptied around them it would
+/// still be in the way.
+pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelPath]) {
+    let stays = |path: &RelPath| Entry::find(wanted, path).is_some() && holds_one(path, protected);
+    let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(stays);
     plan.delete = free;
     leave_out(&mut plan.send, &stuck);
     plan.blocked.extend(stuck);
@@ -170,7 +187,13 @@ impl Transfer<'_> {
     ) -> Result<Vec<RelPath>, CliError> {
         let mut stuck = plan.blocked.clone();
         for path in &plan.blocked {
-            self.is_in_the_way(side.shown(path), NOT_EMPTY);
+            match holds_one(path, &clearings.spared) {
+                true => {
+                    self.leave(Lost::new(side.shown(path), NOT_EMPTY));
+                    self.tally.hint(SPARED);
+                }
+                false => self.is_in_the_way(side.shown(path)),
+            }
         }
         for path in &clearings.special {
             self.leave(Lost::new(side.shown(path), SPECIAL));
@@ -185,26 +208,22 @@ impl Transfer<'_> {
         Ok(stuck)
     }
 
-    /// Removes what only the destination has, unless more was lost on the way than before: who lacks the new may need the
-    /// old.
+    /// Removes what only the destination has, unless something was left out: who lacks the new may need the old.
     pub(super) async fn clear_extra(
         &mut self,
         side: Side<'_>,
         clearings: &Clearings,
         source: Completeness,
-        lost_before: u64,
     ) -> Result<(), CliError> {
         if source == Completeness::Partial || clearings.extra.paths().next().is_none() {
             return Ok(());
         }
-        if self.tally.failures() > lost_before {
+        if self.tally.left_out() > 0 {
             let note = "not everything could be copied, so what only the destination has is not deleted";
             self.world.err.note(note);
             return Ok(());
         }
         self.clear(side, &clearings.extra, Purpose::Likeness).await?;
-        let removed: Vec<String> = clearings.extra.paths().map(|path| side.shown(path)).collect();
-        self.tally.forget_unseen(&removed);
         Ok(())
     }
 
@@ -215,10 +234,12 @@ impl Transfer<'_> {
         clearing: &Clearing,
         purpose: Purpose,
     ) -> Result<Vec<RelPath>, CliError> {
+        let paths: Vec<String> = clearing.paths().map(|path| side.shown(path)).collect();
+        self.tally.forget_unseen(&paths);
         if self.options.dry_run {
-            for path in clearing.paths() {
+            for path in paths {
                 self.tally.removed += 1;
-                self.world.out.line(format!("delete {}", side.shown(path)))?;
+                self.world.out.line(format!("delete {path}"))?;
             }
             return Ok(Vec::new());
         }
@@ -228,8 +249,8 @@ impl Transfer<'_> {
         }
     }
 
-    fn is_in_the_way(&mut self, path: String, reason: &str) {
-        self.leave(Lost::new(path, reason));
+    fn is_in_the_way(&mut self, path: String) {
+        self.leave(Lost::new(path, NOT_EMPTY));
         self.tally.hint("`--delete` removes what is in the way");
     }
 
@@ -294,7 +315,7 @@ impl Transfer<'_> {
                 return None;
             }
             Some(error) if error.error == ErrorName::Conflict && !was_asked => {
-                self.is_in_the_way(path.to_string(), NOT_EMPTY);
+                self.is_in_the_way(path.to_string());
             }
             Some(error) => self.stays(path.to_string(), error.msg, purpose),
         }
@@ -315,18 +336,18 @@ impl Transfer<'_> {
             CliError::refused(format!("cannot open `{}`: {}", shown(folder), chain(&error)))
         })?;
         type Remove = fn(&Root, &RelPath) -> Result<(), RootError>;
-        let ways: [(&[RelPath], Remove); 3] = [
-            (&clearing.whole, Root::remove_all),
-            (&clearing.empty, Root::remove_folder),
-            (&clearing.files, Root::remove),
+        let ways: [(&[RelPath], Remove, bool); 3] = [
+            (&clearing.whole, Root::remove_all, true),
+            (&clearing.empty, Root::remove_folder, false),
+            (&clearing.files, Root::remove, false),
         ];
         let mut stuck = Vec::new();
-        for (paths, remove) in ways {
+        for (paths, remove, was_asked) in ways {
             for path in paths {
                 match remove(&root, path) {
                     Ok(()) => self.tally.removed += 1,
                     Err(error) => {
-                        self.stays_here(shown_in(folder, path), &error, purpose);
+                        self.stays_here(shown_in(folder, path), &error, was_asked, purpose);
                         stuck.push(path.clone());
                     }
                 }
@@ -335,27 +356,19 @@ impl Transfer<'_> {
         Ok(stuck)
     }
 
-    fn stays_here(&mut self, path: String, error: &RootError, purpose: Purpose) {
+    fn stays_here(&mut self, path: String, error: &RootError, was_asked: bool, purpose: Purpose) {
         match error {
-            RootError::NotEmpty(_) | RootError::Exists(_) if purpose == Purpose::Room => {
-                self.is_in_the_way(path, NOT_EMPTY);
-            }
+            RootError::NotEmpty(_) | RootError::Exists(_) if !was_asked => self.is_in_the_way(path),
             _ => self.stays(path, chain(error), purpose),
         }
     }
 }
 
-/// What to delete where that was asked for: as planned, but folders that hold something excluded are emptied around it.
-fn deletions(plan: &SyncPlan, target: &[Entry], selected: &[Entry]) -> Vec<RelPath> {
-    let protected: Vec<&RelPath> = unselected(target, selected).collect();
-    // What a folder holds follows it directly.
-    let holds_protected = |folder: &RelPath| {
-        let next = protected.partition_point(|path| *path < folder);
-        protected.get(next).is_some_and(|path| path.is_within(folder))
-    };
+/// What to delete where that was asked for: as planned, but folders that hold something spared are emptied around it.
+fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<RelPath> {
     let mut deleted: Vec<RelPath> = Vec::new();
     for whole in &plan.delete {
-        if !holds_protected(whole) {
+        if !holds_one(whole, spared) {
             deleted.push(whole.clone());
             continue;
         }
@@ -365,7 +378,7 @@ fn deletions(plan: &SyncPlan, target: &[Entry], selected: &[Entry]) -> Vec<RelPa
             .take_while(|entry| entry.path.is_within(whole));
         for entry in held {
             let is_covered = deleted.last().is_some_and(|last| entry.path.is_within(last));
-            if !is_covered && !holds_protected(&entry.path) {
+            if !is_covered && !holds_one(&entry.path, spared) {
                 deleted.push(entry.path.clone());
             }
         }
@@ -389,7 +402,7 @@ mod tests {
         paths.iter().map(ToString::to_string).collect()
     }
 
-    fn deleted(selection: &Selection, target: &[&str]) -> Vec<String> {
+    fn deleted(selection: &Selection, target: &[&str], unlisted: &[&str]) -> Vec<String> {
         let target = tree(target);
         let mut taking_part = target.clone();
         selection.apply(&mut taking_part);
@@ -398,13 +411,26 @@ mod tests {
             ..SyncOptions::default()
         };
         let plan = plan(&[], &taking_part, options);
-        texts(&deletions(&plan, &target, &taking_part))
+        texts(&deletions(
+            &plan,
+            &taking_part,
+            &protected(&target, unlisted, &taking_part),
+        ))
+    }
+
+    fn protected(target: &[Entry], unlisted: &[&str], selected: &[Entry]) -> Vec<RelPath> {
+        let held = Held {
+            entries: target.to_vec(),
+            unlisted: unlisted.iter().map(|path| path.parse().unwrap()).collect(),
+            ..Held::default()
+        };
+        held.protected(selected)
     }
 
     #[test]
     fn whole_folders_go_at_once() {
         assert_eq!(
-            deleted(&Selection::default(), &["a/", "a/b/", "a/b/c", "d"]),
+            deleted(&Selection::default(), &["a/", "a/b/", "a/b/c", "d"], &[]),
             ["a", "d"]
         );
     }
@@ -412,7 +438,16 @@ mod tests {
     #[test]
     fn what_takes_no_part_is_not_deleted_with_its_folder() {
         let target = ["a/", "a/b/", "a/b/c", "a/keep.log", "d/", "d/e", "x.log"];
-        assert_eq!(deleted(&excluding("*.log"), &target), ["a/b", "d"]);
+        assert_eq!(deleted(&excluding("*.log"), &target, &[]), ["a/b", "d"]);
+    }
+
+    #[test]
+    fn nor_is_what_a_listing_does_not_tell() {
+        let target = ["a/", "a/b", "c/", "c/d/", "c/d/e", "f/"];
+        assert_eq!(
+            deleted(&excluding("*.log"), &target, &["a/closed", "c/d/x.sock"]),
+            ["a/b", "c/d/e", "f"]
+        );
     }
 
     #[test]
@@ -434,9 +469,11 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_goes_first_and_the_rest_last() {
-        let source = tree(&["a", "b/", "b/c", "d/", "d/e"]);
+        let source = tree(&["a", "b/", "b/c", "d/", "d/e", "f"]);
         let held = Held {
-            entries: tree(&["a/", "a/x", "a/y.log", "b", "d/", "d/old", "z/", "z/y"]),
+            entries: tree(&[
+                "a/", "a/x", "a/y.log", "b", "d/", "d/old", "f/", "f/x", "z/", "z/y",
+            ]),
             ..Held::default()
         };
         let options = SyncOptions {
@@ -446,10 +483,17 @@ mod tests {
         let selection = excluding("*.log");
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);
-        let made = plan(&source, &selected, options);
-        let clearings = Clearings::of(&made, &source, &held, &selected, Extra::Delete);
-        assert_eq!(texts(&clearings.in_the_way.whole), ["a/x", "b"]);
+        let mut made = plan(&source, &selected, options);
+        let spared = held.protected(&selected);
+        hold_back(&mut made, &source, &spared);
+        let clearings = Clearings::of(&made, &source, &held, &selected, spared, Extra::Delete);
+        assert_eq!(texts(&clearings.in_the_way.whole), ["b", "f"]);
         assert_eq!(texts(&clearings.extra.whole), ["d/old", "z"]);
+        assert_eq!(
+            texts(&made.blocked),
+            ["a"],
+            "emptied it would still be in the way"
+        );
     }
 
     #[test]
@@ -465,7 +509,7 @@ mod tests {
         selection.apply(&mut selected);
         let mut made = plan(&source, &selected, SyncOptions::default());
         assert_eq!(texts(&made.delete), ["a", "b", "c", "d"]);
-        hold_back(&mut made, &held.protected(&selected));
+        hold_back(&mut made, &source, &held.protected(&selected));
         assert_eq!(texts(&made.delete), ["c", "d"]);
         assert_eq!(texts(&made.blocked), ["a", "b"]);
         let sent: Vec<String> = made.send.iter().map(|entry| entry.path.to_string()).collect();

@@ -210,8 +210,14 @@ impl Crossing<'_> {
 
     async fn judge_contents(&self, step: &Step) -> Result<Option<Outcome>, ClientError> {
         let from = self.files.stat_digest(&step.from).await?;
-        let to = self.files.stat_digest(&step.to).await?;
-        let is_same = from.digest.is_some() && from.digest == to.digest && from.executable == to.executable;
+        let is_same = match self.files.stat_digest(&step.to).await {
+            // What the disk has damaged is like nothing: a copy repairs it.
+            Err(error) if error.refusal() == Some(ErrorName::Damaged) => false,
+            to => {
+                let to = to?;
+                from.digest.is_some() && from.digest == to.digest && from.executable == to.executable
+            }
+        };
         Ok(match (is_same, self.existing) {
             (true, _) => Some(Outcome::Unchanged),
             (false, Existing::Keep) => Some(Outcome::Kept),

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use paddlecloud_api::client::files::{self, Download};
-use paddlecloud_api::files::UnreadEntry;
+use paddlecloud_api::client::files::Download;
+use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, RootError};
 
 use super::location::{Remote, shown};
-use super::remote::{self, RemoteSource};
+use super::remote::{self, Listed, RemoteSource};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
 use super::unfinished::{Unfinished, absolute};
@@ -92,26 +92,9 @@ impl Transfer<'_> {
         if !self.selection.takes_file(name) {
             return Ok(None);
         }
-        let Some(local) = self.place_for_file(local) else {
-            return Ok(None);
-        };
         Ok(self
             .make_local_parent(&local)
             .then_some(Download::File { remote, local }))
-    }
-
-    /// Where a file goes that was named itself; nothing, and told, when what is there must not be replaced.
-    fn place_for_file(&mut self, local: PathBuf) -> Option<PathBuf> {
-        if self.options.no_overwrite {
-            return Some(local);
-        }
-        match files::replaceable(&local) {
-            Ok(place) => Some(place),
-            Err(reason) => {
-                self.tally.lose(Lost::new(shown(&local), reason));
-                None
-            }
-        }
     }
 
     /// What a folder holds, and whether that is all; nothing, and told, when it cannot be listed.
@@ -119,10 +102,24 @@ impl Transfer<'_> {
         &mut self,
         folder: &PfsPath,
     ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
-        let listed = match remote::entries_to_compare(&self.files, folder, self.compare).await {
-            Ok(listed) => listed,
-            Err(error) => return self.refused(folder, error).map(|()| None),
-        };
+        let listed = self.list_there(folder, Compare::default()).await?;
+        Ok(listed.map(|listed| self.tell_what_stays(folder, listed)))
+    }
+
+    /// What a folder holds; nothing, and told, when it cannot be listed.
+    pub(super) async fn list_there(
+        &mut self,
+        folder: &PfsPath,
+        compare: Compare,
+    ) -> Result<Option<Listed>, CliError> {
+        match remote::entries_to_compare(&self.files, folder, compare).await {
+            Ok(listed) => Ok(Some(listed)),
+            Err(error) => self.refused(folder, error).map(|()| None),
+        }
+    }
+
+    /// Gives what can travel of a folder, and whether that is all; the rest is told.
+    pub(super) fn tell_what_stays(&mut self, folder: &PfsPath, listed: Listed) -> (Vec<Entry>, Completeness) {
         for special in &listed.special {
             let note = format!("`{folder}/{special}` is a socket, pipe or device and stays there");
             self.world.err.note(&note);
@@ -131,16 +128,10 @@ impl Transfer<'_> {
             true => Completeness::Whole,
             false => Completeness::Partial,
         };
-        self.tell_unread(listed.unread);
-        Ok(Some((listed.entries, completeness)))
-    }
-
-    /// Counts what could not be looked at as lost.
-    pub(super) fn tell_unread(&mut self, unread: Vec<UnreadEntry>) {
-        self.unlisted += unread.len();
-        for one in unread {
-            self.tally.lose(Lost::new(one.path.to_string(), one.error.msg));
+        for one in listed.unread {
+            self.leave(Lost::new(one.path.to_string(), one.error.msg));
         }
+        (listed.entries, completeness)
     }
 
     /// Entries of a folder, which becomes `local`; made even when it is empty.

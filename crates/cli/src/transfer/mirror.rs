@@ -13,6 +13,7 @@ use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
 use super::location::{Location, settle, shown};
 use super::report::{Aside, Lost};
 use super::rules::Target;
+use super::up::Completeness;
 use super::{Transfer, TransferArgs, local, remote};
 use crate::commands::Context;
 use crate::error::{CliError, chain};
@@ -55,112 +56,103 @@ pub async fn mirror(
         }
         _ => Ok(()),
     };
-    match mirrored {
-        Ok(()) => transfer.end(),
-        Err(error) => Err(transfer.break_off(error)),
-    }
+    transfer.end(mirrored)
 }
 
 impl Transfer<'_> {
     async fn mirror_up(&mut self, src: &Path, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         must_be_folder(&shown(src), local::target(src).unwrap_or(Target::Missing))?;
-        let place = self.place_to_change(dest).await?;
-        let held = self.held_there(dest, &place).await?;
+        let place = remote::real_path(&self.files, dest).await?;
+        must_be_the_users(dest, &place)?;
+        let held = self.held_there(dest, &place, Compare::default()).await?;
         let Some((mut wanted, completeness)) = self.look_through(src) else {
             return Ok(());
         };
-        leave_ours(dest, &mut wanted);
-        let (plan, clearings) = self.plan(&wanted, &held, extra);
+        leave_ours(&place, &mut wanted);
+        let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
         let side = Side::There(dest);
-        let lost = self.tally.failures();
         let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut wanted, &stuck);
         if let Some(upload) = self.tree_up(src, dest.clone(), wanted).await? {
             self.send(&shown(src), vec![upload]).await?;
         }
-        self.clear_extra(side, &clearings, completeness, lost).await
+        self.clear_extra(side, &clearings, completeness).await
     }
 
     async fn mirror_down(&mut self, src: &PfsPath, dest: &Path, extra: Extra) -> Result<(), CliError> {
         self.moved = "received";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
+        let place = remote::real_path(&self.files, src).await?;
         let mut held = held_here(dest)?;
-        leave_ours(src, &mut held.entries);
-        let Some((mut wanted, completeness)) = self.look_through_there(src).await? else {
+        leave_ours(&place, &mut held.entries);
+        let Some((mut wanted, completeness)) = self.wanted_there(src, &place, Compare::default()).await?
+        else {
             return Ok(());
         };
-        leave_ours(src, &mut wanted);
-        self.select(&mut wanted);
-        let (plan, clearings) = self.plan(&wanted, &held, extra);
+        let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
         let side = Side::Here(dest);
-        let lost = self.tally.failures();
         let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut wanted, &stuck);
         if let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) {
             self.fetch(&src.to_string(), vec![download]).await?;
         }
-        self.clear_extra(side, &clearings, completeness, lost).await
+        self.clear_extra(side, &clearings, completeness).await
     }
 
     async fn mirror_across(&mut self, src: &PfsPath, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         self.moved = "copied";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
-        self.must_lie_apart(src, dest).await?;
-        let place = self.place_to_change(dest).await?;
-        if self.options.checksum {
-            self.compare = Compare::Digest;
-        }
-        let held = self.held_there(dest, &place).await?;
-        let Some((mut wanted, completeness)) = self.look_through_there(src).await? else {
+        let from = remote::real_path(&self.files, src).await?;
+        let to = remote::real_path(&self.files, dest).await?;
+        must_lie_apart((src, &from), (dest, &to))?;
+        must_be_the_users(dest, &to)?;
+        let compare = self.compare();
+        let held = self.held_there(dest, &to, compare).await?;
+        let Some((mut wanted, completeness)) = self.wanted_there(src, &from, compare).await? else {
             return Ok(());
         };
-        leave_ours(src, &mut wanted);
-        self.select(&mut wanted);
-        leave_ours(dest, &mut wanted);
-        let (mut plan, clearings) = self.plan(&wanted, &held, extra);
+        leave_ours(&to, &mut wanted);
+        let (mut plan, clearings) = self.plan(&wanted, &held, extra, compare);
         let side = Side::There(dest);
-        let lost = self.tally.failures();
         let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
         leave_out(&mut plan.send, &stuck);
         self.keep_files_only(dest, &mut plan, &wanted, &held.entries);
         self.copy_plan(src, dest, &plan, &[]).await?;
-        self.clear_extra(side, &clearings, completeness, lost).await
+        self.clear_extra(side, &clearings, completeness).await
     }
 
-    /// A folder that lies in the other, by whatever name, would be removed or filled while it is read.
-    async fn must_lie_apart(&self, src: &PfsPath, dest: &PfsPath) -> Result<(), CliError> {
-        let is_inside = async |path: &PfsPath, folder: &PfsPath| {
-            let is_written = remote::is_written_within(path, folder);
-            Ok::<_, CliError>(is_written || remote::lies_within(&self.files, path, folder).await?)
+    /// What takes part of a source that really lies at `place`, and whether all of it could be looked at; nothing, and told,
+    /// when it cannot be listed.
+    async fn wanted_there(
+        &mut self,
+        src: &PfsPath,
+        place: &PfsPath,
+        compare: Compare,
+    ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
+        let Some(mut listed) = self.list_there(src, compare).await? else {
+            return Ok(None);
         };
-        match (is_inside(src, dest).await?, is_inside(dest, src).await?) {
-            (false, false) => Ok(()),
-            (true, true) => Err(CliError::refused(format!(
-                "`{src}` and `{dest}` are the same folder"
-            ))),
-            (true, false) => Err(lies_in(src, dest)),
-            (false, true) => Err(lies_in(dest, src)),
-        }
+        listed.leave_ours(src, place);
+        let (mut wanted, completeness) = self.tell_what_stays(src, listed);
+        self.select(&mut wanted);
+        Ok(Some((wanted, completeness)))
     }
 
-    /// Where a folder really lies; refused where that is the server's own, of which something could be removed and nothing sent.
-    async fn place_to_change(&self, dest: &PfsPath) -> Result<PfsPath, CliError> {
-        let place = remote::real_path(&self.files, dest).await?;
-        match is_ours(&remote::space_of(&place), &place.place().path) {
-            true => Err(kept_by_the_server(dest, &place)),
-            false => Ok(place),
-        }
-    }
-
-    async fn held_there(&mut self, folder: &PfsPath, place: &PfsPath) -> Result<Held, CliError> {
+    async fn held_there(
+        &mut self,
+        folder: &PfsPath,
+        place: &PfsPath,
+        compare: Compare,
+    ) -> Result<Held, CliError> {
         match remote::target(&self.files, folder).await? {
             Target::Missing => Ok(Held::default()),
             Target::Folder => {
-                let mut listed = remote::entries_to_compare(&self.files, folder, self.compare).await?;
-                leave_ours(place, &mut listed.entries);
-                let unread = listed.unread.iter().map(|unread| &unread.path.0.place().path);
+                let mut listed = remote::entries_to_compare(&self.files, folder, compare).await?;
+                listed.leave_ours(folder, place);
+                listed.take_damaged(folder);
+                let unread = listed.unread.iter();
                 let mut unlisted = listed.special.clone();
-                unlisted.extend(unread.filter_map(|path| path.strip_prefix(&folder.place().path)));
+                unlisted.extend(unread.filter_map(|unread| remote::path_in(folder, unread)));
                 for one in listed.unread {
                     let lost = Lost::aside(Aside::Look, one.path.to_string(), one.error.msg);
                     self.tally.lose(lost);
@@ -175,19 +167,26 @@ impl Transfer<'_> {
         }
     }
 
-    fn plan(&self, wanted: &[Entry], held: &Held, extra: Extra) -> (SyncPlan, Clearings) {
+    fn plan(&self, wanted: &[Entry], held: &Held, extra: Extra, compare: Compare) -> (SyncPlan, Clearings) {
         let mut selected = held.entries.clone();
         self.selection.apply(&mut selected);
         let options = SyncOptions {
             extra,
             existing: self.existing(),
-            compare: self.compare,
+            compare,
         };
         let mut plan = plan(wanted, &selected, options);
-        if extra == Extra::Keep {
-            hold_back(&mut plan, &held.protected(&selected));
+        let protected = held.protected(&selected);
+        // Where everything takes part, `--delete` also means what no listing tells.
+        let spared = match self.selection.is_all() {
+            true => Vec::new(),
+            false => protected.clone(),
+        };
+        match extra {
+            Extra::Keep => hold_back(&mut plan, wanted, &protected),
+            Extra::Delete => hold_back(&mut plan, wanted, &spared),
         }
-        let clearings = Clearings::of(&plan, wanted, held, &selected, extra);
+        let clearings = Clearings::of(&plan, wanted, held, &selected, spared, extra);
         (plan, clearings)
     }
 }
@@ -212,6 +211,30 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
 /// What is the server's own in a home takes no part, whichever side it is on.
 fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
     entries.retain(|entry| !is_ours(home, &entry.path));
+}
+
+/// A folder that lies in the other, as they are written or really, would be removed or filled while it is read.
+fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
+    let is_inside = |path: (&PfsPath, &PfsPath), folder: (&PfsPath, &PfsPath)| {
+        remote::is_written_within(path.0, folder.0) || remote::is_written_within(path.1, folder.1)
+    };
+    match (is_inside(src, dest), is_inside(dest, src)) {
+        (false, false) => Ok(()),
+        (true, true) => Err(CliError::refused(format!(
+            "`{}` and `{}` are the same folder",
+            src.0, dest.0
+        ))),
+        (true, false) => Err(lies_in(src.0, dest.0)),
+        (false, true) => Err(lies_in(dest.0, src.0)),
+    }
+}
+
+/// Of what is the server's own something could be removed and nothing sent. `place` is where the folder really lies.
+fn must_be_the_users(dest: &PfsPath, place: &PfsPath) -> Result<(), CliError> {
+    match is_ours(&remote::space_of(place), &place.place().path) {
+        true => Err(kept_by_the_server(dest, place)),
+        false => Ok(()),
+    }
 }
 
 fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {

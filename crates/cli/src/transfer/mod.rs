@@ -32,8 +32,9 @@ pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
 pub use self::pipe::{Printing, print_files};
 use self::progress::{Line, REFRESH, Watch};
-use self::report::{Lost, Tally, counted};
+use self::report::{Lost, Tally, counted, foreseen};
 use self::rules::{Landing, RuleError, Source, Style};
+pub use self::up::place_there;
 use crate::commands::Context;
 use crate::error::CliError;
 use crate::session::Session;
@@ -69,14 +70,14 @@ pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>
         return print_files(&session, sources, &printing, context.world).await;
     }
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
-    match &way {
-        Way::Up(sources, dest) => transfer.up(sources, dest, &copy).await?,
-        Way::Down(sources, dest) => transfer.down(sources, dest, &copy).await?,
-        Way::Across(sources, dest) => transfer.across(sources, dest, &copy).await?,
-        Way::PipeUp(dest) => transfer.pipe_up(dest).await?,
-        Way::PipeDown(_) => {}
-    }
-    transfer.end()
+    let copied = match &way {
+        Way::Up(sources, dest) => transfer.up(sources, dest, &copy).await,
+        Way::Down(sources, dest) => transfer.down(sources, dest, &copy).await,
+        Way::Across(sources, dest) => transfer.across(sources, dest, &copy).await,
+        Way::PipeUp(dest) => transfer.pipe_up(dest).await,
+        Way::PipeDown(_) => Ok(()),
+    };
+    transfer.end(copied)
 }
 
 /// Which way bytes go.
@@ -144,11 +145,9 @@ pub struct Transfer<'a> {
     tally: Tally,
     /// What was left out before anything went, and that no line has counted yet: names of the list that are not there,
     /// and folders that cannot be looked into.
-    unlisted: usize,
+    untold: usize,
     /// `sent`, `received` or `copied`: what the bytes in the last line did.
     moved: &'static str,
-    /// How listings of the cluster are compared with each other.
-    compare: Compare,
 }
 
 impl<'a> Transfer<'a> {
@@ -164,31 +163,26 @@ impl<'a> Transfer<'a> {
             selection,
             world,
             tally: Tally::default(),
-            unlisted: 0,
+            untold: 0,
             moved: "sent",
-            compare: Compare::default(),
         }
     }
 
-    /// What was done, what was not, and the exit code.
-    pub fn end(self) -> Result<u8, CliError> {
+    /// What was done, what was not, and the exit code; also after an error with which nothing more could be done.
+    fn end(self, done: Result<(), CliError>) -> Result<u8, CliError> {
+        if let Err(error) = done {
+            if self.has_changed_something() && !self.options.dry_run {
+                self.world.err.line(self.tally.words(self.moved));
+            }
+            self.tally.list_lost(self.world);
+            return Err(error);
+        }
         if self.options.dry_run {
-            let words = self.tally.foreseen();
-            self.world
-                .err
-                .line(format!("Dry run, nothing was changed: {words}"));
+            self.world.err.line(foreseen(&self.tally.foreseen()));
         } else if self.tally.failures() == 0 || self.has_changed_something() {
             self.world.err.line(self.tally.words(self.moved));
         }
         self.tally.end("copy", self.world)
-    }
-
-    /// The same where nothing more can be done: what was done is told all the same.
-    fn break_off(self, error: CliError) -> CliError {
-        if self.has_changed_something() && !self.options.dry_run {
-            self.world.err.line(self.tally.words(self.moved));
-        }
-        error
     }
 
     fn has_changed_something(&self) -> bool {
@@ -198,7 +192,7 @@ impl<'a> Transfer<'a> {
     /// Something that takes part and does not go; the next line counts it.
     fn leave(&mut self, lost: Lost) {
         self.tally.lose(lost);
-        self.unlisted += 1;
+        self.untold += 1;
     }
 
     fn existing(&self) -> Existing {
@@ -206,6 +200,14 @@ impl<'a> Transfer<'a> {
             Existing::Keep
         } else {
             Existing::Replace
+        }
+    }
+
+    /// How files of the cluster are compared with each other.
+    fn compare(&self) -> Compare {
+        match self.options.checksum {
+            true => Compare::Digest,
+            false => Compare::SizeAndTime,
         }
     }
 
@@ -250,7 +252,7 @@ impl<'a> Transfer<'a> {
             tokio::select! {
                 summary = &mut work => {
                     let arrived = summary.transferred + summary.unchanged + summary.kept;
-                    let lost = summary.failures.len() + std::mem::take(&mut self.unlisted);
+                    let lost = summary.failures.len() + std::mem::take(&mut self.untold);
                     match (lost, arrived) {
                         (0, _) => line.done(&mut self.world.err),
                         (_, 0) => line.failed(&mut self.world.err),

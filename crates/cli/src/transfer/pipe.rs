@@ -3,16 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
-use paddlecloud_api::client::files::FileClient;
+use paddlecloud_api::client::files::{FileClient, Throttle};
 use paddlecloud_pfs::PfsPath;
 
 use super::Transfer;
 use super::filter::Selection;
 use super::location::{Remote, name_of};
 use super::remote;
-use super::report::{Lost, Tally};
+use super::report::{Lost, Tally, foreseen};
 use super::rules::Target;
 use crate::error::CliError;
 use crate::session::Session;
@@ -76,7 +75,7 @@ pub async fn print_files(
 ) -> Result<u8, CliError> {
     let files = session.client.files().patient();
     let mut tally = Tally::default();
-    let mut pace = Pace::of(printing.bwlimit);
+    let pace = printing.bwlimit.map(Pace::of);
     for view in remote::find_all(&files, sources, &mut tally).await? {
         let path = &view.path.0;
         if !printing.selection.takes_file(name_of(path).unwrap_or_default()) {
@@ -84,7 +83,7 @@ pub async fn print_files(
         }
         let printed = match printing.dry_run {
             true => foresee(&files, path, &mut tally, world).await,
-            false => print_file(&files, path, printing.range.clone(), &mut pace, world).await,
+            false => print_file(&files, path, printing.range.clone(), pace.as_ref(), world).await,
         };
         match printed {
             Ok(()) => {}
@@ -94,12 +93,14 @@ pub async fn print_files(
                     tally.hint(FOLDERS);
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                tally.list_lost(world);
+                return Err(error);
+            }
         }
     }
     if printing.dry_run {
-        let words = tally.foreseen();
-        world.err.line(format!("Dry run, nothing was changed: {words}"));
+        world.err.line(foreseen(&tally.foreseen()));
     }
     tally.end("print", world)
 }
@@ -125,17 +126,19 @@ async fn print_file(
     files: &FileClient<'_>,
     path: &PfsPath,
     range: Option<Range<u64>>,
-    pace: &mut Pace,
+    pace: Option<&Pace>,
     world: &mut World,
 ) -> Result<(), CliError> {
     let mut content = files.cat(path, range).await?;
     while let Some(piece) = content.next().await? {
-        for some in piece.chunks(pace.at_once()) {
+        let Some(pace) = pace else {
+            world.out.bytes(&piece)?;
+            continue;
+        };
+        for some in piece.chunks(pace.at_once) {
+            tokio::time::sleep(pace.throttle.delay(some.len() as u64)).await;
             world.out.bytes(some)?;
-            if pace.is_limited() {
-                world.out.flush()?;
-            }
-            pace.passed(some.len()).await;
+            world.out.flush()?;
         }
     }
     Ok(())
@@ -144,44 +147,19 @@ async fn print_file(
 /// Bytes that go on while the next are held back.
 const AT_ONCE: u64 = 64 << 10;
 
-/// Holds bytes back to so many per second, from the first one on.
+/// Holds bytes back to so many per second.
 struct Pace {
-    rate: Option<u64>,
-    begun: Instant,
-    bytes: u64,
+    throttle: Throttle,
+    /// Bytes to hand out in one go: a slow pace is kept in small steps.
+    at_once: usize,
 }
 
 impl Pace {
-    fn of(rate: Option<u64>) -> Pace {
+    fn of(rate: u64) -> Pace {
         Pace {
-            rate,
-            begun: Instant::now(),
-            bytes: 0,
+            throttle: Throttle::new(rate),
+            at_once: (rate / 10).clamp(1, AT_ONCE) as usize,
         }
-    }
-
-    fn is_limited(&self) -> bool {
-        self.rate.is_some()
-    }
-
-    /// Bytes to hand out in one go: a slow pace is kept in small steps.
-    fn at_once(&self) -> usize {
-        self.rate
-            .map_or(usize::MAX, |rate| (rate / 10).clamp(1, AT_ONCE) as usize)
-    }
-
-    /// Waits until those that passed so far may have.
-    async fn passed(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-        if let Some(due) = self.due() {
-            tokio::time::sleep_until((self.begun + due).into()).await;
-        }
-    }
-
-    /// How long after the beginning the next byte may pass.
-    fn due(&self) -> Option<Duration> {
-        let rate = self.rate?;
-        Some(Duration::from_secs_f64(self.bytes as f64 / rate as f64))
     }
 }
 
@@ -190,12 +168,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_held_back_to_the_rate_that_was_asked_for() {
-        let mut pace = Pace::of(Some(1_000_000));
-        assert_eq!(pace.at_once(), 64 << 10);
-        pace.bytes = 3_000_000;
-        assert_eq!(pace.due(), Some(Duration::from_secs(3)));
-        assert_eq!(Pace::of(Some(50)).at_once(), 5);
-        assert_eq!(Pace::of(None).due(), None);
+    fn a_slow_pace_is_kept_in_small_steps() {
+        assert_eq!(Pace::of(1_000_000).at_once, 64 << 10);
+        assert_eq!(Pace::of(50).at_once, 5);
+        assert_eq!(Pace::of(1).at_once, 1);
     }
 }

@@ -3,9 +3,9 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, below, split_last};
+use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, below, is_ours, split_last};
 use paddlecloud_pfs::sync::Compare;
-use paddlecloud_pfs::{Entry, PfsPath, RelPath};
+use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, RelPath};
 
 use super::location::{Remote, name_of};
 use super::report::Tally;
@@ -27,6 +27,45 @@ pub struct Listed {
     pub special: Vec<RelPath>,
     /// What could not be looked at.
     pub unread: Vec<UnreadEntry>,
+}
+
+impl Listed {
+    /// Leaves out what is the server's own in a home: it takes no part, whether it can be read or not. `place` is where the
+    /// folder really lies.
+    pub fn leave_ours(&mut self, folder: &PfsPath, place: &PfsPath) {
+        self.entries.retain(|entry| !is_ours(place, &entry.path));
+        self.special.retain(|path| !is_ours(place, path));
+        self.unread
+            .retain(|unread| !path_in(folder, unread).is_some_and(|path| is_ours(place, &path)));
+    }
+
+    /// Takes damaged files for what they are to whoever compares: files that are like no other.
+    pub fn take_damaged(&mut self, folder: &PfsPath) {
+        let is_damaged = |unread: &UnreadEntry| unread.error.error == ErrorName::Damaged;
+        let (damaged, unread) = self.unread.drain(..).partition(is_damaged);
+        self.unread = unread;
+        let damaged: Vec<UnreadEntry> = damaged;
+        let paths = damaged.iter().filter_map(|damaged| path_in(folder, damaged));
+        self.entries.extend(paths.map(unknown_file));
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+}
+
+/// Where something that could not be looked at lies in the folder that was listed.
+pub fn path_in(folder: &PfsPath, unread: &UnreadEntry) -> Option<RelPath> {
+    unread.path.0.place().path.strip_prefix(&folder.place().path)
+}
+
+fn unknown_file(path: RelPath) -> Entry {
+    Entry {
+        path,
+        node: Node::File {
+            size: 0,
+            executable: false,
+            digest: None,
+        },
+        mtime: Mtime::default(),
+    }
 }
 
 /// What an argument names: everything that matches when it is a pattern, else itself. Never empty.

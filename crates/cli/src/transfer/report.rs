@@ -110,7 +110,14 @@ impl Tally {
         self.lost.push(lost);
     }
 
-    /// Forgets what could not be looked into and lies in one of these: it is gone, or told as what could not be removed.
+    /// The same of something that may be there another time: a disk that is not mounted, a file that cannot be read now.
+    pub fn lose_for_now(&mut self, lost: Lost) {
+        self.passing += 1;
+        self.lose(lost);
+    }
+
+    /// Forgets what could not be looked into and lies in one of these: it goes with them, or they are told as what could
+    /// not be removed.
     pub fn forget_unseen(&mut self, removed: &[String]) {
         let is_in = |path: &str, folder: &String| {
             path.strip_prefix(folder.as_str())
@@ -119,12 +126,6 @@ impl Tally {
         self.lost.retain(|lost| {
             lost.aside != Some(Aside::Look) || !removed.iter().any(|folder| is_in(&lost.path, folder))
         });
-    }
-
-    /// The same of something that may be there another time: a disk that is not mounted, a file that cannot be read now.
-    pub fn lose_for_now(&mut self, lost: Lost) {
-        self.passing += 1;
-        self.lose(lost);
     }
 
     /// One more thing that failed on the server's side.
@@ -188,7 +189,7 @@ impl Tally {
     }
 
     /// How many of them did not get to their place.
-    fn left_out(&self) -> u64 {
+    pub fn left_out(&self) -> u64 {
         self.count(None) + self.broken_off
     }
 
@@ -264,6 +265,13 @@ impl Tally {
             let error = CliError::refused(format!("cannot {what} {}", lost.words("`")));
             return Err(self.hints.into_iter().fold(error, CliError::with_hint));
         }
+        self.list_lost(world);
+        let error = CliError::refused(format!("cannot {}", self.deeds(what)));
+        Err(self.hints.into_iter().fold(error, CliError::with_hint))
+    }
+
+    /// Tells what failed, file by file.
+    pub fn list_lost(&self, world: &mut World) {
         for line in listed(&self.lost, world.err.is_terminal) {
             world.err.line(line);
         }
@@ -271,9 +279,12 @@ impl Tally {
             let left = counted(self.broken_off);
             world.err.line(format!("  {left} not tried after that"));
         }
-        let error = CliError::refused(format!("cannot {}", self.deeds(what)));
-        Err(self.hints.into_iter().fold(error, CliError::with_hint))
     }
+}
+
+/// The last line of a dry run.
+pub fn foreseen(words: &str) -> String {
+    format!("Dry run, nothing was changed: {words}")
 }
 
 /// A line for each; on a terminal not for too many.

@@ -63,11 +63,7 @@ impl Transfer<'_> {
         dest: &PfsPath,
         target: Target,
     ) -> Result<Option<Upload>, CliError> {
-        let place = match landing {
-            Landing::Exactly => Ok(dest.clone()),
-            Landing::Inside(name) => inside(dest, name),
-        };
-        let remote = match place {
+        let remote = match place_there(dest, landing) {
             Ok(remote) => remote,
             Err(error) => {
                 self.tally
@@ -111,7 +107,7 @@ impl Transfer<'_> {
             true => Completeness::Whole,
             false => Completeness::Partial,
         };
-        self.unlisted += walked.lost.len();
+        self.untold += walked.lost.len();
         walked
             .lost
             .into_iter()
@@ -194,7 +190,10 @@ pub(super) enum Completeness {
     Partial,
 }
 
-/// The path of a name in a folder.
-pub(super) fn inside(folder: &PfsPath, name: &[u8]) -> Result<PfsPath, PfsPathError> {
-    below(folder, &RelPath::from_bytes(name)?)
+/// Where on the cluster something lands.
+pub fn place_there(dest: &PfsPath, landing: &Landing) -> Result<PfsPath, PfsPathError> {
+    match landing {
+        Landing::Exactly => Ok(dest.clone()),
+        Landing::Inside(name) => below(dest, &RelPath::from_bytes(name)?),
+    }
 }

@@ -114,11 +114,12 @@ impl FileClient<'_> {
         }
         for unread in listing.take_unread() {
             let inside = unread.path.0.place().path.strip_prefix(&path.place().path);
-            match inside.filter(|_| unread.error.error == ErrorName::Damaged) {
-                Some(inside) => seen.damaged.insert(inside),
+            match inside {
+                Some(inside) if is_ours(path, &inside) => {}
+                Some(inside) if unread.error.error == ErrorName::Damaged => drop(seen.damaged.insert(inside)),
                 // Who knows what else it hides.
-                None => return Err(ClientError::Refused(unread.error).into()),
-            };
+                _ => return Err(ClientError::Refused(unread.error).into()),
+            }
         }
         Ok(seen)
     }

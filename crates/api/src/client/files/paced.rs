@@ -13,16 +13,16 @@ use tokio::time::Sleep;
 
 use crate::client::UploadBody;
 
-/// A rate shared by all connections of a transfer.
+/// A rate shared by all connections of a transfer. What a pause leaves unused is not made up for.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub struct Throttle {
     bytes_per_second: u64,
     /// When everything that was let through so far will have gone at that rate.
     busy_until: Mutex<Instant>,
 }
 
 impl Throttle {
-    pub(super) fn new(bytes_per_second: u64) -> Throttle {
+    pub fn new(bytes_per_second: u64) -> Throttle {
         Throttle {
             bytes_per_second: bytes_per_second.max(1),
             busy_until: Mutex::new(Instant::now()),
@@ -30,7 +30,7 @@ impl Throttle {
     }
 
     /// Lets bytes through and says how long to wait first.
-    pub(super) fn delay(&self, bytes: u64) -> Duration {
+    pub fn delay(&self, bytes: u64) -> Duration {
         let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let start = (*busy_until).max(now);
@@ -181,6 +181,14 @@ mod tests {
             second > Duration::from_millis(400) && second <= Duration::from_millis(500),
             "{second:?}"
         );
+    }
+
+    #[test]
+    fn what_a_pause_leaves_unused_is_not_made_up_for() {
+        let throttle = Throttle::new(1000);
+        *throttle.busy_until.lock().unwrap() -= Duration::from_secs(60);
+        assert_eq!(throttle.delay(3_600_000), Duration::ZERO);
+        assert!(throttle.delay(1) > Duration::from_secs(1800));
     }
 
     #[tokio::test]
