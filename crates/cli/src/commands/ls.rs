@@ -13,7 +13,7 @@ use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
-use crate::transfer::remote::{self, is_about_one_path};
+use crate::transfer::remote::{self, is_about_one_path, space_of};
 use crate::transfer::report::{Lost, Tally};
 
 /// How many links that match a pattern are followed at a time.
@@ -189,8 +189,7 @@ impl Lister<'_> {
     /// Nodes that were named themselves are shown with their whole paths.
     fn nodes(&mut self, views: &[FileView]) -> Result<(), CliError> {
         for view in views {
-            let path = &view.path.0;
-            self.show(path, path.to_string().as_bytes(), &path.to_string(), &view.meta)?;
+            self.show_whole(&view.path.0, &view.meta)?;
         }
         self.blocks += usize::from(!views.is_empty());
         Ok(())
@@ -216,7 +215,10 @@ impl Lister<'_> {
             let Ok(path) = below(folder, &entry.path) else {
                 continue;
             };
-            self.show(&path, entry.path.as_bytes(), &entry.path.to_string(), &entry.meta)?;
+            match self.is_whole() {
+                true => self.show_whole(&path, &entry.meta)?,
+                false => self.show(&path, entry.path.as_bytes(), &entry.path.to_string(), &entry.meta)?,
+            }
         }
         for unread in listing.take_unread() {
             tally.lose(Lost::new(unread.path.to_string(), unread.error.msg));
@@ -224,8 +226,13 @@ impl Lister<'_> {
         Ok(())
     }
 
+    /// Whether names are told with their whole paths: a program that reads lines has no use for headings.
+    fn is_whole(&self) -> bool {
+        self.headed && self.args.output.is_some()
+    }
+
     fn head(&mut self, folder: &PfsPath) -> Result<(), CliError> {
-        if !self.headed || self.args.output.is_some() {
+        if !self.headed || self.is_whole() {
             return Ok(());
         }
         if self.blocks > 0 {
@@ -233,6 +240,10 @@ impl Lister<'_> {
         }
         self.blocks += 1;
         self.out.line(format!("{folder}:"))
+    }
+
+    fn show_whole(&mut self, path: &PfsPath, meta: &FileMeta) -> Result<(), CliError> {
+        self.show(path, &raw(path), &path.to_string(), meta)
     }
 
     fn show(&mut self, path: &PfsPath, raw: &[u8], text: &str, meta: &FileMeta) -> Result<(), CliError> {
@@ -277,6 +288,15 @@ impl Lister<'_> {
 
     fn end(self) -> Result<(), CliError> {
         self.out.structured(self.args.output, &self.rows).map(drop)
+    }
+}
+
+/// A whole path, byte by byte.
+fn raw(path: &PfsPath) -> Vec<u8> {
+    let inside = &path.place().path;
+    match inside.is_root() {
+        true => path.to_string().into_bytes(),
+        false => [space_of(path).to_string().as_bytes(), b"/", inside.as_bytes()].concat(),
     }
 }
 

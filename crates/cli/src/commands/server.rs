@@ -39,8 +39,8 @@ enum Action {
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     match args.action {
-        Action::Start => embedded::start(context).await,
-        Action::Stop => embedded::stop(context).await,
+        Action::Start => own::start(context).await,
+        Action::Stop => own::stop(context).await,
         Action::Status { output } => status(output, context).await,
     }
 }
@@ -48,7 +48,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
     let choice = config::choice(&context.flags.wanted(), &context.world.env);
     match choice.map_err(ConnectError::from)? {
-        Choice::Embedded => embedded::status(format, context).await,
+        Choice::Embedded => own::status(format, context).await,
         Choice::Remote(shared) => status_of_shared(&shared, format, context).await,
     }
 }
@@ -100,7 +100,7 @@ fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod embedded {
+mod own {
     use super::{CliError, Context, Format, session};
 
     pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
@@ -117,7 +117,7 @@ mod embedded {
 }
 
 #[cfg(target_os = "linux")]
-mod embedded {
+mod own {
     use paddlecloud_api::client::ClientError;
     use paddlecloud_connect::Program;
 
