@@ -88,9 +88,19 @@ impl App {
         caller: &Caller,
         work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
     ) -> Result<T, ErrorBody> {
+        if length != Length::Short {
+            // It has its turn: until the next one what is measured now would be old again.
+            let measuring = move |files: &Files, caller: &Caller| loop {
+                match work(files, caller) {
+                    Err(FilesError::Unmeasured(space)) => files.measure(&space)?,
+                    done => return done,
+                }
+            };
+            return self.in_length(length, caller, measuring).await;
+        }
         loop {
             let work = work.clone();
-            let tried = self.in_length(length, caller, move |files, caller| match work(files, caller) {
+            let tried = self.with_store(caller, move |files, caller| match work(files, caller) {
                 Err(FilesError::Unmeasured(space)) => Ok(Err(space)),
                 done => done.map(Ok),
             });

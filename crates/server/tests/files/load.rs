@@ -12,6 +12,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::{Layout, Op};
 use paddlecloud_pfs::pack::{PackTotals, PackWriter};
+use paddlecloud_server::files::Files;
 use paddlecloud_server::long::{AT_ONCE, ENDS_AT_ONCE, Turn};
 use tokio::io::AsyncReadExt;
 
@@ -228,6 +229,27 @@ async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
     drop(ends);
     let ended = soon("the end", ending).await.unwrap();
     assert_eq!(ended.stored, 0);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_needs_a_home_measured_waits_for_a_turn() {
+    let stage =
+        Stage::with("users:\n- {name: me, password_file: word, system_user: a, quota: {files: 9}}\n").await;
+    let (app, caller) = (&stage.app, me());
+    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
+    let names: Vec<String> = (0..8).map(|index| format!("f{index}")).collect();
+    let begins = join_all(names.iter().map(|name| app.upload_begin(&caller, begin(name, 1))));
+    let home = Files::home_of(&caller).unwrap();
+    let waiting = async {
+        while app.long.measuring(&home).now_or_never().is_some() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(app.long.free_ends(), 0);
+        drop(ends);
+    };
+    let (begun, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
+    assert!(begun.iter().all(Result::is_ok), "{begun:?}");
     stage.finish().await;
 }
 
