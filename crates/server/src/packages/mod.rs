@@ -20,6 +20,8 @@ mod links;
 mod lock;
 mod receive;
 mod runs;
+#[cfg(test)]
+mod testing;
 mod turns;
 mod unfinished;
 mod usage;

@@ -377,62 +377,22 @@ pub(super) fn wanted_path(id: PackageId) -> RelPath {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
-    use paddlecloud_pfs::package::{ScanOptions, scan};
+    use crate::packages::testing::Fixture;
 
-    struct Fixture {
-        folder: tempfile::TempDir,
-        storage: Storage,
-        me: UserName,
-    }
-
-    impl Fixture {
-        fn new() -> Fixture {
-            let folder = tempfile::tempdir().unwrap();
-            std::fs::create_dir(folder.path().join("src")).unwrap();
-            let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
-            Fixture {
-                folder,
-                storage,
-                me: "me".parse().unwrap(),
-            }
+    /// Sends exactly what is missing; answers how many files that were.
+    fn send(fixture: &Fixture) -> (PackageId, usize) {
+        let (id, wanted) = (fixture.manifest().id(), fixture.announce());
+        if fixture.has_it() {
+            return (id, 0);
         }
-
-        fn write(&self, name: &str, text: &str) {
-            std::fs::write(self.folder.path().join("src").join(name), text).unwrap();
-        }
-
-        fn manifest(&self) -> Manifest {
-            scan(self.folder.path().join("src"), &ScanOptions::default())
-                .unwrap()
-                .manifest()
-                .unwrap()
-        }
-
-        /// Sends exactly the missing files.
-        fn send(&self) -> (PackageId, usize) {
-            let manifest = self.manifest();
-            let missing = self.storage.announce(&self.me, &manifest).unwrap().missing;
-            if self.storage.has_package(&self.me, manifest.id()).unwrap() {
-                return (manifest.id(), 0);
-            }
-            let stream = self.pack(&manifest, &missing);
-            let mut receiver = self.storage.receive(&self.me, manifest.id()).unwrap();
-            receiver.feed(&stream).unwrap();
-            receiver.finish().unwrap();
-            (manifest.id(), missing.len())
-        }
-
-        fn pack(&self, manifest: &Manifest, missing: &[Digest]) -> Vec<u8> {
-            let root = Root::open(self.folder.path().join("src")).unwrap();
-            let wanted = manifest
-                .entries()
-                .iter()
-                .filter(|entry| entry.digest().is_none_or(|d| missing.contains(&d)));
-            let mut stream = Vec::new();
-            paddlecloud_pfs::pack::write_pack(&root, wanted, &mut stream).unwrap();
-            stream
-        }
+        let mut receiver = fixture.receive();
+        receiver.feed(&fixture.stream(&wanted)).unwrap();
+        receiver.finish().unwrap();
+        (id, wanted.missing.len())
     }
 
     #[test]
@@ -440,65 +400,51 @@ mod tests {
         let fixture = Fixture::new();
         fixture.write("train.py", "one");
         fixture.write("data.bin", "big");
-        let (first, sent) = fixture.send();
+        let (first, sent) = send(&fixture);
         assert_eq!(sent, 2);
-        assert_eq!(fixture.send(), (first, 0));
+        assert_eq!(send(&fixture), (first, 0));
         fixture.write("train.py", "two");
-        let (second, sent) = fixture.send();
+        let (second, sent) = send(&fixture);
         assert_eq!(sent, 1);
-        let home = fixture.storage.home_path(&fixture.me);
-        assert_eq!(
-            std::fs::read(home.join(tree_path(second).as_path()).join("data.bin")).unwrap(),
-            b"big"
-        );
-        assert_eq!(
-            std::fs::read(home.join(tree_path(first).as_path()).join("train.py")).unwrap(),
-            b"one"
-        );
+        let read = |id, name| fs::read(fixture.stored(id).join(name)).unwrap();
+        assert_eq!(read(second, "data.bin"), b"big");
+        assert_eq!(read(first, "train.py"), b"one");
     }
 
     #[test]
     fn an_upload_that_lacks_a_file_publishes_nothing() {
         let fixture = Fixture::new();
         fixture.write("a", "1");
-        let manifest = fixture.manifest();
-        fixture.storage.announce(&fixture.me, &manifest).unwrap();
-        let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
-        receiver.feed(&fixture.pack(&manifest, &[])).unwrap();
+        fixture.announce();
+        let mut receiver = fixture.receive();
+        receiver.feed(&fixture.stream(&Wanted::default())).unwrap();
         assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
-        assert!(!fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+        assert!(!fixture.has_it());
     }
 
     #[test]
     fn a_file_that_became_a_program_is_stored_as_one() {
         let fixture = Fixture::new();
         fixture.write("run.sh", "#!/bin/sh\n");
-        fixture.send();
-        let script = fixture.folder.path().join("src/run.sh");
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let (id, sent) = fixture.send();
+        send(&fixture);
+        let script = fixture.source().join("run.sh");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let (id, sent) = send(&fixture);
         assert_eq!(sent, 0, "its content is known");
-        let stored = fixture
-            .storage
-            .home_path(&fixture.me)
-            .join(tree_path(id).as_path())
-            .join("run.sh");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stored).unwrap().permissions());
-        assert_eq!(mode & 0o100, 0o100);
+        let stored = fs::metadata(fixture.stored(id).join("run.sh")).unwrap();
+        assert_eq!(stored.permissions().mode() & 0o100, 0o100);
     }
 
     #[test]
     fn a_package_that_is_here_may_be_sent_again() {
         let fixture = Fixture::new();
         fixture.write("a", "1");
-        let manifest = fixture.manifest();
-        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap().missing;
-        let stream = fixture.pack(&manifest, &missing);
+        let stream = fixture.stream(&fixture.announce());
         for _ in 0..2 {
-            let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
+            let mut receiver = fixture.receive();
             receiver.feed(&stream).unwrap();
             receiver.finish().unwrap();
-            assert!(fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+            assert!(fixture.has_it() && !fixture.staging().exists());
         }
     }
 
@@ -506,59 +452,36 @@ mod tests {
     fn a_stored_file_that_was_changed_is_asked_for_again() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
-        let (id, _) = fixture.send();
-        let stored = fixture
-            .storage
-            .home_path(&fixture.me)
-            .join(tree_path(id).as_path())
-            .join("t.sh");
-        std::fs::write(stored, "POISONED").unwrap();
+        let (id, _) = send(&fixture);
+        fs::write(fixture.stored(id).join("t.sh"), "POISONED").unwrap();
         fixture.write("more", "x");
-        let (second, sent) = fixture.send();
+        let (second, sent) = send(&fixture);
         assert_eq!(sent, 2);
-        let stored = fixture
-            .storage
-            .home_path(&fixture.me)
-            .join(tree_path(second).as_path())
-            .join("t.sh");
-        assert_eq!(std::fs::read(stored).unwrap(), b"good");
+        assert_eq!(fs::read(fixture.stored(second).join("t.sh")).unwrap(), b"good");
     }
 
     #[test]
     fn a_stored_file_that_changes_after_it_was_counted_on_is_not_taken() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
-        let (id, _) = fixture.send();
+        let (id, _) = send(&fixture);
         fixture.write("more", "x");
-        let manifest = fixture.manifest();
-        let missing = fixture.storage.announce(&fixture.me, &manifest).unwrap().missing;
-        let stored = tree_path(id).child(b"t.sh").unwrap();
-        std::fs::write(
-            fixture.storage.home_path(&fixture.me).join(stored.as_path()),
-            "POISONED",
-        )
-        .unwrap();
-        let mut receiver = fixture.storage.receive(&fixture.me, manifest.id()).unwrap();
-        receiver.feed(&fixture.pack(&manifest, &missing)).unwrap();
+        let stream = fixture.stream(&fixture.announce());
+        fs::write(fixture.stored(id).join("t.sh"), "POISONED").unwrap();
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream).unwrap();
         assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
-        assert!(!fixture.storage.has_package(&fixture.me, manifest.id()).unwrap());
+        assert!(!fixture.has_it());
     }
 
     #[test]
     fn another_user_cannot_claim_a_package_by_its_digest() {
         let fixture = Fixture::new();
         fixture.write("secret", "s");
-        let (id, _) = fixture.send();
+        let (id, _) = send(&fixture);
         let you: UserName = "you".parse().unwrap();
         assert!(!fixture.storage.has_package(&you, id).unwrap());
-        assert_eq!(
-            fixture
-                .storage
-                .announce(&you, &fixture.manifest())
-                .unwrap()
-                .missing
-                .len(),
-            1
-        );
+        let wanted = fixture.storage.announce(&you, &fixture.manifest()).unwrap();
+        assert_eq!(wanted.missing.len(), 1);
     }
 }

@@ -68,105 +68,53 @@ pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, PackageEr
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
-    use paddlecloud_pfs::pack::{PackWriter, Part};
-    use paddlecloud_pfs::package::{ScanOptions, scan};
+    use paddlecloud_pfs::pack::Part;
 
     use super::*;
-    use crate::packages::{Receiver, Wanted};
+    use crate::packages::testing::Fixture;
 
     const LARGE: usize = 400_000;
 
     /// A folder with a large file between two small ones, and a user's storage.
-    struct Fixture {
-        folder: tempfile::TempDir,
-        storage: Storage,
-        me: UserName,
+    fn fixture() -> Fixture {
+        let fixture = Fixture::new();
+        for (name, text) in [("a", "1"), ("d/same", "1"), ("z", "last")] {
+            fixture.write(name, text);
+        }
+        let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+        fixture.write("large", large);
+        fixture
     }
 
-    impl Fixture {
-        fn new() -> Fixture {
-            let folder = tempfile::tempdir().unwrap();
-            let source = folder.path().join("src");
-            fs::create_dir_all(source.join("d")).unwrap();
-            for (name, text) in [("a", "1"), ("d/same", "1"), ("z", "last")] {
-                fs::write(source.join(name), text).unwrap();
-            }
-            let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
-            fs::write(source.join("large"), large).unwrap();
-            let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
-            Fixture {
-                folder,
-                storage,
-                me: "me".parse().unwrap(),
-            }
-        }
+    /// Sends so many bytes, and is cut off.
+    fn send(fixture: &Fixture, bytes: usize) {
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream[..bytes]).unwrap();
+        receiver.put_down();
+    }
 
-        fn manifest(&self) -> Manifest {
-            let scanned = scan(self.folder.path().join("src"), &ScanOptions::default()).unwrap();
-            scanned.manifest().unwrap()
-        }
-
-        fn announce(&self) -> Wanted {
-            self.storage.announce(&self.me, &self.manifest()).unwrap()
-        }
-
-        fn receive(&self) -> Receiver {
-            self.storage.receive(&self.me, self.manifest().id()).unwrap()
-        }
-
-        fn has_it(&self) -> bool {
-            self.storage.has_package(&self.me, self.manifest().id()).unwrap()
-        }
-
-        /// What a client sends that was told what is wanted.
-        fn stream(&self, wanted: &Wanted) -> Vec<u8> {
-            let root = Root::open(self.folder.path().join("src")).unwrap();
-            let mut writer = PackWriter::new(Vec::new()).unwrap();
-            for entry in self.manifest().entries() {
-                let part = wanted.parts.iter().find(|part| part.path == entry.path);
-                match (entry.digest(), part) {
-                    (Some(digest), _) if !wanted.missing.contains(&digest) => {}
-                    (_, Some(part)) => writer.add_rest(entry, &root, part.len).unwrap(),
-                    _ => writer.add(entry, &root).unwrap(),
-                }
-            }
-            writer.finish().unwrap().0
-        }
-
-        /// Sends so many bytes, and is cut off.
-        fn send(&self, bytes: usize) {
-            let stream = self.stream(&self.announce());
-            let mut receiver = self.receive();
-            receiver.feed(&stream[..bytes]).unwrap();
-            receiver.put_down();
-        }
-
-        fn finish(&self) -> (usize, Result<(), PackageError>) {
-            let stream = self.stream(&self.announce());
-            let mut receiver = self.receive();
-            receiver.feed(&stream).unwrap();
-            (stream.len(), receiver.finish())
-        }
-
-        fn staging(&self) -> PathBuf {
-            self.storage.home_path(&self.me).join(".pfs-staging")
-        }
+    /// Sends what is missing; answers how many bytes that were.
+    fn finish(fixture: &Fixture) -> (usize, Result<(), PackageError>) {
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream).unwrap();
+        (stream.len(), receiver.finish())
     }
 
     #[test]
     fn what_came_before_a_cut_is_not_asked_for_again() {
-        let fixture = Fixture::new();
+        let fixture = fixture();
         assert_eq!(fixture.announce().missing.len(), 3, "two files are the same");
-        fixture.send(300_000);
+        send(&fixture, 300_000);
         let wanted = fixture.announce();
         assert_eq!(wanted.missing.len(), 2, "the large one and the last");
         let [Part { path, len }] = wanted.parts.as_slice() else {
             panic!("one file is there in part: {wanted:?}");
         };
         assert!(path.as_bytes() == b"large" && *len > 290_000, "{wanted:?}");
-        let (sent, finished) = fixture.finish();
+        let (sent, finished) = finish(&fixture);
         finished.unwrap();
         assert!(sent < LARGE - 290_000 + 1000, "{sent}");
         assert!(fixture.has_it() && !fixture.staging().exists());
@@ -174,20 +122,20 @@ mod tests {
 
     #[test]
     fn an_upload_that_fails_at_its_end_is_gone_on_with() {
-        let fixture = Fixture::new();
+        let fixture = fixture();
         let stream = fixture.stream(&fixture.announce());
         let mut receiver = fixture.receive();
         receiver.feed(&stream[..300_000]).unwrap();
         assert!(receiver.finish().is_err(), "the stream is not whole");
         assert_eq!(fixture.announce().parts.len(), 1);
-        fixture.finish().1.unwrap();
+        finish(&fixture).1.unwrap();
         assert!(!fixture.staging().exists());
     }
 
     #[test]
     fn whoever_comes_while_a_package_is_being_sent_hears_that_and_nothing_stays_of_what_is_here() {
-        let fixture = Fixture::new();
-        fixture.send(300_000);
+        let fixture = fixture();
+        send(&fixture, 300_000);
         let stream = fixture.stream(&fixture.announce());
         let first = fixture.receive();
         let (user, manifest) = (&fixture.me, fixture.manifest());
@@ -217,19 +165,19 @@ mod tests {
 
     #[test]
     fn a_damaged_beginning_costs_its_file_once() {
-        let fixture = Fixture::new();
-        fixture.send(300_000);
+        let fixture = fixture();
+        send(&fixture, 300_000);
         let kept = fs::read_dir(fixture.staging()).unwrap().next().unwrap().unwrap();
         let part = kept.path().join("large");
         let mut bytes = fs::read(&part).unwrap();
         bytes[77] ^= 1;
         fs::write(&part, bytes).unwrap();
-        let (sent, finished) = fixture.finish();
+        let (sent, finished) = finish(&fixture);
         assert!(
             sent < LARGE && matches!(finished, Err(PackageError::Incomplete(1, _))),
             "{sent}"
         );
-        let (sent, finished) = fixture.finish();
+        let (sent, finished) = finish(&fixture);
         assert!(sent > LARGE, "{sent}");
         finished.unwrap();
         assert!(!fixture.staging().exists());
@@ -237,8 +185,8 @@ mod tests {
 
     #[test]
     fn what_came_is_listed_and_given_up_unless_it_is_being_sent() {
-        let fixture = Fixture::new();
-        fixture.send(300_000);
+        let fixture = fixture();
+        send(&fixture, 300_000);
         let id = fixture.manifest().id();
         let found = fixture.storage.unfinished_packages(&fixture.me).unwrap();
         let [package] = found.as_slice() else {
@@ -264,8 +212,8 @@ mod tests {
 
     #[test]
     fn what_a_job_puts_there_is_neither_published_nor_counted() {
-        let fixture = Fixture::new();
-        fixture.send(300_000);
+        let fixture = fixture();
+        send(&fixture, 300_000);
         let kept = fs::read_dir(fixture.staging())
             .unwrap()
             .next()
@@ -285,12 +233,7 @@ mod tests {
         fs::create_dir(kept.join("late")).unwrap();
         receiver.feed(&stream).unwrap();
         receiver.finish().unwrap();
-        let stored = fixture
-            .storage
-            .home_path(&fixture.me)
-            .join(".paddlecloud/packages");
-        let tree = stored.join(fixture.manifest().id().to_string());
-        let mut names: Vec<_> = fs::read_dir(tree)
+        let mut names: Vec<_> = fs::read_dir(fixture.stored(fixture.manifest().id()))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .collect();

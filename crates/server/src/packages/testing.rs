@@ -1,0 +1,83 @@
+//! A folder that is to be sent, and a user's storage without a server.
+
+use std::fs;
+use std::path::PathBuf;
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::Root;
+use paddlecloud_pfs::pack::PackWriter;
+use paddlecloud_pfs::package::{Manifest, PackageId, ScanOptions, scan};
+
+use super::receive::tree_path;
+use super::{Receiver, Storage, Wanted};
+
+pub(super) struct Fixture {
+    folder: tempfile::TempDir,
+    pub storage: Storage,
+    pub me: UserName,
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("src")).unwrap();
+        let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
+        Fixture {
+            folder,
+            storage,
+            me: "me".parse().unwrap(),
+        }
+    }
+
+    /// The folder that is to be sent.
+    pub fn source(&self) -> PathBuf {
+        self.folder.path().join("src")
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let file = self.source().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, content).unwrap();
+    }
+
+    pub fn manifest(&self) -> Manifest {
+        let scanned = scan(self.source(), &ScanOptions::default()).unwrap();
+        scanned.manifest().unwrap()
+    }
+
+    pub fn announce(&self) -> Wanted {
+        self.storage.announce(&self.me, &self.manifest()).unwrap()
+    }
+
+    pub fn receive(&self) -> Receiver {
+        self.storage.receive(&self.me, self.manifest().id()).unwrap()
+    }
+
+    pub fn has_it(&self) -> bool {
+        self.storage.has_package(&self.me, self.manifest().id()).unwrap()
+    }
+
+    /// What a client sends that was told what is wanted.
+    pub fn stream(&self, wanted: &Wanted) -> Vec<u8> {
+        let root = Root::open(self.source()).unwrap();
+        let mut writer = PackWriter::new(Vec::new()).unwrap();
+        for entry in self.manifest().entries() {
+            let part = wanted.parts.iter().find(|part| part.path == entry.path);
+            match (entry.digest(), part) {
+                (Some(digest), _) if !wanted.missing.contains(&digest) => {}
+                (_, Some(part)) => writer.add_rest(entry, &root, part.len).unwrap(),
+                _ => writer.add(entry, &root).unwrap(),
+            }
+        }
+        writer.finish().unwrap().0
+    }
+
+    pub fn staging(&self) -> PathBuf {
+        self.storage.home_path(&self.me).join(".pfs-staging")
+    }
+
+    /// Where a package lies that came whole.
+    pub fn stored(&self, id: PackageId) -> PathBuf {
+        self.storage.home_path(&self.me).join(tree_path(id).as_path())
+    }
+}
