@@ -449,6 +449,21 @@ mod tests {
     }
 
     #[test]
+    fn a_package_is_stored_also_when_what_it_was_awaited_by_cannot_be_removed() {
+        let fixture = Fixture::new();
+        fixture.write("a", "1");
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream).unwrap();
+        let home = fixture.storage.home_path(&fixture.me);
+        let list = home.join(wanted_path(fixture.manifest().id()).as_path());
+        fs::remove_file(&list).unwrap();
+        fs::create_dir_all(list.join("full")).unwrap();
+        receiver.finish().unwrap();
+        assert!(fixture.has_it());
+    }
+
+    #[test]
     fn a_stored_file_that_was_changed_is_asked_for_again() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
