@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::content::{Hashing, Hint, HintStore, Kept, Told};
+use crate::content::{Hashing, Hint, HintStore, Remembered, Told};
 use crate::digest::Digest;
 use crate::path::Space;
 use crate::relpath::RelPath;
@@ -42,7 +42,7 @@ pub enum Verdict {
 pub struct Finding {
     /// What was known when the check began.
     pub hint: Hint,
-    kept: Kept,
+    remembered: Remembered,
     pub verdict: Verdict,
     /// What is there, where it could be read.
     found: Option<(Stamp, Digest)>,
@@ -57,7 +57,7 @@ impl Finding {
             (Verdict::Touched | Verdict::ChangedOutside, Some(found)) => Some(found),
             _ => return,
         };
-        hints.renew(&self.hint, self.kept, found, told);
+        hints.renew(&self.hint, self.remembered, found, told);
     }
 }
 
@@ -73,7 +73,7 @@ pub enum Step {
 /// Reads known files one after the other, in the order of their places. Every file gets its verdict, whatever is wrong
 /// with another.
 pub struct Checker {
-    hints: std::vec::IntoIter<(Hint, Kept)>,
+    hints: std::vec::IntoIter<(Hint, Remembered)>,
     told: Told,
     /// With nothing where a space cannot be opened.
     spaces: BTreeMap<Space, Option<OpenSpace>>,
@@ -116,7 +116,7 @@ impl Checker {
         };
         Some(Step::Checked(Box::new(Finding {
             hint: reading.hint,
-            kept: reading.kept,
+            remembered: reading.remembered,
             verdict,
             found,
         })))
@@ -124,11 +124,11 @@ impl Checker {
 
     fn next_known(&mut self, hints: &HintStore) -> Option<Reading> {
         loop {
-            let (hint, kept) = self.hints.next()?;
+            let (hint, remembered) = self.hints.next()?;
             match self.spaces.get(&hint.place.space)? {
                 // Links lead elsewhere tomorrow; what lies there has its own name.
                 Some(space) if lies_behind_a_link(space, &hint.place.path) => hints.forget(&hint.place),
-                space => return Some(Reading::new(hint, kept, space.clone())),
+                space => return Some(Reading::new(hint, remembered, space.clone())),
             }
         }
     }
@@ -143,7 +143,7 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
 /// A file that is being read.
 struct Reading {
     hint: Hint,
-    kept: Kept,
+    remembered: Remembered,
     /// Nothing where it cannot be opened.
     space: Option<OpenSpace>,
     attempts: usize,
@@ -158,10 +158,10 @@ struct Open {
 type Outcome = (Verdict, Option<(Stamp, Digest)>);
 
 impl Reading {
-    fn new(hint: Hint, kept: Kept, space: Option<OpenSpace>) -> Self {
+    fn new(hint: Hint, remembered: Remembered, space: Option<OpenSpace>) -> Self {
         Self {
             hint,
-            kept,
+            remembered,
             space,
             attempts: ATTEMPTS,
             open: None,

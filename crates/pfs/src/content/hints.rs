@@ -53,9 +53,9 @@ pub struct HintStore {
     stored: Stored,
 }
 
-/// Where a hint is kept.
+/// Where a hint is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum Remembered {
     Memory,
     Log,
 }
@@ -168,9 +168,15 @@ impl HintStore {
 
     /// Puts what a check found in the place of the hint it was told, or nothing where it found nothing; not if something became
     /// known of the file since.
-    pub fn renew(&self, hint: &Hint, kept: Kept, found: Option<(Stamp, Digest)>, told: &mut Told) {
+    pub fn renew(
+        &self,
+        hint: &Hint,
+        remembered: Remembered,
+        found: Option<(Stamp, Digest)>,
+        told: &mut Told,
+    ) {
         let mut known = self.lock();
-        match (known.get(&hint.place), kept) {
+        match (known.get(&hint.place), remembered) {
             (Some(now), _) if now == (hint.stamp, hint.digest) => match found {
                 Some((stamp, digest)) => known.record(Hint {
                     stamp,
@@ -183,7 +189,7 @@ impl HintStore {
                     self.forget_noted(&hint.place);
                 }
             },
-            (None, Kept::Log) => {
+            (None, Remembered::Log) => {
                 drop(known);
                 if let (Some(notes), Told(Some(since))) = (&self.notes, told) {
                     // What cannot be noted is found again.
@@ -214,16 +220,16 @@ impl HintStore {
     }
 
     /// All hints, for checking them against the files, and what to [`HintStore::renew`] them with.
-    pub fn all(&self) -> (Vec<(Hint, Kept)>, Told) {
+    pub fn all(&self) -> (Vec<(Hint, Remembered)>, Told) {
         // Notes that cannot be read are none.
         let noted = self.notes.as_ref().and_then(|notes| notes.all().ok());
         let (noted, since) = noted.unzip();
         let known = self.lock();
-        let mut all: Vec<(Hint, Kept)> = known.hints().map(|hint| (hint, Kept::Memory)).collect();
+        let mut all: Vec<(Hint, Remembered)> = known.hints().map(|hint| (hint, Remembered::Memory)).collect();
         let noted = noted.unwrap_or_default().into_iter();
         let only_noted = noted.filter(|(place, _)| known.get(place).is_none());
         let hint = |(place, (stamp, digest))| Hint { place, stamp, digest };
-        all.extend(only_noted.map(|noted| (hint(noted), Kept::Log)));
+        all.extend(only_noted.map(|noted| (hint(noted), Remembered::Log)));
         (all, Told(since))
     }
 

@@ -21,6 +21,6 @@ pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::{Hashing, hash_file};
-pub use self::hints::{Hint, HintStore, Kept, Told, Wanted};
+pub use self::hints::{Hint, HintStore, Remembered, Told, Wanted};
 pub use self::moved::Moved;
 pub use self::stat_cache::StatCache;

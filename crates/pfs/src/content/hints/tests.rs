@@ -237,8 +237,8 @@ fn small_files_are_known_to_checks_until_they_are_known_anew_or_go() {
     assert_eq!(known(&hints), ["d/a", "d/sub/b", "f"]);
     let (mut told, mut since) = hints.all();
     told.retain(|(hint, _)| hint.place == large);
-    let (hint, kept) = told.remove(0);
-    assert_eq!(kept, Kept::Log);
+    let (hint, remembered) = told.remove(0);
+    assert_eq!(remembered, Remembered::Log);
     assert_eq!((hint.digest, hint.stamp), (files[2].digest, files[2].stamp));
     // What was found by a check, or came as a large file, is newer.
     let newer = Hint {
@@ -246,7 +246,7 @@ fn small_files_are_known_to_checks_until_they_are_known_anew_or_go() {
         ..hint.clone()
     };
     hints.record(newer.clone());
-    hints.renew(&hint, kept, None, &mut since);
+    hints.renew(&hint, remembered, None, &mut since);
     assert!(all(&hints).contains(&newer) && !all(&hints).contains(&hint));
     hints.forget_below(&place("d"));
     hints.save(&path).unwrap();
