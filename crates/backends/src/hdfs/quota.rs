@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdfs_native::client::ContentSummary;
-use paddlecloud_pfs::root::{Counted, KeptQuota, in_the_way};
+use paddlecloud_pfs::root::{Counted, OwnQuota, in_the_way};
 use paddlecloud_pfs::{RelPath, RootError, Space};
 
 use super::HdfsStore;
@@ -24,7 +24,7 @@ const WHOLE_BLOCK: &str =
 
 impl HdfsStore {
     /// What a space holds and may hold; `None` where nobody set a quota for it.
-    pub(super) fn bytes_kept(&self, space: &Space) -> Result<Option<KeptQuota>, RootError> {
+    pub(super) fn bytes_kept(&self, space: &Space) -> Result<Option<OwnQuota>, RootError> {
         let summary = self.summary(self.space_key(space))?;
         Ok(summary.and_then(|summary| of_bytes(&summary, self.0.replication)))
     }
@@ -41,7 +41,7 @@ impl HdfsStore {
 
     /// The quota that stops a writer: of the space, or of a folder above it. Those are larger, so they are asked only where
     /// the space's own is not the reason.
-    fn quota_in_the_way(&self, space: &Space) -> Option<KeptQuota> {
+    fn quota_in_the_way(&self, space: &Space) -> Option<OwnQuota> {
         let mut quotas = Vec::new();
         for folder in upwards(&self.0.folder, self.space_key(space)) {
             if let Ok(Some(summary)) = self.summary(folder) {
@@ -69,11 +69,11 @@ impl HdfsStore {
 
 /// The last explanation of each space.
 #[derive(Default)]
-pub(super) struct Explained(Mutex<HashMap<Space, (Instant, Option<KeptQuota>)>>);
+pub(super) struct Explained(Mutex<HashMap<Space, (Instant, Option<OwnQuota>)>>);
 
 impl Explained {
     /// What was said a moment ago, else what is found now. One asks at a time, and the others have the same answer.
-    fn of(&self, space: &Space, now: Instant, ask: impl FnOnce() -> Option<KeptQuota>) -> Option<KeptQuota> {
+    fn of(&self, space: &Space, now: Instant, ask: impl FnOnce() -> Option<OwnQuota>) -> Option<OwnQuota> {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, (when, _)| now.saturating_duration_since(*when) < GOOD_FOR);
         if let Some((_, kept)) = said.get(space) {
@@ -98,7 +98,7 @@ fn upwards(top: &str, key: String) -> Vec<String> {
 }
 
 /// Whether nothing more fits: no name, or not the block that a writer needs.
-fn is_used_up(quota: &KeptQuota) -> bool {
+fn is_used_up(quota: &OwnQuota) -> bool {
     match quota.counted {
         Counted::Bytes => quota.room() < LARGEST_BLOCK,
         Counted::Names => quota.room() == 0,
@@ -111,7 +111,7 @@ fn set(quota: u64) -> Option<u64> {
 }
 
 /// The cluster counts every copy of a block. What fits beside what is there is its room divided by the copies.
-fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<KeptQuota> {
+fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<OwnQuota> {
     let quota = set(summary.space_quota)?;
     let copies = match (replication, summary.space_consumed) {
         (Some(copies), _) => u64::from(copies.max(1)),
@@ -125,7 +125,7 @@ fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<KeptQu
         None => used.saturating_sub((summary.space_consumed - quota) / copies),
     };
     let beside = if used < limit { WHOLE_BLOCK } else { "" };
-    Some(KeptQuota {
+    Some(OwnQuota {
         used,
         limit,
         counted: Counted::Bytes,
@@ -133,8 +133,8 @@ fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<KeptQu
     })
 }
 
-fn of_names(summary: &ContentSummary) -> Option<KeptQuota> {
-    Some(KeptQuota {
+fn of_names(summary: &ContentSummary) -> Option<OwnQuota> {
+    Some(OwnQuota {
         used: summary.file_count.saturating_add(summary.directory_count),
         limit: set(summary.quota)?,
         counted: Counted::Names,

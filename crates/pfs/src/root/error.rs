@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::KeptQuota;
+use super::OwnQuota;
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys::Errno;
 
@@ -32,7 +32,7 @@ pub enum RootError {
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
     #[error("the file system's own quota leaves no room for `{path}`{}", in_numbers(kept))]
-    FsQuota { path: RelPath, kept: Option<KeptQuota> },
+    FsQuota { path: RelPath, kept: Option<OwnQuota> },
     #[error("`{0}` is too long a path for this file system")]
     TooLong(RelPath),
     #[error("`{path}` cannot be kept in this storage: {reason}")]
@@ -144,7 +144,7 @@ impl RootError {
 }
 
 /// Limit and use, where they are known.
-fn in_numbers(kept: &Option<KeptQuota>) -> String {
+fn in_numbers(kept: &Option<OwnQuota>) -> String {
     kept.map(|kept| format!(": {kept}")).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ const MOST_ABOVE: usize = 64;
 
 /// A quota that a file system or a store keeps by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptQuota {
+pub struct OwnQuota {
     pub used: u64,
     pub limit: u64,
     pub counted: Counted,
@@ -28,14 +28,14 @@ pub enum Counted {
     Names,
 }
 
-impl KeptQuota {
+impl OwnQuota {
     /// What is left of it.
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 }
 
-impl fmt::Display for KeptQuota {
+impl fmt::Display for OwnQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.counted {
             Counted::Bytes => "bytes",
@@ -50,9 +50,9 @@ impl fmt::Display for KeptQuota {
 }
 
 /// Of several quotas the one that a refused write ran into: names that are used up, else the fewest bytes left.
-pub fn in_the_way(quotas: impl IntoIterator<Item = KeptQuota>) -> Option<KeptQuota> {
-    let stops = |quota: &KeptQuota| quota.counted == Counted::Bytes || quota.room() == 0;
-    let order = |quota: &KeptQuota| (quota.counted == Counted::Bytes, quota.room());
+pub fn in_the_way(quotas: impl IntoIterator<Item = OwnQuota>) -> Option<OwnQuota> {
+    let stops = |quota: &OwnQuota| quota.counted == Counted::Bytes || quota.room() == 0;
+    let order = |quota: &OwnQuota| (quota.counted == Counted::Bytes, quota.room());
     quotas.into_iter().filter(stops).min_by_key(order)
 }
 
@@ -69,7 +69,7 @@ impl Root {
     }
 
     /// The quotas that the file system keeps of this folder and those above it. Only numbers are read there.
-    fn kept_quotas(&self) -> Vec<KeptQuota> {
+    fn kept_quotas(&self) -> Vec<OwnQuota> {
         let flags = FOLDER | OFlags::CLOEXEC;
         let mut quotas = Vec::new();
         let mut folder = sys::openat(self.fd(), ".", flags, Mode::empty());
@@ -144,13 +144,13 @@ fn number(folder: &OwnedFd, name: &CStr) -> Option<u64> {
 }
 
 /// What CephFS limits a folder to; 0 is no limit there.
-fn quotas_of(folder: &OwnedFd) -> impl Iterator<Item = KeptQuota> {
+fn quotas_of(folder: &OwnedFd) -> impl Iterator<Item = OwnQuota> {
     let kinds = [
         (Counted::Bytes, c"ceph.quota.max_bytes", c"ceph.dir.rbytes"),
         (Counted::Names, c"ceph.quota.max_files", c"ceph.dir.rentries"),
     ];
     kinds.into_iter().filter_map(|(counted, limit, used)| {
-        Some(KeptQuota {
+        Some(OwnQuota {
             limit: number(folder, limit).filter(|limit| *limit > 0)?,
             used: number(folder, used)?,
             counted,
@@ -163,8 +163,8 @@ fn quotas_of(folder: &OwnedFd) -> impl Iterator<Item = KeptQuota> {
 mod tests {
     use super::*;
 
-    fn quota(counted: Counted, used: u64, limit: u64) -> KeptQuota {
-        KeptQuota {
+    fn quota(counted: Counted, used: u64, limit: u64) -> OwnQuota {
+        OwnQuota {
             used,
             limit,
             counted,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_pfs::content::AssemblyError;
-use paddlecloud_pfs::root::KeptQuota;
+use paddlecloud_pfs::root::OwnQuota;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Place, RootError, Space};
 
@@ -15,7 +15,7 @@ use crate::files::FilesError;
 pub(super) enum Full {
     Disk,
     /// By a quota that the storage itself keeps; with limit and use where they are known.
-    Quota(Option<KeptQuota>),
+    Quota(Option<OwnQuota>),
 }
 
 impl Full {
@@ -84,7 +84,7 @@ mod tests {
             space: Space::Public,
             path: "f".parse().unwrap(),
         };
-        let kept = Some(KeptQuota {
+        let kept = Some(OwnQuota {
             used: 7,
             limit: 9,
             counted: Counted::Bytes,
