@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use futures_util::{StreamExt, stream};
-use paddlecloud_api::client::files::{FileClient, ListOptions};
+use paddlecloud_api::client::files::{FileClient, ListOptions, space_of};
 use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below};
 use paddlecloud_pfs::{PfsPath, RelPath};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
-use crate::transfer::remote::{self, is_about_one_path, space_of};
+use crate::transfer::remote::{self, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
 
 /// How many links that match a pattern are followed at a time.

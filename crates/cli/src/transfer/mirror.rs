@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use paddlecloud_api::client::files::space_of;
 use paddlecloud_api::files::is_ours;
 use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath};
@@ -62,7 +63,7 @@ pub async fn mirror(
 impl Transfer<'_> {
     async fn mirror_up(&mut self, src: &Path, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         must_be_folder(&shown(src), local::target(src).unwrap_or(Target::Missing))?;
-        let place = remote::real_path(&self.files, dest).await?;
+        let place = self.files.real_path(dest).await?;
         must_be_the_users(dest, &place)?;
         let held = self.held_there(dest, &place, Compare::default()).await?;
         let Some((mut wanted, completeness)) = self.look_through(src) else {
@@ -82,7 +83,7 @@ impl Transfer<'_> {
     async fn mirror_down(&mut self, src: &PfsPath, dest: &Path, extra: Extra) -> Result<(), CliError> {
         self.moved = "received";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
-        let place = remote::real_path(&self.files, src).await?;
+        let place = self.files.real_path(src).await?;
         let mut held = held_here(dest)?;
         leave_ours(&place, &mut held.entries);
         let Some((mut wanted, completeness)) = self.wanted_there(src, &place, Compare::default()).await?
@@ -102,8 +103,8 @@ impl Transfer<'_> {
     async fn mirror_across(&mut self, src: &PfsPath, dest: &PfsPath, extra: Extra) -> Result<(), CliError> {
         self.moved = "copied";
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
-        let from = remote::real_path(&self.files, src).await?;
-        let to = remote::real_path(&self.files, dest).await?;
+        let from = self.files.real_path(src).await?;
+        let to = self.files.real_path(dest).await?;
         must_lie_apart((src, &from), (dest, &to))?;
         must_be_the_users(dest, &to)?;
         let compare = self.compare();
@@ -231,7 +232,7 @@ fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Resu
 
 /// Of what is the server's own something could be removed and nothing sent. `place` is where the folder really lies.
 fn must_be_the_users(dest: &PfsPath, place: &PfsPath) -> Result<(), CliError> {
-    match is_ours(&remote::space_of(place), &place.place().path) {
+    match is_ours(&space_of(place), &place.place().path) {
         true => Err(kept_by_the_server(dest, place)),
         false => Ok(()),
     }

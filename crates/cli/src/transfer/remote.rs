@@ -3,7 +3,7 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, below, is_ours, split_last};
+use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, is_ours};
 use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, RelPath};
 
@@ -178,58 +178,8 @@ pub async fn lies_within(
     if path.place().space != folder.place().space {
         return Ok(false);
     }
-    let (path, folder) = (real_path(files, path).await?, real_path(files, folder).await?);
+    let (path, folder) = (files.real_path(path).await?, files.real_path(folder).await?);
     Ok(is_written_within(&path, &folder))
-}
-
-/// A path without links on its way. What cannot be followed lies where it says.
-pub async fn real_path(files: &FileClient<'_>, path: &PfsPath) -> Result<PfsPath, ClientError> {
-    let real = real_place(files, path).await?;
-    Ok(below(&space_of(path), &real).unwrap_or_else(|_| path.clone()))
-}
-
-/// The home or public folder that a path lies in.
-pub fn space_of(path: &PfsPath) -> PfsPath {
-    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
-    above.last().unwrap_or_else(|| path.clone())
-}
-
-/// Links on one way; more go round in a circle.
-const MOST_LINKS: usize = 40;
-
-async fn real_place(files: &FileClient<'_>, path: &PfsPath) -> Result<RelPath, ClientError> {
-    let typed = &path.place().path;
-    let space = space_of(path);
-    let mut ahead: Vec<Vec<u8>> = typed.parts().rev().map(<[u8]>::to_vec).collect();
-    let (mut here, mut links) = (RelPath::root(), 0);
-    while let Some(name) = ahead.pop() {
-        match name.as_slice() {
-            b"" | b"." => continue,
-            b".." => {
-                here = here.parent().unwrap_or_default();
-                continue;
-            }
-            _ => {}
-        }
-        let Ok(next) = here.child(&name) else {
-            return Ok(typed.clone());
-        };
-        let looked = match below(&space, &next) {
-            Ok(next) => match files.stat_link(&next).await {
-                Err(error) if !is_about_one_path(&error) => return Err(error),
-                looked => looked.ok(),
-            },
-            Err(_) => None,
-        };
-        match looked.and_then(|meta| meta.target) {
-            Some(target) if links < MOST_LINKS && !target.as_bytes().starts_with(b"/") => {
-                links += 1;
-                ahead.extend(target.as_bytes().rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
-            }
-            _ => here = next,
-        }
-    }
-    Ok(here)
 }
 
 /// Everything below a folder, in order; what cannot be looked at is an error.

@@ -48,13 +48,15 @@ type Nodes = BTreeMap<RelPath, FileMeta>;
 struct Seen {
     nodes: Nodes,
     damaged: BTreeSet<RelPath>,
+    /// Where a folder of the cluster really lies.
+    place: Option<PfsPath>,
 }
 
 impl From<Nodes> for Seen {
     fn from(nodes: Nodes) -> Seen {
         Seen {
             nodes,
-            damaged: BTreeSet::new(),
+            ..Seen::default()
         }
     }
 }
@@ -73,11 +75,9 @@ impl FileClient<'_> {
         let files = self.patient();
         let (one, other) = tokio::join!(files.look(left), files.look(right));
         let (mut one, mut other) = (one?, other?);
-        for side in [left, right] {
-            if let Side::Remote(folder) = side {
-                one.retain(|path| !is_ours(folder, path));
-                other.retain(|path| !is_ours(folder, path));
-            }
+        for place in [one.place.take(), other.place.take()].iter().flatten() {
+            one.retain(|path| !is_ours(place, path));
+            other.retain(|path| !is_ours(place, path));
         }
         Ok(compare_sound(one, other))
     }
@@ -104,6 +104,7 @@ impl FileClient<'_> {
             }
             return Ok(seen);
         }
+        let place = self.real_path(path).await?;
         let options = ListOptions {
             recursive: true,
             digests: true,
@@ -115,12 +116,13 @@ impl FileClient<'_> {
         for unread in listing.take_unread() {
             let inside = unread.path.0.place().path.strip_prefix(&path.place().path);
             match inside {
-                Some(inside) if is_ours(path, &inside) => {}
+                Some(inside) if is_ours(&place, &inside) => {}
                 Some(inside) if unread.error.error == ErrorName::Damaged => drop(seen.damaged.insert(inside)),
                 // Who knows what else it hides.
                 _ => return Err(ClientError::Refused(unread.error).into()),
             }
         }
+        seen.place = Some(place);
         Ok(seen)
     }
 }
