@@ -147,7 +147,10 @@ impl<'a> Site<'a> {
         let text = format!(
             "datacenters:\n- name: cloud\n  username: {user}\n  password: {secret}\n  endpoint: {endpoint}\n"
         );
-        fs::write(&path, text).expect("a file in the test's own folder");
+        // In one step: a command that was just started may be reading it.
+        let aside = path.with_extension("new");
+        fs::write(&aside, text).expect("a file in the test's own folder");
+        fs::rename(&aside, &path).expect("a file in the test's own folder");
         path
     }
 
