@@ -23,6 +23,10 @@ const OF_ONE_USER: usize = 4;
 /// has sent all there is, and what takes minutes at most, does not wait for copies and checks that take hours.
 pub const ENDS_AT_ONCE: usize = 4;
 const ENDS_OF_ONE_USER: usize = 3;
+/// Threads for removing whole trees: who makes room on a full disk waits for nobody who fills it, and nobody who has sent
+/// all there is waits for a million files to go.
+pub const REMOVALS_AT_ONCE: usize = 3;
+const REMOVALS_OF_ONE_USER: usize = 2;
 
 /// So often whoever waits for it hears something. Clients take a connection for dead that is silent for a minute.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
@@ -36,6 +40,8 @@ pub enum Length {
     End,
     /// It waits for a turn of long work.
     Long,
+    /// It waits for a turn of those who remove trees.
+    Removal,
 }
 
 impl Length {
@@ -55,6 +61,7 @@ pub struct Long(Arc<Inner>);
 struct Inner {
     work: Turns,
     ends: Turns,
+    removals: Turns,
     /// One at a time ends an upload; whoever repeats the request waits for what becomes of it.
     ending: Keyed<StagedId>,
     /// One at a time is at a user's package: reads what came of it, sends it, ends it, or gives it up.
@@ -98,6 +105,7 @@ impl Default for Long {
         Long(Arc::new(Inner {
             work: Turns::new(AT_ONCE, OF_ONE_USER),
             ends: Turns::new(ENDS_AT_ONCE, ENDS_OF_ONE_USER),
+            removals: Turns::new(REMOVALS_AT_ONCE, REMOVALS_OF_ONE_USER),
             ending: Keyed::new(1),
             packages: Keyed::new(1),
             measuring: Keyed::new(1),
@@ -114,6 +122,11 @@ impl Long {
     /// The same at the end of an upload.
     pub async fn end_turn(&self, user: &UserName) -> Turn {
         self.0.ends.turn(user).await
+    }
+
+    /// The same to remove a tree.
+    pub async fn removal_turn(&self, user: &UserName) -> Turn {
+        self.0.removals.turn(user).await
     }
 
     /// Does something on a thread that may block when it is the user's turn. It is done to its end, also when nobody

@@ -33,7 +33,8 @@ const THREADS: usize = 2;
 /// Threads for what blocks and is short: a look at a folder, a password, a piece of a file.
 const SHORT_THREADS: usize = 6;
 /// Threads for what blocks. Whatever moves bytes or takes long leaves some to what is short.
-const BLOCKING_THREADS: usize = lane::LANES + long::AT_ONCE + long::ENDS_AT_ONCE + SHORT_THREADS;
+const BLOCKING_THREADS: usize =
+    lane::LANES + long::AT_ONCE + long::ENDS_AT_ONCE + long::REMOVALS_AT_ONCE + SHORT_THREADS;
 
 /// How often unfinished uploads are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);

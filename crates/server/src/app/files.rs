@@ -33,6 +33,9 @@ pub struct ListQuery {
     pub after: Option<RelPath>,
 }
 
+/// How often something that waited too long after a measurement has another one made.
+const MEASURED_AGAIN: usize = 4;
+
 impl App {
     /// Does something with users' files on a thread that may block.
     pub(super) async fn with_store<T: Send + 'static>(
@@ -44,29 +47,30 @@ impl App {
         blocking(move || work(&files, &caller)).await
     }
 
-    /// The same for what may take long: it waits for its turn, and leaves threads to what is short.
-    pub(super) async fn at_length<T: Send + 'static>(
-        &self,
-        caller: &Caller,
-        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
-        let (files, asking) = (self.files.clone(), caller.clone());
-        let done = self.long.blocking(&caller.user, move || work(&files, &asking));
-        told(done.await)
-    }
-
-    /// One of these.
+    /// The same for what may keep its thread for a while: it waits for its turn, and leaves threads to what is short.
     async fn in_length<T: Send + 'static>(
         &self,
         length: Length,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        match length {
-            Length::Short => self.with_store(caller, work).await,
-            Length::End => self.at_the_end(caller, work).await,
-            Length::Long => self.at_length(caller, work).await,
-        }
+        let turn = match length {
+            Length::Short => return self.with_store(caller, work).await,
+            Length::End => self.long.end_turn(&caller.user).await,
+            Length::Long => self.long.turn(&caller.user).await,
+            Length::Removal => self.long.removal_turn(&caller.user).await,
+        };
+        let (files, caller) = (self.files.clone(), caller.clone());
+        told(turn.blocking(move || work(&files, &caller)).await)
+    }
+
+    /// The same for what may take hours.
+    pub(super) async fn at_length<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        self.in_length(Length::Long, caller, work).await
     }
 
     /// The same for what ends an upload, must be known before one begins, or is bounded: it does not wait for copies.
@@ -75,13 +79,11 @@ impl App {
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        let (files, asking) = (self.files.clone(), caller.clone());
-        let turn = self.long.end_turn(&caller.user).await;
-        told(turn.blocking(move || work(&files, &asking)).await)
+        self.in_length(Length::End, caller, work).await
     }
 
-    /// Does something that may be refused for want of room. Nobody is refused because of what was measured long ago: the
-    /// home is then measured, and it is tried again.
+    /// Does something short that may be refused for want of room, and that looks at that first. Nobody is refused because
+    /// of what was measured long ago: the home is then measured, and it is tried again.
     pub(super) async fn with_room<T: Send + 'static>(
         &self,
         length: Length,
@@ -90,15 +92,10 @@ impl App {
     ) -> Result<T, ErrorBody> {
         if length != Length::Short {
             // It has its turn: until the next one what is measured now would be old again.
-            let measuring = move |files: &Files, caller: &Caller| loop {
-                match work(files, caller) {
-                    Err(FilesError::Unmeasured(space)) => files.measure(&space)?,
-                    done => return done,
-                }
-            };
+            let measuring = move |files: &Files, caller: &Caller| files.measured(|| work(files, caller));
             return self.in_length(length, caller, measuring).await;
         }
-        loop {
+        for _ in 0..MEASURED_AGAIN {
             let work = work.clone();
             let tried = self.with_store(caller, move |files, caller| match work(files, caller) {
                 Err(FilesError::Unmeasured(space)) => Ok(Err(space)),
@@ -109,6 +106,7 @@ impl App {
                 Err(space) => self.measure(caller, space).await?,
             }
         }
+        self.with_store(caller, work).await
     }
 
     /// Measures a space that has a limit, unless that was done a moment ago: many who come at once need that once.
@@ -180,8 +178,7 @@ impl App {
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
         let live = self.live_runs(caller);
-        // Who makes room on a full disk does not wait for whoever fills it.
-        let length = Length::End.if_so(request.recursive);
+        let length = Length::Removal.if_so(request.recursive);
         self.in_length(length, caller, move |files, caller| {
             Ok(files.remove(caller, &request, &live))
         })
@@ -199,17 +196,15 @@ impl App {
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
         let live = self.live_runs(caller);
         let length = Length::Long.if_so(self.files.is_copied(&request));
-        self.with_room(length, caller, move |files, caller| {
+        self.in_length(length, caller, move |files, caller| {
             files.rename(caller, &request, &live)
         })
         .await
     }
 
     pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
-        self.with_room(Length::Long, caller, move |files, caller| {
-            files.copy(caller, &request)
-        })
-        .await
+        self.at_length(caller, move |files, caller| files.copy(caller, &request))
+            .await
     }
 
     pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, ErrorBody> {

@@ -128,6 +128,16 @@ impl Files {
         self.reserve_by(&place.space, |ledger| ledger.reserve_at(&place, asked, old))
     }
 
+    /// What the ledger is asked for on a thread that is not for what is short: where a measurement is due it is made here,
+    /// just before. Looking through what is to be copied may take longer than one is good for.
+    pub fn measured<T>(&self, reserve: impl Fn() -> Result<T, FilesError>) -> Result<T, FilesError> {
+        match reserve() {
+            Err(FilesError::Unmeasured(space)) => self.measure(&space)?,
+            answer => return answer,
+        }
+        reserve()
+    }
+
     fn reserve_by(
         &self,
         space: &Space,
@@ -361,6 +371,20 @@ mod tests {
             matches!(ask(1), Err(FilesError::Unmeasured(_))),
             "jobs may have written since"
         );
+    }
+
+    /// As long as it takes to look through what is to be copied, or longer.
+    #[test]
+    fn what_takes_long_measures_just_before_it_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder.path(), users);
+        let ask = |bytes| files.measured(|| files.room_at_home(&me(), Amount { bytes, files: 1 }));
+        ask(1).unwrap();
+        std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
+        let space = Files::home_of(&me()).unwrap();
+        files.0.accounts.lock().get_mut(&space).unwrap().ended -= MEASURED_FOR;
+        assert!(matches!(ask(1), Err(FilesError::Quota(_))));
     }
 
     #[test]

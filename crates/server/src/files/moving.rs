@@ -38,7 +38,7 @@ impl Files {
             false => Usage::default(),
         };
         let room = match moves_over {
-            true => self.reserve(&to.place.space, usage.into())?,
+            true => self.measured(|| self.reserve(&to.place.space, usage.into()))?,
             false => None,
         };
         let (replaced, before) = match self.is_one_node(&from, &to)? {
@@ -151,7 +151,7 @@ impl Files {
         };
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
-        let room = self.reserve_at(&to, usage.into(), replaced)?;
+        let room = self.measured(|| self.reserve_at(&to, usage.into(), replaced))?;
         if link.is_none() {
             self.sound_to_copy(&from)?;
         }

@@ -163,8 +163,10 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         dry_run: false,
         empty_folders: false,
     };
+    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
     let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();
     assert!(removed[0].error.is_none(), "{removed:?}");
+    drop(ends);
 
     // An old client that shortens a file finds what is left the same, and says nothing more.
     app.old_touch(&caller, &path("same"), 4 << 10).await.unwrap();

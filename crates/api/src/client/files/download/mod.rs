@@ -151,7 +151,11 @@ fn place_of(path: PathBuf) -> Result<PathBuf, TransferError> {
 fn folder_of(download: &Download) -> PathBuf {
     match download {
         Download::Tree { local, .. } => local.clone(),
-        Download::File { local, .. } => folder_above(local),
+        // A file that a link leads to is replaced where it lies.
+        Download::File { local, .. } => {
+            let place = replaceable(local);
+            folder_above(place.as_deref().unwrap_or(local))
+        }
     }
 }
 
@@ -279,5 +283,23 @@ mod tests {
         for name in ["empty", "new/link"] {
             assert_eq!(fs::read_link(folder.path().join(name)).unwrap(), Path::new("x"));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_gathered_beside_what_a_link_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        fs::create_dir(real.join("data")).unwrap();
+        fs::write(real.join("data/big"), "").unwrap();
+        std::os::unix::fs::symlink("data/big", real.join("link")).unwrap();
+        let folder_of = |name: &str| {
+            folder_of(&Download::File {
+                remote: "/pfs/dc/home/me/big".parse().unwrap(),
+                local: real.join(name),
+            })
+        };
+        assert_eq!(folder_of("link"), real.join("data"));
+        assert_eq!(folder_of("new"), real);
     }
 }
