@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::{PackagePart, PackageReply};
@@ -39,18 +38,23 @@ impl App {
         manifest: bytes::Bytes,
     ) -> Result<PackageReply, ErrorBody> {
         self.files_within_reach()?;
+        // A long list is not kept in memory for somebody else's sake.
+        let within = match manifest.len() > LONG_LIST {
+            true => PUT_DOWN_WITHIN,
+            false => BACK_WITHIN,
+        };
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
         let manifest = Arc::new(manifest.map_err(|_| internal())??);
         let id = manifest.id();
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
-        let alone = self.alone_at(caller, id).await?;
+        let alone = self.alone_at(caller, id, within).await?;
         // Whoever was at it before may have ended it.
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
-        self.check_room_for(caller, &manifest).await?;
+        let alone = self.check_room_for(caller, &manifest, alone).await?;
         let (user, storage) = (caller.user.clone(), self.storage.clone());
         // What is there is read, as at the end of an upload.
         let turn = self.long.end_turn(&caller.user).await;
@@ -76,26 +80,32 @@ impl App {
     }
 
     /// Refuses a package that does not fit before anything of it is sent. Room is set aside when the files come.
-    async fn check_room_for(&self, caller: &Caller, manifest: &Arc<Manifest>) -> Result<(), ErrorBody> {
+    async fn check_room_for(
+        &self,
+        caller: &Caller,
+        manifest: &Arc<Manifest>,
+        alone: OwnedSemaphorePermit,
+    ) -> Result<OwnedSemaphorePermit, ErrorBody> {
         let (user, list) = (caller.user.clone(), Arc::clone(manifest));
-        let held = self.with_files(move |storage| storage.tidy_unfinished(&user, &list));
-        let held = Amount::from(held.await?);
+        // The right goes along: whoever asked may be gone before this is done.
+        let held = self.with_files(move |storage| Ok((storage.tidy_unfinished(&user, &list)?, alone)));
+        let (held, alone) = held.await?;
+        let held = Amount::from(held);
         let room = self
             .room_for(caller, manifest.id(), room_of(manifest), held)
             .await;
         // What is there was left out when it was measured, as it had room of its own just then.
         self.files.home_changed(caller);
-        room.map(drop)
+        room.map(|_| alone)
     }
 
     /// Begins to take in the files of an announced package, or goes on.
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
-        let alone = self.alone_at(caller, package).await?;
-        let receiver = self
-            .with_files(move |storage| storage.receive(&user, package))
-            .await?;
+        let alone = self.alone_at(caller, package, SENT_WITHIN).await?;
+        let receiver = self.with_files(move |storage| Ok((storage.receive(&user, package)?, alone)));
+        let (receiver, alone) = receiver.await?;
         let (amount, held) = (room_of(receiver.manifest()), Amount::from(receiver.held()));
         let mut upload = Upload {
             id: package,
@@ -112,8 +122,13 @@ impl App {
 
     /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
     /// break, and who submits the same twice need not send it twice.
-    async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<OwnedSemaphorePermit, ErrorBody> {
-        let turn = timeout(BACK_WITHIN, self.long.package(&caller.user, id));
+    async fn alone_at(
+        &self,
+        caller: &Caller,
+        id: PackageId,
+        within: Duration,
+    ) -> Result<OwnedSemaphorePermit, ErrorBody> {
+        let turn = timeout(within, self.long.package(&caller.user, id));
         turn.await.map_err(|_| {
             let problem = "the package is just being sent";
             ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
@@ -209,12 +224,15 @@ impl App {
         let found = self
             .with_files(move |storage| storage.unfinished_packages(&user))
             .await?;
-        let is_left = |other: PackageId| {
-            let free = self.long.package(&caller.user, other).now_or_never();
-            other != id && free.is_some()
-        };
-        let left = found.iter().filter(|package| is_left(package.id));
-        Ok(left.fold(Amount::default(), |all, package| all.plus(package.usage.into())))
+        let mut left = Amount::default();
+        for other in found.iter().filter(|other| other.id != id) {
+            // One that was just cut off is put down in a moment.
+            let free = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, other.id)).await;
+            if free.is_ok() {
+                left = left.plus(other.usage.into());
+            }
+        }
+        Ok(left)
     }
 
     async fn unfinished_ids(&self, caller: &Caller) -> Result<Vec<PackageId>, ErrorBody> {
@@ -284,8 +302,13 @@ impl App {
     }
 }
 
-/// How long whoever comes for a package waits for somebody who is at it, before they are asked to come again.
+/// Bytes of a list of files above which others wait until it is through.
+pub const LONG_LIST: usize = 4 << 20;
+/// How long whoever announces a package waits for somebody who is at it, before they are asked to come again.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
+/// The same for whoever begins to send it: it was announced, and others who announce it too, which may take minutes, must
+/// not send them back again and again. Clients wait longer.
+const SENT_WITHIN: Duration = Duration::from_secs(240);
 /// How long one that may just be ending is waited for before it is given up.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 

@@ -17,13 +17,12 @@ use tokio::time::{Instant, timeout_at};
 use super::Shared;
 use super::alive;
 use super::reply::{Refused, envelope};
-use crate::app::{App, Upload};
+use crate::app::{App, LONG_LIST, Upload};
 use crate::auth::Caller;
 
 /// Longest list of files, in bytes: some 300,000 files.
 const MOST_LIST: usize = 64 << 20;
-/// A list that is longer waits for its turn, so that a few of them do not take all memory.
-const SHORT_LIST: usize = 4 << 20;
+/// A long list waits for its turn, so that a few of them do not take all memory.
 static LONG_LISTS: Semaphore = Semaphore::const_new(2);
 /// How long a list may take to come, and bytes a millisecond that give it more: others wait for its turn.
 const LIST_WITHIN: Duration = Duration::from_secs(600);
@@ -61,8 +60,12 @@ pub(super) async fn package_announce(
     headers: HeaderMap,
     body: Stream,
 ) -> Response {
+    // Not before all of it has come: who hears a reply may stop sending, proxies do.
+    let (list, turn) = match list_of(body).await {
+        Ok(read) => read,
+        Err(refused) => return refused.into_response(),
+    };
     let announce = async move {
-        let (list, turn) = list_of(body).await?;
         let announced = app.package_announce(&caller, list).await?;
         drop(turn);
         Ok(announced)
@@ -94,7 +97,7 @@ async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>
             let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
             return Err(too_long());
         }
-        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
+        if turn.is_none() && list.len() + piece.len() > LONG_LIST {
             let came = Instant::now();
             turn = Some(LONG_LISTS.acquire().await.expect("it is never closed"));
             until += came.elapsed();

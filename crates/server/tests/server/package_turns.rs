@@ -101,19 +101,6 @@ async fn who_comes_while_a_package_is_being_sent_waits_for_it() {
     stage.finish().await;
 }
 
-#[tokio::test]
-async fn who_sends_a_list_slowly_hears_that_the_server_is_there() {
-    let stage = Stage::new().await;
-    let list = package().0.to_json();
-    let mut post = half_sent(&stage, "POST", "/api/v1/packages", &list).await;
-    let first = timeout(LIMIT, post.read_u8()).await;
-    assert_eq!(first.expect("it is said before all has come").unwrap(), b'H');
-    post.write_all(&list[list.len() / 2..]).await.unwrap();
-    let told = rest(&mut post).await;
-    assert!(told.contains(r#""stored":false"#), "{told}");
-    stage.finish().await;
-}
-
 /// A package of so many files of 1 KiB, and its stream.
 fn files(count: usize) -> (Manifest, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
