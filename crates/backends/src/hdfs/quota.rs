@@ -79,8 +79,10 @@ impl Explained {
         if let Some((_, kept)) = said.get(space) {
             return *kept;
         }
+        // It is as old as it is when it comes: the name node may take its time.
+        let asked = Instant::now();
         let kept = ask();
-        said.insert(space.clone(), (now, kept));
+        said.insert(space.clone(), (now + asked.elapsed(), kept));
         kept
     }
 }
