@@ -60,6 +60,13 @@ impl DataFolder {
         })
     }
 
+    /// Leaves the folder to the next server now, whoever still holds this: a task that watches it, or a child that has not
+    /// become its program yet.
+    pub fn release(&self) {
+        // It is released with the last of them all the same.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+
     /// Whether the path still leads to what was taken.
     fn is_ours(&self) -> bool {
         let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
@@ -164,7 +171,10 @@ mod tests {
             error.contains(&format!("(process {})", std::process::id())),
             "{error}"
         );
-        drop(held);
+        // Also while somebody who was forked off, or watches, still holds it.
+        let copy = held.lock.try_clone().unwrap();
+        held.release();
         DataFolder::take(around.path()).unwrap();
+        drop(copy);
     }
 }

@@ -231,7 +231,7 @@ impl Server {
         self.reconciler.ended().await;
         store.close().await;
         drop(self.storage);
-        drop(self.data);
+        self.data.release();
         tracing::info!("stopped");
     }
 }

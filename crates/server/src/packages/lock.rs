@@ -29,7 +29,16 @@ pub struct InUse {
 
 /// A storage folder that is this server's as long as this lives.
 #[derive(Debug)]
-pub struct StorageLock(#[expect(dead_code, reason = "what counts is its drop")] Option<File>);
+pub struct StorageLock(Option<File>);
+
+impl Drop for StorageLock {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            // A child that has not become its program yet holds it, too.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
 
 impl Storage {
     /// Takes the folder for this server alone. On a file system without locks nobody is kept out, and that is logged.
