@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use files::ListQuery as FileListQuery;
 pub use jobs::{ListQuery, WaitEnd};
-pub use packages::{LONG_LIST, Upload};
+pub use packages::Upload;
 pub use taking::{Takes, Taking};
 
 use crate::auth::Authenticator;

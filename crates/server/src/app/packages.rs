@@ -1,5 +1,6 @@
 //! Packages on their way up, and whether a job may use one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Node, RootError};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::{App, chain_of, internal};
@@ -31,25 +32,31 @@ impl App {
             .await
     }
 
-    /// Remembers what a package consists of and says which files must be sent, and from where on.
+    /// Remembers what a package consists of and says which files must be sent, and from where on. A long list has a turn
+    /// as long as it is in memory.
     pub async fn package_announce(
         &self,
         caller: &Caller,
         manifest: bytes::Bytes,
+        turn: Option<SemaphorePermit<'static>>,
     ) -> Result<PackageReply, ErrorBody> {
         self.files_within_reach()?;
-        // A long list is not kept in memory for somebody else's sake.
-        let within = match manifest.len() > LONG_LIST {
-            true => PUT_DOWN_WITHIN,
-            false => BACK_WITHIN,
-        };
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
         let manifest = Arc::new(manifest.map_err(|_| internal())??);
         let id = manifest.id();
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
-        let alone = self.alone_at(caller, id, within).await?;
+        let alone = match timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, id)).await {
+            Ok(alone) => alone,
+            Err(_) if turn.is_none() => self.alone_at(caller, id).await?,
+            Err(_) => {
+                // A long list is not kept in memory for somebody else's sake; it comes again.
+                drop((manifest, turn));
+                drop(self.alone_at(caller, id).await?);
+                return Err(being_sent());
+            }
+        };
         // Whoever was at it before may have ended it.
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
@@ -103,7 +110,12 @@ impl App {
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
-        let alone = self.alone_at(caller, package, SENT_WITHIN).await?;
+        let alone = timeout(SENT_WITHIN, self.long.package(&caller.user, package)).await;
+        let alone = alone.map_err(|_| being_sent())?;
+        if self.package_has(caller, id).await? {
+            // Another one has just brought it: whoever asks again hears that.
+            return Err(being_sent());
+        }
         let receiver = self.with_files(move |storage| Ok((storage.receive(&user, package)?, alone)));
         let (receiver, alone) = receiver.await?;
         let (amount, held) = (room_of(receiver.manifest()), Amount::from(receiver.held()));
@@ -122,17 +134,9 @@ impl App {
 
     /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
     /// break, and who submits the same twice need not send it twice.
-    async fn alone_at(
-        &self,
-        caller: &Caller,
-        id: PackageId,
-        within: Duration,
-    ) -> Result<OwnedSemaphorePermit, ErrorBody> {
-        let turn = timeout(within, self.long.package(&caller.user, id));
-        turn.await.map_err(|_| {
-            let problem = "the package is just being sent";
-            ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
-        })
+    async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<OwnedSemaphorePermit, ErrorBody> {
+        let turn = timeout(BACK_WITHIN, self.long.package(&caller.user, id));
+        turn.await.map_err(|_| being_sent())
     }
 
     /// Sets room aside in the caller's home, where it has a limit, for a package of which so much is there. What came of
@@ -220,19 +224,18 @@ impl App {
 
     /// What came of the caller's other packages that nobody is sending.
     async fn left_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
-        let user = caller.user.clone();
-        let found = self
-            .with_files(move |storage| storage.unfinished_packages(&user))
-            .await?;
-        let mut left = Amount::default();
-        for other in found.iter().filter(|other| other.id != id) {
-            // One that was just cut off is put down in a moment.
-            let free = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, other.id)).await;
-            if free.is_ok() {
-                left = left.plus(other.usage.into());
+        let mut free = HashSet::new();
+        for other in self.unfinished_ids(caller).await? {
+            // One that was just cut off is put down in a moment, and one that is just ending is gone then.
+            let turn = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, other));
+            if other != id && turn.await.is_ok() {
+                free.insert(other);
             }
         }
-        Ok(left)
+        let user = caller.user.clone();
+        let found = self.with_files(move |storage| storage.unfinished_packages(&user));
+        let found = found.await?.into_iter().filter(|other| free.contains(&other.id));
+        Ok(found.fold(Amount::default(), |all, other| all.plus(other.usage.into())))
     }
 
     async fn unfinished_ids(&self, caller: &Caller) -> Result<Vec<PackageId>, ErrorBody> {
@@ -302,13 +305,11 @@ impl App {
     }
 }
 
-/// Bytes of a list of files above which others wait until it is through.
-pub const LONG_LIST: usize = 4 << 20;
 /// How long whoever announces a package waits for somebody who is at it, before they are asked to come again.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
-/// The same for whoever begins to send it: it was announced, and others who announce it too, which may take minutes, must
-/// not send them back again and again. Clients wait longer.
-const SENT_WITHIN: Duration = Duration::from_secs(240);
+/// The same for whoever begins to send it: it was announced, and others who announce it too must not send them back again
+/// and again. It is silent meanwhile: clients wait longer, and so do proxies.
+const SENT_WITHIN: Duration = Duration::from_secs(100);
 /// How long one that may just be ending is waited for before it is given up.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
@@ -381,6 +382,11 @@ impl Drop for Upload {
             drop(tokio::task::spawn_blocking(|| sending.end(Receiver::put_down)));
         }
     }
+}
+
+fn being_sent() -> ErrorBody {
+    let problem = "the package is just being sent";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
 }
 
 /// Nothing of the package is missing.

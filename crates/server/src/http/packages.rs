@@ -12,18 +12,21 @@ use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::alive;
 use super::reply::{Refused, envelope};
-use crate::app::{App, LONG_LIST, Upload};
+use crate::app::{App, Upload};
 use crate::auth::Caller;
 
 /// Longest list of files, in bytes: some 300,000 files.
 const MOST_LIST: usize = 64 << 20;
-/// A long list waits for its turn, so that a few of them do not take all memory.
+/// A list that is longer waits for its turn, so that a few of them do not take all memory.
+const SHORT_LIST: usize = 4 << 20;
 static LONG_LISTS: Semaphore = Semaphore::const_new(2);
+/// How long it waits for that, in silence: clients wait longer, and so do proxies.
+const TURN_WITHIN: Duration = Duration::from_secs(100);
 /// How long a list may take to come, and bytes a millisecond that give it more: others wait for its turn.
 const LIST_WITHIN: Duration = Duration::from_secs(600);
 const SLOWEST: u64 = 8;
@@ -65,11 +68,7 @@ pub(super) async fn package_announce(
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
-    let announce = async move {
-        let announced = app.package_announce(&caller, list).await?;
-        drop(turn);
-        Ok(announced)
-    };
+    let announce = async move { Ok(app.package_announce(&caller, list, turn).await?) };
     lasting(&headers, announce).await
 }
 
@@ -94,18 +93,27 @@ async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>
         let piece = piece.map_err(|_| cut())?;
         if list.len() + piece.len() > MOST_LIST {
             drop((list, turn));
-            let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
+            let _ = timeout(DRAIN_TIME, drain(pieces)).await;
             return Err(too_long());
         }
-        if turn.is_none() && list.len() + piece.len() > LONG_LIST {
+        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
             let came = Instant::now();
-            turn = Some(LONG_LISTS.acquire().await.expect("it is never closed"));
+            let Ok(free) = timeout(TURN_WITHIN, LONG_LISTS.acquire()).await else {
+                drop(list);
+                return Err(refused_at(pieces, busy()).await);
+            };
+            turn = Some(free.expect("it is never closed"));
             until += came.elapsed();
         }
         until += Duration::from_millis(piece.len() as u64 / SLOWEST);
         list.extend_from_slice(&piece);
     }
     Ok((list.freeze(), turn))
+}
+
+fn busy() -> ErrorBody {
+    let problem = "the server is busy with other long lists of files";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("submit again in a moment")
 }
 
 fn late() -> Refused {
@@ -161,7 +169,7 @@ async fn taken_in(app: &App, caller: &Caller, id: &str, body: Stream) -> Result<
 }
 
 async fn refused_at(pieces: BodyDataStream, refused: ErrorBody) -> Refused {
-    let _ = tokio::time::timeout(DRAIN_TIME, drain(pieces)).await;
+    let _ = timeout(DRAIN_TIME, drain(pieces)).await;
     refused.into()
 }
 

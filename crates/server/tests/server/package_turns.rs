@@ -91,13 +91,33 @@ async fn who_comes_while_a_package_is_being_sent_waits_for_it() {
     let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
     wait_until_taken_in(&stage, &manifest).await;
     let caller = me();
-    let mut again = Box::pin(stage.app.package_announce(&caller, manifest.to_json().into()));
+    let mut again = Box::pin(
+        stage
+            .app
+            .package_announce(&caller, manifest.to_json().into(), None),
+    );
     let waits = timeout(Duration::from_secs(3), &mut again).await.is_err();
     assert!(waits, "it would have to be sent twice");
     put.write_all(&stream[stream.len() / 2..]).await.unwrap();
     let told = rest(&mut put).await;
     assert!(told.contains(r#""stored":true"#), "{told}");
     assert!(again.await.unwrap().stored, "it is here by now");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_sends_what_another_has_brought_meanwhile_is_told_to_ask_again() {
+    let stage = Stage::new().await;
+    let (manifest, stream) = package();
+    announce(&stage, &manifest).await;
+    let put = || Request::new("PUT", &path_of(&manifest)).body(stream.clone());
+    assert_eq!(stage.send(put()).await.json()["msg"]["stored"], true);
+    let late = stage.send(put()).await;
+    assert_eq!(
+        (late.status, late.json()["error"].as_str()),
+        (503, Some("unavailable"))
+    );
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     stage.finish().await;
 }
 

@@ -7,8 +7,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::MoveRequest;
 use paddlecloud_api::jobs::JobRequest;
 use paddlecloud_core::names::JobRef;
+use paddlecloud_pfs::PfsPath;
 use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
@@ -67,10 +70,14 @@ struct Mapped {
 
 impl Mapped {
     async fn new() -> Mapped {
+        Mapped::with(|_| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Config)) -> Mapped {
         let folder = folder();
-        let server = start(config(folder.path()), paddlecloud_supervisor::probe())
-            .await
-            .unwrap();
+        let mut config = config(folder.path());
+        change(&mut config);
+        let server = start(config, paddlecloud_supervisor::probe()).await.unwrap();
         Mapped {
             app: Arc::clone(server.app()),
             stop: server.stop_token(),
@@ -201,7 +208,7 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     let id = manifest.id().to_string();
     mapped
         .app
-        .package_announce(&caller("me"), manifest.to_json().into())
+        .package_announce(&caller("me"), manifest.to_json().into(), None)
         .await
         .unwrap();
     let mut upload = mapped.app.package_receive(&caller("me"), &id).await.unwrap();
@@ -221,13 +228,41 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     fs::create_dir(&packages).unwrap();
     let refused = mapped
         .app
-        .package_announce(&caller("you"), manifest.to_json().into())
+        .package_announce(&caller("you"), manifest.to_json().into(), None)
         .await;
     assert!(
         refused.is_err(),
         "a folder of root's in the home is not the server's to fill"
     );
     assert_eq!(fs::read_dir(packages).unwrap().count(), 0);
+    mapped.finish().await;
+}
+
+#[tokio::test]
+async fn a_copy_counts_what_a_job_has_locked() {
+    if skipped() {
+        return;
+    }
+    let mapped = Mapped::with(|config| config.users[0].files = Some(3)).await;
+    mapped.put("me", "small", "1");
+    for name in ["d/a", "d/b", "d/c"] {
+        mapped.put("me", name, "1");
+    }
+    fs::set_permissions(mapped.home("me").join("d"), Permissions::from_mode(0o000)).unwrap();
+    let at = |name: &str| {
+        let path: PfsPath = format!("/pfs/dc1/home/me/{name}").parse().unwrap();
+        path.into()
+    };
+    let request = MoveRequest {
+        from: at("small"),
+        to: at("copy"),
+        no_overwrite: false,
+        keep_link: false,
+    };
+    let refused = mapped.app.file_copy(&caller("me"), request).await.unwrap_err();
+    assert_eq!(refused.error, ErrorName::QuotaExceeded, "{refused:?}");
+    assert!(refused.msg.contains("4 of 3 files are used"), "{}", refused.msg);
+    assert!(!mapped.home("me").join("copy").exists());
     mapped.finish().await;
 }
 

@@ -119,10 +119,11 @@ impl Client {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
+                Err(error) if has_left(&error) => {
                     self.deaf = true;
                     self.output.clear();
                 }
+                Err(_) => self.gone = true,
             }
         }
     }
@@ -163,6 +164,13 @@ impl Client {
         }
         commands
     }
+}
+
+fn has_left(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 #[cfg(test)]
