@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(of(&ann, begun + GOOD_FOR / 2), first);
         assert_eq!(asked.get(), 1);
         assert_ne!(of(&bob, begun), first, "that is another space");
-        assert_ne!(of(&ann, begun + GOOD_FOR), first, "numbers do not stay");
+        assert_ne!(of(&ann, begun + GOOD_FOR * 2), first, "numbers do not stay");
         assert_eq!(asked.get(), 3);
     }
 
