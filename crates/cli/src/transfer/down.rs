@@ -92,9 +92,10 @@ impl Transfer<'_> {
         if !self.selection.takes_file(name) {
             return Ok(None);
         }
+        let meta = source.meta.clone();
         Ok(self
             .make_local_parent(&local)
-            .then_some(Download::File { remote, local }))
+            .then_some(Download::Known { remote, local, meta }))
     }
 
     /// What a folder holds, and whether that is all; nothing, and told, when it cannot be listed.

@@ -22,8 +22,8 @@ mod up;
 use std::future::Future;
 
 use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, TransferOptions, Upload};
-use paddlecloud_pfs::Existing;
 use paddlecloud_pfs::sync::Compare;
+use paddlecloud_pfs::{Existing, PfsPath};
 
 pub use self::across::into_itself;
 use self::filter::Selection;
@@ -146,6 +146,8 @@ pub struct Transfer<'a> {
     /// What was left out before anything went, and that no line has counted yet: names of the list that are not there,
     /// and folders that cannot be looked into.
     untold: usize,
+    /// The folder of the cluster that was made last: thousands of files may go there.
+    made: Option<PfsPath>,
     /// `sent`, `received` or `copied`: what the bytes in the last line did.
     moved: &'static str,
 }
@@ -164,6 +166,7 @@ impl<'a> Transfer<'a> {
             world,
             tally: Tally::default(),
             untold: 0,
+            made: None,
             moved: "sent",
         }
     }

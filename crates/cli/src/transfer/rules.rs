@@ -2,6 +2,8 @@
 //!
 //! Pure: what is there was found out before.
 
+use std::collections::HashSet;
+
 /// What a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -85,14 +87,13 @@ pub fn landings(sources: &[Source], request: Request) -> Result<Vec<Result<Landi
             Target::Missing | Target::Folder => RuleError::NoSuchFolder,
         });
     }
-    let mut taken: Vec<Vec<u8>> = Vec::new();
+    let mut taken: HashSet<Vec<u8>> = HashSet::new();
     let landing = |source: &Source| {
         let landing = land(source, request, is_folder, sources.len())?;
-        if let Landing::Inside(name) = &landing {
-            if taken.contains(name) {
-                return Err(RuleError::SameName);
-            }
-            taken.push(name.clone());
+        if let Landing::Inside(name) = &landing
+            && !taken.insert(name.clone())
+        {
+            return Err(RuleError::SameName);
         }
         Ok(landing)
     };

@@ -166,11 +166,14 @@ impl Transfer<'_> {
 
     /// Makes a folder and those above it; false, and told, when that is refused.
     pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<bool, CliError> {
-        if self.options.dry_run {
+        if self.options.dry_run || self.made.as_ref() == Some(folder) {
             return Ok(true);
         }
         match self.files.mkdir(folder, true).await {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.made = Some(folder.clone());
+                Ok(true)
+            }
             Err(error) => self.refused(folder, error).map(|()| false),
         }
     }

@@ -17,6 +17,7 @@ mod full_disk;
 mod handing_over;
 mod killed;
 mod listing;
+mod many_names;
 mod network;
 mod old_client;
 mod one_of_many;

@@ -135,7 +135,8 @@ impl Item {
     }
 }
 
-/// Cuts small items into groups that travel in one request each. Items of one tree come together, in order.
+/// Cuts small items into groups that travel in one request each. Items of one tree come together, in order; a name that
+/// comes twice is in two groups, as a pack holds it once.
 pub(super) fn batches(items: Vec<Item>) -> Vec<Vec<Item>> {
     let mut batches: Vec<Vec<Item>> = Vec::new();
     let mut bytes = 0;
@@ -146,7 +147,7 @@ pub(super) fn batches(items: Vec<Item>) -> Vec<Vec<Item>> {
                 && bytes + size <= PACK_BYTES
                 && batch
                     .last()
-                    .is_some_and(|last| Arc::ptr_eq(&last.tree, &item.tree))
+                    .is_some_and(|last| Arc::ptr_eq(&last.tree, &item.tree) && last.remote < item.remote)
         });
         if !fits {
             batches.push(Vec::new());
@@ -266,6 +267,14 @@ mod tests {
         ];
         let sizes: Vec<usize> = batches(items).iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 1, 1]);
+    }
+
+    #[test]
+    fn a_name_that_comes_twice_travels_twice() {
+        let (_folder, tree) = tree();
+        let items = ["a", "b", "b", "c"].map(|path| Item::of_tree(&tree, file(path, 1)));
+        let sizes: Vec<usize> = batches(items.to_vec()).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2]);
     }
 
     #[test]

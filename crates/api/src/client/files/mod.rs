@@ -11,6 +11,7 @@ mod download;
 mod engine;
 mod error;
 mod fsck;
+mod gathering;
 mod item;
 mod lanes;
 mod lines;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use paddlecloud_pfs::{Entry, PfsPath};
 
 use super::TransferError;
+use crate::files::FileMeta;
 
 /// How files are sent and fetched.
 #[derive(Debug, Clone)]
@@ -54,6 +55,12 @@ pub enum Upload {
 pub enum Download {
     /// One file, which becomes exactly `local`.
     File { remote: PfsPath, local: PathBuf },
+    /// The same for one that was just looked at, links followed: what it is is not asked again.
+    Known {
+        remote: PfsPath,
+        local: PathBuf,
+        meta: FileMeta,
+    },
     /// Entries of the folder `remote`, which appear below the folder `local`; ordered as for uploads.
     Tree {
         remote: PfsPath,

@@ -10,17 +10,19 @@ mod parts;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use paddlecloud_pfs::root::Durability;
 use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootError};
 
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
+use super::gathering::Gathering;
 use super::item::{Item, Tree, with_files};
 use super::local::replaceable;
 use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
-use crate::files::split_last;
+use crate::files::{FileMeta, split_last};
 
 impl FileClient<'_> {
     /// Fetches files and trees. Failures of single files are in the summary; the others are here. What earlier downloads
@@ -34,12 +36,12 @@ impl FileClient<'_> {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
         let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
-        let mut items = Vec::new();
-        for download in downloads {
-            items.extend(engine.items_to_fetch(download).await);
+        let mut downloads = downloads.into_iter();
+        while downloads.len() > 0 {
+            let items = engine.items_to_fetch(&mut downloads).await;
+            engine.plan(&items);
+            engine.fetch_all(items).await;
         }
-        engine.plan(&items);
-        engine.fetch_all(items).await;
         if !options.dry_run {
             blocking(move || leftovers::clear_up(&folders)).await;
         }
@@ -49,6 +51,9 @@ impl FileClient<'_> {
 
 impl Engine<'_> {
     async fn fetch_all(&self, items: Vec<Item>) {
+        if self.tally.is_over() {
+            return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
+        }
         let wanted = self.compare_with_local(items).await;
         if self.options.dry_run {
             return self.pretend(Way::Down, &wanted);
@@ -80,63 +85,112 @@ impl Engine<'_> {
         }
     }
 
-    async fn items_to_fetch(&self, download: Download) -> Vec<Item> {
-        let shown = match &download {
-            Download::File { remote, .. } | Download::Tree { remote, .. } => remote.to_string(),
-        };
-        let collected = match download {
-            Download::File { remote, local } => self.single(&remote, local).await.map(|item| vec![item]),
+    /// What the next downloads bring, as many as folders may be open at a time.
+    async fn items_to_fetch(&self, downloads: &mut IntoIter<Download>) -> Vec<Item> {
+        let mut gathering = Gathering::default();
+        while !gathering.is_full()
+            && let Some(download) = downloads.next()
+        {
+            let shown = match &download {
+                Download::File { remote, .. }
+                | Download::Known { remote, .. }
+                | Download::Tree { remote, .. } => remote.to_string(),
+            };
+            let added;
+            (gathering, added) = self.add_to_fetch(gathering, download, &shown).await;
+            if let Err(error) = added {
+                self.tally.failed(shown, error);
+            }
+        }
+        gathering.into_items()
+    }
+
+    async fn add_to_fetch(
+        &self,
+        mut gathering: Gathering,
+        download: Download,
+        shown: &str,
+    ) -> (Gathering, Result<(), TransferError>) {
+        let dry_run = self.options.dry_run;
+        let (remote, local, meta) = match download {
+            Download::File { .. } if self.tally.is_over() => {
+                return (gathering, Err(TransferError::BrokenOff));
+            }
+            Download::File { remote, local } => match self.files.stat(&remote).await {
+                Ok(meta) => (remote, local, meta),
+                Err(error) => return (gathering, Err(error.into())),
+            },
+            Download::Known { remote, local, meta } => (remote, local, meta),
             Download::Tree {
                 remote,
                 local,
                 entries,
             } => {
-                let opened = match self.options.dry_run {
+                let opened = blocking(move || match dry_run {
                     // A dry run makes nothing, and in a folder that is not there nothing is.
-                    true => blocking(move || open_or_nearest(&local)).await,
-                    false => blocking(move || open_or_make(&local)).await,
-                };
-                let shown = shown.clone();
-                opened.map(|local| self.items_of(Tree { local, remote, shown }, entries))
+                    true => open_or_nearest(&local),
+                    false => open_or_make(&local),
+                })
+                .await;
+                let shown = shown.to_owned();
+                let added = opened.map(|local| {
+                    gathering.add_tree(self.items_of(Tree { local, remote, shown }, entries));
+                });
+                return (gathering, added);
             }
         };
-        collected.unwrap_or_else(|error| {
-            self.tally.failed(shown, error);
-            Vec::new()
+        let existing = self.existing();
+        blocking(move || {
+            let added = add_single(&mut gathering, &remote, local, &meta, existing);
+            (gathering, added)
         })
+        .await
     }
+}
 
-    async fn single(&self, remote: &PfsPath, local: PathBuf) -> Result<Item, TransferError> {
-        let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
-        let meta = self.files.stat(remote).await?;
-        if !meta.is_file() {
-            return Err(TransferError::NotAFile);
-        }
-        let local = match self.options.no_overwrite {
-            true => local,
-            false => blocking(move || place_of(local)).await?,
-        };
-        let own = local.file_name().ok_or(TransferError::NotAFile)?;
-        let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
-        let parent = folder_above(&local);
-        let root = blocking(move || Root::open(parent)).await?;
-        let tree = Tree {
-            local: root.with_durability(Durability::Contents),
-            shown: folder.to_string(),
-            remote: folder,
-        };
-        Ok(Item {
-            tree: Arc::new(tree),
-            local: own,
-            remote: name,
-            node: Node::File {
-                size: meta.size,
-                executable: meta.executable,
-                digest: None,
-            },
-            mtime: meta.mtime,
-        })
+/// One file, whose name may change on the way.
+fn add_single(
+    gathering: &mut Gathering,
+    remote: &PfsPath,
+    local: PathBuf,
+    meta: &FileMeta,
+    existing: Existing,
+) -> Result<(), TransferError> {
+    let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
+    if !meta.is_file() {
+        return Err(TransferError::NotAFile);
     }
+    let local = match existing {
+        Existing::Keep => local,
+        Existing::Replace => place_of(local)?,
+    };
+    let own = local.file_name().ok_or(TransferError::NotAFile)?;
+    let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
+    let parent = folder_above(&local);
+    let tree = Tree {
+        local: gathering.root(&parent, |parent| {
+            Ok(Root::open(parent)?.with_durability(Durability::Contents))
+        })?,
+        shown: folder.to_string(),
+        remote: folder,
+    };
+    // What a pack brings gets its name here when it has come: another file of the pack might have that name.
+    let tree = match own == name {
+        true => gathering.shared(&parent, tree),
+        false => Arc::new(tree),
+    };
+    gathering.add_file(Item {
+        tree,
+        local: own,
+        remote: name,
+        node: Node::File {
+            size: meta.size,
+            executable: meta.executable,
+            digest: None,
+        },
+        mtime: meta.mtime,
+    });
+    Ok(())
 }
 
 /// Where a file goes that is to replace what is at a path.
@@ -152,7 +206,7 @@ fn folder_of(download: &Download) -> PathBuf {
     match download {
         Download::Tree { local, .. } => local.clone(),
         // A file that a link leads to is replaced where it lies.
-        Download::File { local, .. } => {
+        Download::File { local, .. } | Download::Known { local, .. } => {
             let place = replaceable(local);
             folder_above(place.as_deref().unwrap_or(local))
         }

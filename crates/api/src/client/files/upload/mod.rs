@@ -7,13 +7,14 @@ mod packed;
 mod stream;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::vec::IntoIter;
 
-use paddlecloud_pfs::{Node, PfsPath, RelPath, Root};
+use paddlecloud_pfs::{Node, PfsPath, RelPath, Root, RootError};
 
 pub(super) use self::compare::asked_together;
 use super::both_ways::Way;
 use super::engine::{Engine, blocking};
+use super::gathering::Gathering;
 use super::item::{Item, Tree};
 use super::tally::Tally;
 use super::{FileClient, Progress, Summary, TransferError, TransferOptions, Upload};
@@ -29,18 +30,21 @@ impl FileClient<'_> {
     ) -> Summary {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
-        let mut items = Vec::new();
-        for upload in uploads {
-            items.extend(engine.items_to_send(upload).await);
+        let mut uploads = uploads.into_iter();
+        while uploads.len() > 0 {
+            let items = engine.items_to_send(&mut uploads).await;
+            engine.plan(&items);
+            engine.send_all(items).await;
         }
-        engine.plan(&items);
-        engine.send_all(items).await;
         tally.into_summary()
     }
 }
 
 impl Engine<'_> {
     async fn send_all(&self, items: Vec<Item>) {
+        if self.tally.is_over() {
+            return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
+        }
         let wanted = self.compare_with_remote(items).await;
         if self.options.dry_run {
             return self.pretend(Way::Up, &wanted);
@@ -48,14 +52,37 @@ impl Engine<'_> {
         self.small_then_large(Way::Up, wanted).await;
     }
 
-    async fn items_to_send(&self, upload: Upload) -> Vec<Item> {
-        let shown = match &upload {
-            Upload::File { local, .. } | Upload::Tree { local, .. } => local.display().to_string(),
-        };
-        let collected = match upload {
+    /// What the next uploads bring, as many as folders may be open at a time.
+    async fn items_to_send(&self, uploads: &mut IntoIter<Upload>) -> Vec<Item> {
+        let mut gathering = Gathering::default();
+        while !gathering.is_full()
+            && let Some(upload) = uploads.next()
+        {
+            let shown = match &upload {
+                Upload::File { local, .. } | Upload::Tree { local, .. } => local.display().to_string(),
+            };
+            let added;
+            (gathering, added) = self.add_to_send(gathering, upload, &shown).await;
+            if let Err(error) = added {
+                self.tally.failed(shown, error);
+            }
+        }
+        gathering.into_items()
+    }
+
+    async fn add_to_send(
+        &self,
+        mut gathering: Gathering,
+        upload: Upload,
+        shown: &str,
+    ) -> (Gathering, Result<(), TransferError>) {
+        match upload {
             Upload::File { local, remote } => {
-                let item = blocking(move || single(&local, &remote)).await;
-                item.map(|item| vec![item])
+                blocking(move || {
+                    let added = add_single(&mut gathering, &local, &remote);
+                    (gathering, added)
+                })
+                .await
             }
             Upload::Tree {
                 local,
@@ -63,16 +90,13 @@ impl Engine<'_> {
                 entries,
             } => {
                 let opened = blocking(move || Root::open(&local)).await;
-                let shown = shown.clone();
-                opened
-                    .map(|local| self.items_of(Tree { local, remote, shown }, entries))
-                    .map_err(TransferError::from)
+                let shown = shown.to_owned();
+                let added = opened.map(|local| {
+                    gathering.add_tree(self.items_of(Tree { local, remote, shown }, entries));
+                });
+                (gathering, added.map_err(TransferError::from))
             }
-        };
-        collected.unwrap_or_else(|error| {
-            self.tally.failed(shown, error);
-            Vec::new()
-        })
+        }
     }
 }
 
@@ -82,7 +106,7 @@ fn source(item: &Item) -> String {
 }
 
 /// One file, whose name may change on the way.
-fn single(local: &Path, remote: &PfsPath) -> Result<Item, TransferError> {
+fn add_single(gathering: &mut Gathering, local: &Path, remote: &PfsPath) -> Result<(), TransferError> {
     let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
     let failed = |source| TransferError::Io {
         action: "open the file",
@@ -93,20 +117,21 @@ fn single(local: &Path, remote: &PfsPath) -> Result<Item, TransferError> {
         return Err(TransferError::NotAFile);
     };
     let tree = Tree {
-        local: Root::open(parent)?,
+        local: gathering.root(parent, |parent| Ok(Root::open(parent)?))?,
         remote: folder,
         shown: local
             .parent()
             .map(|parent| parent.display().to_string())
             .unwrap_or_default(),
     };
-    let local = RelPath::from_bytes(own.as_encoded_bytes()).map_err(paddlecloud_pfs::RootError::from)?;
+    let local = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
     let meta = tree.local.stat(&local)?;
     if !meta.is_file() {
         return Err(TransferError::NotAFile);
     }
-    Ok(Item {
-        tree: Arc::new(tree),
+    let tree = gathering.shared(parent, tree);
+    gathering.add_file(Item {
+        tree,
         local,
         remote: name,
         node: Node::File {
@@ -115,5 +140,6 @@ fn single(local: &Path, remote: &PfsPath) -> Result<Item, TransferError> {
             digest: None,
         },
         mtime: meta.mtime,
-    })
+    });
+    Ok(())
 }

@@ -1,0 +1,143 @@
+//! What a transfer moves in one go. Files that were named one by one share the folders they lie in, so that many of one
+//! folder travel as the folder itself would; and no more folders are open than a program may have.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_pfs::{PfsPath, Root};
+
+use super::TransferError;
+use super::item::{Item, Tree};
+
+/// Folders that are open at a time. Some systems give a program 256 descriptors, and connections need some of them.
+const OPEN_AT_ONCE: usize = 64;
+
+/// Items of some sources, and the folders that are open for them.
+#[derive(Default)]
+pub(super) struct Gathering {
+    items: Vec<Item>,
+    /// Folders of this machine that several files may lie in.
+    roots: HashMap<PathBuf, Root>,
+    /// Trees that several files may be of.
+    trees: HashMap<(PathBuf, PfsPath, String), Arc<Tree>>,
+    /// Folders that were opened for one source alone.
+    apart: usize,
+}
+
+impl Gathering {
+    /// Whether what is still to come has to wait until this has moved.
+    pub(super) fn is_full(&self) -> bool {
+        self.roots.len() + self.apart >= OPEN_AT_ONCE
+    }
+
+    /// Adds what a folder holds.
+    pub(super) fn add_tree(&mut self, items: Vec<Item>) {
+        self.apart += 1;
+        self.items.extend(items);
+    }
+
+    pub(super) fn add_file(&mut self, item: Item) {
+        self.items.push(item);
+    }
+
+    /// The folder of this machine that a file lies in, opened once for all of them.
+    pub(super) fn root(
+        &mut self,
+        folder: &Path,
+        open: impl FnOnce(&Path) -> Result<Root, TransferError>,
+    ) -> Result<Root, TransferError> {
+        if let Some(root) = self.roots.get(folder) {
+            return Ok(root.clone());
+        }
+        let root = open(folder)?;
+        self.roots.insert(folder.to_owned(), root.clone());
+        Ok(root)
+    }
+
+    /// The tree of all files of `folder` that lie in the same folder on the other side and are shown alike.
+    pub(super) fn shared(&mut self, folder: &Path, tree: Tree) -> Arc<Tree> {
+        let key = (folder.to_owned(), tree.remote.clone(), tree.shown.clone());
+        let tree = self.trees.entry(key).or_insert_with(|| Arc::new(tree));
+        tree.clone()
+    }
+
+    /// Everything: what is of one tree together, in the order of the names there, as packs want it.
+    pub(super) fn into_items(self) -> Vec<Item> {
+        let mut items = self.items;
+        let mut turns = HashMap::new();
+        for item in &items {
+            let next = turns.len();
+            turns.entry(Arc::as_ptr(&item.tree)).or_insert(next);
+        }
+        let turn = |item: &Item| turns[&Arc::as_ptr(&item.tree)];
+        items.sort_by(|a, b| turn(a).cmp(&turn(b)).then_with(|| a.remote.cmp(&b.remote)));
+        items
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_pfs::{Entry, Mtime, Node};
+
+    use super::*;
+
+    fn open(folder: &Path) -> Result<Root, TransferError> {
+        Ok(Root::open(folder)?)
+    }
+
+    fn add(gathering: &mut Gathering, folder: &Path, remote: &str, name: &str) {
+        let tree = Tree {
+            local: gathering.root(folder, open).unwrap(),
+            remote: remote.parse().unwrap(),
+            shown: folder.display().to_string(),
+        };
+        let tree = gathering.shared(folder, tree);
+        let entry = Entry {
+            path: name.parse().unwrap(),
+            node: Node::File {
+                size: 1,
+                executable: false,
+                digest: None,
+            },
+            mtime: Mtime::from_nanos(1),
+        };
+        gathering.add_file(Item::of_tree(&tree, entry));
+    }
+
+    #[test]
+    fn files_of_one_folder_share_a_tree_whatever_lies_between_them() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut gathering = Gathering::default();
+        for (folder, remote, name) in [
+            (&one, "/pfs/dc/home/me/d", "b"),
+            (&other, "/pfs/dc/home/me/d", "c"),
+            (&one, "/pfs/dc/home/me/e", "x"),
+            (&one, "/pfs/dc/home/me/d", "a"),
+        ] {
+            add(&mut gathering, folder.path(), remote, name);
+        }
+        let items = gathering.into_items();
+        let trees = items.chunk_by(|a, b| Arc::ptr_eq(&a.tree, &b.tree));
+        let names: Vec<String> = trees
+            .map(|items| items.iter().map(|item| item.remote.to_string()).collect())
+            .collect();
+        assert_eq!(names, ["ab", "c", "x"]);
+    }
+
+    #[test]
+    fn a_folder_is_opened_once_and_only_so_many_are_open() {
+        let above = tempfile::tempdir().unwrap();
+        let mut gathering = Gathering::default();
+        let mut folders = 0;
+        while !gathering.is_full() {
+            let folder = above.path().join(folders.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            for name in ["a", "b", "c"] {
+                add(&mut gathering, &folder, "/pfs/dc/home/me/d", name);
+            }
+            folders += 1;
+        }
+        assert_eq!(folders, OPEN_AT_ONCE);
+    }
+}
