@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::FileClient;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::split_last;
@@ -76,7 +77,7 @@ async fn foresee(
 ) -> Result<(), CliError> {
     let mut moved = 0;
     for (source, place) in places {
-        let is_kept = args.no_clobber && remote::target(files, place).await? != Target::Missing;
+        let is_kept = args.no_clobber && is_there(files, place).await?;
         moved += usize::from(!is_kept);
         context.world.out.line(match is_kept {
             true => format!("keep {place}"),
@@ -86,6 +87,17 @@ async fn foresee(
     let line = foreseen(&format!("{moved} would be moved"));
     context.world.err.line(line);
     Ok(())
+}
+
+/// Whether a move would find anything in its place: also a link that leads to nothing is something.
+async fn is_there(files: &FileClient<'_>, place: &PfsPath) -> Result<bool, ClientError> {
+    match files.stat_link(place).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.refusal(), Some(ErrorName::NotFound | ErrorName::BadRequest)) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn on_the_cluster(location: Location) -> Result<Remote, CliError> {

@@ -5,7 +5,7 @@ use std::fs;
 use e2e::TestEnvironment;
 
 use super::site::Site;
-use super::{arg, home, plant};
+use super::{arg, home, on_disk, plant};
 
 fn with_files(env: &TestEnvironment) -> String {
     let data = env.folder("data");
@@ -263,6 +263,23 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
         "12345"
     );
     env.paddlectl(&line).ok().says("2 files copied, 2 unchanged");
+}
+
+#[test]
+fn a_dry_run_of_a_move_keeps_a_link_that_leads_to_nothing_as_the_move_does() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let link = on_disk(&env, &remote).join("broken");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    let (file, broken) = (format!("{remote}/a.txt"), format!("{remote}/broken"));
+    let line = ["mv", "-n", &file, &broken];
+    let foreseen = env.paddlectl(&[&line[..], &["--dry-run"]].concat()).ok();
+    assert_eq!(foreseen.stdout, format!("keep {broken}\n"));
+    env.paddlectl(&line)
+        .ok()
+        .says(&format!("note: `{broken}` is kept as it was"));
+    assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("nowhere"));
+    env.paddlectl(&["stat", &file]).ok();
 }
 
 #[test]
