@@ -21,6 +21,8 @@ pub mod packages;
 pub mod ready;
 pub mod reconcile;
 mod run;
+#[cfg(test)]
+mod small_disk;
 pub mod start;
 pub mod store;
 pub mod tls;

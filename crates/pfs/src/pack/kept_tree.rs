@@ -4,6 +4,7 @@
 //! list does not name goes, and what a file holds is read, not believed.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::{PackLimits, PackParser, StagedTree, Unpacker};
 use crate::content::hash_file;
@@ -77,9 +78,13 @@ impl StagedTree {
         Ok(Self::of(root, tree, id.clone()))
     }
 
-    /// A parser that writes into this tree and leaves what came of a file when the stream breaks.
-    pub fn keeping_unpacker(&self, limits: PackLimits) -> PackParser<Unpacker> {
-        PackParser::new(Unpacker::new(self.tree().clone()).keeping_parts(), limits).taking_rests()
+    /// A parser that writes what a list names into this tree, nothing else, and leaves what came of a file when the stream
+    /// breaks.
+    pub fn keeping_unpacker(&self, list: Arc<Manifest>) -> PackParser<Unpacker> {
+        let unpacker = Unpacker::new(self.tree().clone()).keeping_parts();
+        PackParser::new(unpacker, PackLimits::default())
+            .taking_rests()
+            .taking_only(list)
     }
 
     /// Removes what a list does not name, or names as something else.

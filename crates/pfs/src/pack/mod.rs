@@ -68,6 +68,8 @@ pub enum PackError {
     Target(#[from] LinkTargetError),
     #[error(transparent)]
     Order(#[from] OrderError),
+    #[error("`{0}` was not announced, or as something else")]
+    NotListed(RelPath),
     #[error(transparent)]
     LinkOutside(#[from] LinkOutside),
     #[error("the content of `{0}` was damaged on the way")]

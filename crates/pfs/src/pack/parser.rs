@@ -2,12 +2,15 @@
 //!
 //! Stores nothing itself: a [`PackSink`] does. The parser never holds more than one path.
 
+use std::sync::Arc;
+
 use super::head::{self, HEAD, Head, HeadKind};
 use super::{MAGIC, PackError, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, LinkTarget, Mtime, Node};
 use crate::links::Links;
 use crate::order::TreeOrder;
+use crate::package::Manifest;
 use crate::relpath::RelPath;
 use crate::root::RootError;
 
@@ -60,6 +63,8 @@ pub struct PackParser<S> {
     sink: S,
     limits: PackLimits,
     takes_rests: bool,
+    /// All that may come, where that was said before.
+    list: Option<Arc<Manifest>>,
     state: State,
     /// Bytes of the current piece that came so far; never longer than a path.
     pending: Vec<u8>,
@@ -117,6 +122,7 @@ impl<S: PackSink> PackParser<S> {
             sink,
             limits,
             takes_rests: false,
+            list: None,
             state: State::Magic,
             pending: Vec::new(),
             order: TreeOrder::default(),
@@ -131,6 +137,13 @@ impl<S: PackSink> PackParser<S> {
     /// The same, which also takes the rest of a file whose beginning its sink has.
     pub fn taking_rests(mut self) -> Self {
         self.takes_rests = true;
+        self
+    }
+
+    /// The same, which takes only what a list names, as what the list names it. As nothing comes twice, all of it is then no
+    /// more than the list says.
+    pub fn taking_only(mut self, list: Arc<Manifest>) -> Self {
+        self.list = Some(list);
         self
     }
 
@@ -261,7 +274,7 @@ impl<S: PackSink> PackParser<S> {
         }
         let left = entry.size() - from;
         self.expect(left)?;
-        self.order.accept(&entry)?;
+        self.accept(&entry)?;
         self.content.reset();
         self.sink.go_on(&entry, from, &mut self.content)?;
         let is_rest = true;
@@ -285,8 +298,20 @@ impl<S: PackSink> PackParser<S> {
     }
 
     fn begin(&mut self, entry: &Entry) -> Result<(), PackError> {
-        self.order.accept(entry)?;
+        self.accept(entry)?;
         Ok(self.sink.begin(entry)?)
+    }
+
+    /// Whether this may come next; asked before anything of it is written.
+    fn accept(&mut self, entry: &Entry) -> Result<(), PackError> {
+        self.order.accept(entry)?;
+        let Some(list) = &self.list else {
+            return Ok(());
+        };
+        match list.get(&entry.path) {
+            Some(listed) if is_meant(listed, entry) => Ok(()),
+            _ => Err(PackError::NotListed(entry.path.clone())),
+        }
     }
 
     fn take_content(&mut self, file: Incoming, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
@@ -342,6 +367,18 @@ fn file_entry(path: RelPath, size: u64, executable: bool, mtime: Mtime) -> Entry
         digest: None,
     };
     Entry { path, node, mtime }
+}
+
+/// Whether a listed entry is the one that comes, as far as that can be told before its content.
+fn is_meant(listed: &Entry, coming: &Entry) -> bool {
+    let file = |entry: &Entry| match entry.node {
+        Node::File { size, executable, .. } => Some((size, executable)),
+        _ => None,
+    };
+    match (file(listed), file(coming)) {
+        (None, None) => listed.node == coming.node,
+        (listed, coming) => listed == coming,
+    }
 }
 
 fn after_content(file: Incoming, left: u64) -> State {

@@ -110,6 +110,21 @@ impl StagedTree {
         Ok(())
     }
 
+    /// Goes back to where it was before it took its place, and what lay in that place then, if it is still there, too. For
+    /// whoever cannot make use of the place after all; where it has none this does nothing.
+    pub fn step_back(&self, path: &RelPath) -> Result<(), RootError> {
+        match self.root.descend(path) {
+            Ok(there) if there.is(self.tree.fd()) => {}
+            _ => return Ok(()),
+        }
+        let folder = root::staging_folder(&self.root)?;
+        let (parent, name) = self.root.open_parent(path)?;
+        let staged = (&folder, self.id.as_str().as_bytes());
+        root::publish_folder((&parent, name), staged, Existing::Replace)
+            .map_err(|errno| RootError::errno("take back", path, errno))?;
+        self.root.sync_fd(&parent, path)
+    }
+
     /// Removes the tree.
     pub fn discard(self) -> Result<(), RootError> {
         remove_staged(&self.root, &self.id)

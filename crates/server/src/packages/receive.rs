@@ -4,13 +4,14 @@
 //! stream broke stays and is gone on with; see `unfinished`.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::sync::{Arc, PoisonError};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::content::hash_file;
-use paddlecloud_pfs::pack::{PackLimits, PackParser, Part, StagedTree, Unpacker};
+use paddlecloud_pfs::pack::{PackParser, Part, StagedTree, Unpacker};
 use paddlecloud_pfs::package::{Manifest, PackageId};
-use paddlecloud_pfs::root::{Durability, FileAttributes, Usage};
+use paddlecloud_pfs::root::{Durability, FileAttributes, StagedFile, Usage};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
 use super::unfinished::stock;
@@ -67,13 +68,13 @@ impl Storage {
     /// is at it.
     pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
         let home = self.home(user)?;
-        let manifest = announced(&home, id)?;
+        let manifest = Arc::new(announced(&home, id)?);
         if manifest.id() != id {
             return Err(PackageError::WrongId(id.to_string()));
         }
         let staged = StagedTree::keep(&home, id)?;
         let held = staged.tidy(&manifest)?;
-        let parser = staged.keeping_unpacker(PackLimits::default());
+        let parser = staged.keeping_unpacker(Arc::clone(&manifest));
         Ok(Receiver {
             owner: self.owner(user),
             home: home.into_root(),
@@ -114,7 +115,7 @@ pub struct Receiver {
     staged: StagedTree,
     held: Usage,
     parser: PackParser<Unpacker>,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     id: PackageId,
     turn: Arc<Turn>,
 }
@@ -130,7 +131,7 @@ impl Receiver {
         self.held
     }
 
-    /// Takes the next bytes of the stream.
+    /// Takes the next bytes of the stream. What was not announced is refused before it is written.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
         let _acting = self.owner.act()?;
         Ok(self.parser.feed(bytes)?)
@@ -314,9 +315,31 @@ fn publish(
     if home.exists(&list_path(id))? {
         return Ok(Published::Before);
     }
-    staged.take_place(&tree_path(id), Existing::Replace)?;
-    home.write_file(&list_path(id), &manifest.to_json(), Existing::Replace)?;
+    let (tree, list) = (tree_path(id), list_path(id));
+    // Written before the tree has its place: then nothing is left that a full disk refuses.
+    let written = written_list(home, manifest)?;
+    let placed = staged
+        .take_place(&tree, Existing::Replace)
+        .and_then(|()| written.publish(&list, Existing::Replace).map(drop));
+    if let Err(error) = placed {
+        // Without its list the tree would be nobody's, and count. With it the package is there, if perhaps not for long.
+        if !home.exists(&list).unwrap_or(true)
+            && let Err(error) = staged.step_back(&tree)
+        {
+            tracing::warn!(%error, "a package without a list stays where it is");
+        }
+        return Err(error.into());
+    }
     Ok(Published::Now)
+}
+
+/// The list, on the disk and without its name.
+fn written_list(home: &Root, manifest: &Manifest) -> Result<StagedFile, RootError> {
+    let mut list = home.stage_file(FileAttributes::default())?;
+    list.write_all(&manifest.to_json())
+        .and_then(|()| list.file().sync_data())
+        .map_err(|error| RootError::io("write", &list_path(manifest.id()), error))?;
+    Ok(list)
 }
 
 /// Where the user's latest packages have these contents.
@@ -382,6 +405,7 @@ mod tests {
 
     use super::*;
     use crate::packages::testing::Fixture;
+    use crate::small_disk::Disk;
 
     /// Sends exactly what is missing; answers how many files that were.
     fn send(fixture: &Fixture) -> (PackageId, usize) {
@@ -460,6 +484,28 @@ mod tests {
         fs::remove_file(&list).unwrap();
         fs::create_dir_all(list.join("full")).unwrap();
         receiver.finish().unwrap();
+        assert!(fixture.has_it());
+    }
+
+    #[test]
+    fn a_disk_that_is_full_when_all_has_come_keeps_nothing_of_a_package_without_its_list() {
+        let Some(disk) = Disk::mount() else { return };
+        let fixture = Fixture::on(&disk.path().join("storage"));
+        for number in 0..2000 {
+            fixture.write(&format!("{number}"), "");
+        }
+        let stream = fixture.stream(&fixture.announce());
+        let mut receiver = fixture.receive();
+        receiver.feed(&stream).unwrap();
+        disk.fill();
+        let refused = receiver.finish().unwrap_err();
+        assert!(refused.is_full(), "{refused}");
+        assert!(!fixture.has_it());
+        let tree = fixture.stored(fixture.manifest().id());
+        assert!(!tree.exists(), "it would count, and be of no use");
+        assert!(!fixture.staging().exists());
+        disk.make_room();
+        assert_eq!(send(&fixture).1, 1, "all files are the same");
         assert!(fixture.has_it());
     }
 

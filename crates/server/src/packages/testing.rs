@@ -1,7 +1,7 @@
 //! A folder that is to be sent, and a user's storage without a server.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Root;
@@ -20,11 +20,20 @@ pub(super) struct Fixture {
 impl Fixture {
     pub fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
+        let storage = folder.path().join("storage");
+        Fixture::of(folder, &storage)
+    }
+
+    /// The same with its storage elsewhere.
+    pub fn on(storage: &Path) -> Fixture {
+        Fixture::of(tempfile::tempdir().unwrap(), storage)
+    }
+
+    fn of(folder: tempfile::TempDir, storage: &Path) -> Fixture {
         fs::create_dir(folder.path().join("src")).unwrap();
-        let storage = Storage::open(&folder.path().join("storage"), "local".parse().unwrap()).unwrap();
         Fixture {
             folder,
-            storage,
+            storage: Storage::open(storage, "local".parse().unwrap()).unwrap(),
             me: "me".parse().unwrap(),
         }
     }

@@ -106,6 +106,60 @@ async fn a_cut_or_damaged_upload_publishes_nothing_and_is_gone_on_with() {
     assert!(!home.join(".pfs-staging").exists(), "nothing unfinished stays");
 }
 
+/// The stream of a folder with files of so many bytes.
+fn stream_of(files: &[(String, usize)]) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), vec![b'x'; *bytes]).unwrap();
+    }
+    let found = scan(folder.path(), &ScanOptions::default()).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    write_pack(&root, &found.entries, Vec::new()).unwrap().0
+}
+
+#[tokio::test]
+async fn a_stream_that_holds_more_than_was_announced_is_refused_and_no_more_stays() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    let announced = [("model".to_owned(), 1)];
+    let entry = Entry {
+        path: "model".parse().unwrap(),
+        node: Node::File {
+            size: 1,
+            executable: false,
+            digest: Some(Digest::of(b"x")),
+        },
+        mtime: Mtime::default(),
+    };
+    let manifest = Manifest::new(vec![entry]).unwrap();
+    let list = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    assert_eq!(stage.send(list).await.status, 200);
+    let path = format!("/api/v1/packages/{}", manifest.id());
+    let put = async |files: &[(String, usize)]| {
+        let stream = Request::new("PUT", &path).body(stream_of(files));
+        stage.send(stream).await
+    };
+    let longer = [("model".to_owned(), 4 << 20)];
+    let more: Vec<_> = (0..500).map(|number| (format!("model-{number}"), 100)).collect();
+    let staging = home(stage.folder.path(), "me").join(".pfs-staging");
+    for (wrong, named) in [
+        (&longer[..], "`model`"),
+        (&[&announced[..], &more].concat(), "`model-0`"),
+    ] {
+        let refused = put(wrong).await;
+        assert_eq!(refused.json()["error"], "damaged", "{}", refused.text());
+        assert!(refused.text().contains(named), "{}", refused.text());
+        let staged = std::fs::read_dir(staging.join(format!("package-{}", manifest.id()))).unwrap();
+        for file in staged.map(Result::unwrap) {
+            let meta = file.metadata().unwrap();
+            assert_eq!((file.file_name(), meta.len()), ("model".into(), 1));
+        }
+    }
+    assert_eq!(put(&announced).await.json()["msg"]["stored"], true);
+    stage.finish().await;
+}
+
 /// Whoever submits again what is here does not wait for copies and checks of their own.
 #[tokio::test]
 async fn a_package_that_is_here_needs_no_turn_of_long_work() {

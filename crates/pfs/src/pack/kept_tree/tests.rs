@@ -50,6 +50,10 @@ impl Stage {
         StagedTree::keep(&self.root, self.manifest.id()).unwrap()
     }
 
+    fn list(&self) -> Arc<Manifest> {
+        Arc::new(self.manifest.clone())
+    }
+
     fn place(&self) -> PathBuf {
         let name = StagedId::of_package(self.manifest.id());
         self.folder.path().join(STAGING).join(name.as_str())
@@ -74,14 +78,14 @@ impl Stage {
     fn send(&self, bytes: usize) {
         let tree = self.kept();
         let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
-        let mut parser = tree.keeping_unpacker(PackLimits::default());
+        let mut parser = tree.keeping_unpacker(self.list());
         parser.feed(&stream[..bytes.min(stream.len())]).unwrap();
     }
 
     /// Sends what is missing; answers how many bytes that were and how many entries are not there then.
     fn finish(&self, tree: &StagedTree) -> (usize, usize) {
         let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
-        let mut parser = tree.keeping_unpacker(PackLimits::default());
+        let mut parser = tree.keeping_unpacker(self.list());
         parser.feed(&stream).unwrap();
         parser.finish_unpacking().unwrap();
         (stream.len(), tree.missing(&self.manifest).unwrap().len())
@@ -220,7 +224,7 @@ fn a_beginning_that_is_gone_or_shorter_spoils_its_file_and_no_other() {
                 .set_len(len)
                 .unwrap(),
         }
-        let mut parser = tree.keeping_unpacker(PackLimits::default());
+        let mut parser = tree.keeping_unpacker(stage.list());
         parser.feed(&stream).unwrap();
         parser.finish_unpacking().unwrap();
         let missing = tree.missing(&stage.manifest).unwrap();
@@ -318,6 +322,53 @@ fn only_who_asked_for_it_takes_the_rest_of_a_file() {
     tree.discard().unwrap();
 }
 
+/// Entries of one folder as a stream.
+fn stream_of(folder: &[(&str, &str)]) -> Vec<u8> {
+    let source = tempfile::tempdir().unwrap();
+    plant(source.path(), folder);
+    let found = scan(source.path(), &ScanOptions::default()).unwrap();
+    let root = Root::open(source.path()).unwrap();
+    write_pack(&root, &found.entries, Vec::new()).unwrap().0
+}
+
+#[test]
+fn what_the_list_lacks_or_has_otherwise_is_refused_before_anything_of_it_is_written() {
+    let stage = Stage::new();
+    let large = "x".repeat(BIG + 1);
+    for (name, content) in [
+        ("foreign", "x"),
+        ("folder/", ""),
+        ("a", "a folder there"),
+        ("l -> a/two", ""),
+        ("big", "less"),
+        ("big", &large),
+    ] {
+        let tree = stage.kept();
+        let mut parser = tree.keeping_unpacker(stage.list());
+        let refused = parser.feed(&stream_of(&[(name, content)])).unwrap_err();
+        assert!(matches!(refused, PackError::NotListed(_)), "{name}: {refused}");
+        assert!(picture(&stage.place()).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_tree_steps_back_from_a_place_that_is_no_use_and_is_gone_on_with() {
+    for old in [&[][..], &[("done/old", "from before")]] {
+        let stage = Stage::new();
+        plant(stage.folder.path(), old);
+        let tree = stage.kept();
+        assert_eq!(stage.finish(&tree).1, 0);
+        tree.step_back(&rel("done")).unwrap();
+        assert!(stage.place().join("z").exists(), "it has no other place yet");
+        tree.take_place(&rel("done"), Existing::Replace).unwrap();
+        assert!(stage.folder.path().join("done/z").exists());
+        tree.step_back(&rel("done")).unwrap();
+        assert!(!stage.folder.path().join("done").exists());
+        assert_eq!(tree.missing(&stage.manifest).unwrap(), Vec::<&Entry>::new());
+        stage.publish(tree);
+    }
+}
+
 #[test]
 fn an_offset_outside_the_file_is_refused() {
     let stage = Stage::new();
@@ -332,7 +383,7 @@ fn an_offset_outside_the_file_is_refused() {
         let mut forged = stream.clone();
         let at = 8 + 20 + 1;
         forged[at..at + 8].copy_from_slice(&offset.to_le_bytes());
-        let mut parser = stage.kept().keeping_unpacker(PackLimits::default());
+        let mut parser = stage.kept().keeping_unpacker(stage.list());
         let refused = parser.feed(&forged).unwrap_err();
         assert!(matches!(refused, PackError::Malformed(_)), "{offset}: {refused}");
     }
@@ -345,7 +396,7 @@ fn a_whole_stream_of_an_old_client_takes_the_place_of_parts() {
     let tree = stage.kept();
     let source = Root::open(stage.source.path()).unwrap();
     let (stream, _) = write_pack(&source, stage.manifest.entries(), Vec::new()).unwrap();
-    let mut parser = tree.keeping_unpacker(PackLimits::default());
+    let mut parser = tree.keeping_unpacker(stage.list());
     parser.feed(&stream).unwrap();
     parser.finish_unpacking().unwrap();
     assert!(tree.missing(&stage.manifest).unwrap().is_empty());

@@ -1,54 +1,13 @@
 //! A full disk: what the reserve is kept for can still be written, and it is kept again when there is room.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use paddlecloud_core::conductor::Write;
 use paddlecloud_core::ports::JobStore;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::{job, open, over, save};
+use crate::small_disk::Disk;
 use crate::store::is_full;
-
-/// A small disk that is gone when dropped.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn mount() -> Option<Disk> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can mount a disk");
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        mount(
-            "paddlecloud-test",
-            folder.path(),
-            "tmpfs",
-            MountFlags::empty(),
-            Some(c"size=8m"),
-        )
-        .unwrap();
-        Some(Disk(folder))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Writes until there is no room left.
-    fn fill(&self) {
-        let mut file = File::create(self.path().join("stone")).unwrap();
-        while file.write_all(&[0; 1024]).is_ok() {}
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = unmount(self.path(), UnmountFlags::DETACH);
-    }
-}
 
 #[tokio::test]
 async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
@@ -69,7 +28,7 @@ async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
     disk.fill();
     assert!(!store.has_room(), "new jobs do not fit");
 
-    std::fs::remove_file(disk.path().join("stone")).unwrap();
+    disk.make_room();
     // A process that another test has just begun may hold the file for a moment more.
     let kept = async {
         while !store.has_room() {

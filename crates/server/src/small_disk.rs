@@ -1,0 +1,55 @@
+//! A small disk of its own for a test, to be filled.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// A disk of 8 MiB that is gone when dropped.
+pub(crate) struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// `None`, and says so, where mounting is not permitted.
+    pub fn mount() -> Option<Disk> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can mount a disk");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        mount(
+            "paddlecloud-test",
+            folder.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            Some(c"size=8m"),
+        )
+        .unwrap();
+        Some(Disk(folder))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes until there is no room left.
+    pub fn fill(&self) {
+        let mut file = File::create(self.stone()).unwrap();
+        while file.write_all(&[0; 1024]).is_ok() {}
+    }
+
+    /// Removes what filled it.
+    pub fn make_room(&self) {
+        std::fs::remove_file(self.stone()).unwrap();
+    }
+
+    fn stone(&self) -> PathBuf {
+        self.path().join("stone")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
