@@ -208,11 +208,17 @@ impl Ledger {
             || quota.files.is_some_and(|limit| used.files > limit)
     }
 
+    /// Whether so much would fit if as much as `going` were gone; says why not.
+    pub fn would_fit(&self, space: &Space, asked: Amount, going: Amount) -> Result<(), QuotaError> {
+        let (quota, used) = self.report(space);
+        check(space, quota, used.minus(going), asked, Amount::default())
+    }
+
     /// Sets an amount aside for a write, or says why it does not fit.
     pub fn reserve(&self, space: &Space, asked: Amount) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
-        check(space, account, asked, Amount::default())?;
+        check(space, account.quota, account.counted(), asked, Amount::default())?;
         account.begin(asked, Amount::default());
         Ok(self.reservation(space, asked))
     }
@@ -229,7 +235,8 @@ impl Ledger {
         let account = accounts.entry(place.space.clone()).or_default();
         let counts = account.used.minus(account.instead);
         let instead = account.given_way(place, asked.common(old)).common(counts);
-        check(&place.space, account, asked.minus(instead), instead)?;
+        let (quota, used) = (account.quota, account.counted());
+        check(&place.space, quota, used, asked.minus(instead), instead)?;
         Ok(self.begin_at(account, place, asked.minus(instead), instead))
     }
 
@@ -275,11 +282,16 @@ impl Ledger {
 }
 
 /// Whether so much fits, with what is written beside it in place of something.
-fn check(space: &Space, account: &Account, asked: Amount, instead: Amount) -> Result<(), QuotaError> {
-    let used = account.counted();
+fn check(
+    space: &Space,
+    quota: Quota,
+    used: Amount,
+    asked: Amount,
+    instead: Amount,
+) -> Result<(), QuotaError> {
     let written = asked.plus(instead);
     let after = used.plus(asked);
-    match account.quota {
+    match quota {
         Quota {
             bytes: Some(limit), ..
         } if after.bytes > limit && written.bytes > 0 => Err(QuotaError::Bytes {
@@ -330,7 +342,7 @@ impl Reservation {
     fn grow_beside(&mut self, more: Amount, instead: Amount) -> Result<(), QuotaError> {
         let mut accounts = self.ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
-        check(&self.space, account, more, instead)?;
+        check(&self.space, account.quota, account.counted(), more, instead)?;
         account.begin(more, Amount::default());
         self.amount = self.amount.plus(more);
         Ok(())

@@ -27,6 +27,11 @@ const ENDS_OF_ONE_USER: usize = 3;
 /// all there is waits for a million files to go.
 pub const REMOVALS_AT_ONCE: usize = 3;
 const REMOVALS_OF_ONE_USER: usize = 2;
+/// Long lists of packages' files that are read and compared at a time, and of these one user's: they are in memory.
+const LISTS_AT_ONCE: usize = 2;
+const LISTS_OF_ONE_USER: usize = 1;
+/// Bytes of a list that is short: it waits for nobody.
+pub const SHORT_LIST: usize = 4 << 20;
 
 /// So often whoever waits for it hears something. Clients take a connection for dead that is silent for a minute.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
@@ -62,6 +67,9 @@ struct Inner {
     work: Turns,
     ends: Turns,
     removals: Turns,
+    lists: Turns,
+    /// One package of a user's with a long list is sent at a time: the list is in memory until its end.
+    long_packages: Keyed<UserName>,
     /// One at a time ends an upload; whoever repeats the request waits for what becomes of it.
     ending: Keyed<StagedId>,
     /// One at a time is at a user's package: reads what came of it, sends it, ends it, or gives it up.
@@ -106,6 +114,8 @@ impl Default for Long {
             work: Turns::new(AT_ONCE, OF_ONE_USER),
             ends: Turns::new(ENDS_AT_ONCE, ENDS_OF_ONE_USER),
             removals: Turns::new(REMOVALS_AT_ONCE, REMOVALS_OF_ONE_USER),
+            lists: Turns::new(LISTS_AT_ONCE, LISTS_OF_ONE_USER),
+            long_packages: Keyed::new(1),
             ending: Keyed::new(1),
             packages: Keyed::new(1),
             measuring: Keyed::new(1),
@@ -127,6 +137,16 @@ impl Long {
     /// The same to remove a tree.
     pub async fn removal_turn(&self, user: &UserName) -> Turn {
         self.0.removals.turn(user).await
+    }
+
+    /// The same to have a package's long list in memory, as it comes and until it was compared with what is here.
+    pub async fn list_turn(&self, user: &UserName) -> Turn {
+        self.0.lists.turn(user).await
+    }
+
+    /// The right to send a package whose list is long.
+    pub async fn long_package(&self, user: &UserName) -> OwnedSemaphorePermit {
+        self.0.long_packages.turn(user).await
     }
 
     /// Does something on a thread that may block when it is the user's turn. It is done to its end, also when nobody
@@ -251,6 +271,21 @@ mod tests {
         assert!(long.turn(&me).now_or_never().is_some());
         drop(theirs);
         assert_eq!(long.free(), AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn one_users_long_lists_come_one_after_the_other_and_keep_nobody_else_waiting() {
+        let long = Long::default();
+        let (me, you) = (user("me"), user("you"));
+        let mine = long.list_turn(&me).await;
+        assert!(long.list_turn(&me).now_or_never().is_none());
+        let theirs = long.list_turn(&you).now_or_never();
+        assert!(theirs.is_some(), "one user has one at a time");
+        drop(mine);
+        assert!(long.list_turn(&me).now_or_never().is_some());
+        let _sending = long.long_package(&me).await;
+        assert!(long.long_package(&me).now_or_never().is_none());
+        assert!(long.long_package(&you).now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -19,8 +19,8 @@ use tokio::task::JoinError;
 use super::{App, Taking, internal};
 use crate::auth::Caller;
 use crate::files::{
-    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, Opened, PackIn, PackOut, Parts,
-    PartsAsked, RangeIn,
+    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, MEASURED_AGAIN, Opened, PackIn,
+    PackOut, Parts, PartsAsked, RangeIn,
 };
 use crate::long::Length;
 
@@ -32,9 +32,6 @@ pub struct ListQuery {
     /// Only what comes behind this path.
     pub after: Option<RelPath>,
 }
-
-/// How often something that waited too long after a measurement has another one made.
-const MEASURED_AGAIN: usize = 4;
 
 impl App {
     /// Does something with users' files on a thread that may block.

@@ -11,16 +11,16 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_pfs::package::{Manifest, PackageId};
-use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Node, RootError};
-use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
-use crate::files::Files;
-use crate::long::{Length, Long};
+use crate::files::HomeRoom;
+use crate::long::{Length, Long, SHORT_LIST, Turn};
 use crate::packages::{PackageError, Receiver};
 
 impl App {
@@ -38,7 +38,7 @@ impl App {
         &self,
         caller: &Caller,
         manifest: bytes::Bytes,
-        turn: Option<SemaphorePermit<'static>>,
+        turn: Option<Turn>,
     ) -> Result<PackageReply, ErrorBody> {
         self.files_within_reach()?;
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
@@ -94,24 +94,26 @@ impl App {
         alone: OwnedSemaphorePermit,
     ) -> Result<OwnedSemaphorePermit, ErrorBody> {
         let (user, list) = (caller.user.clone(), Arc::clone(manifest));
+        // A job may have put very much there.
+        let (storage, turn) = (self.storage.clone(), self.long.end_turn(&caller.user).await);
         // The right goes along: whoever asked may be gone before this is done.
-        let held = self.with_files(move |storage| Ok((storage.tidy_unfinished(&user, &list)?, alone)));
-        let (held, alone) = held.await?;
+        let held = turn.blocking(move || Ok((storage.tidy_unfinished(&user, &list)?, alone)));
+        let held = held.await.map_err(|_| internal())?;
+        let (held, alone) = held.map_err(package_refused)?;
         let held = Amount::from(held);
-        let room = self
-            .room_for(caller, manifest.id(), room_of(manifest), held)
-            .await;
-        // What is there was left out when it was measured, as it had room of its own just then.
-        self.files.home_changed(caller);
-        room.map(|_| alone)
+        let room = self.room_for(caller, manifest.id(), room_of(manifest), held);
+        if let Some(room) = room.await? {
+            room.not_needed();
+        }
+        Ok(alone)
     }
 
     /// Begins to take in the files of an announced package, or goes on.
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
-        let alone = timeout(SENT_WITHIN, self.long.package(&caller.user, package)).await;
-        let alone = alone.map_err(|_| being_sent())?;
+        let turns = timeout(SENT_WITHIN, self.turns_to_send(caller, package)).await;
+        let (alone, list) = turns.map_err(|_| being_sent())??;
         if self.package_has(caller, id).await? {
             // Another one has just brought it: whoever asks again hears that.
             return Err(being_sent());
@@ -121,15 +123,35 @@ impl App {
         let (amount, held) = (room_of(receiver.manifest()), Amount::from(receiver.held()));
         let mut upload = Upload {
             id: package,
-            sending: Some(Sending { receiver, alone }),
-            room: None,
-            amount,
-            files: self.files.clone(),
+            sending: Some(Sending {
+                receiver,
+                room: None,
+                alone,
+                list,
+            }),
             long: self.long.clone(),
-            caller: caller.clone(),
+            user: caller.user.clone(),
         };
-        upload.room = self.room_for(caller, package, amount, held).await?;
+        let room = self.room_for(caller, package, amount, held).await?;
+        if let Some(sending) = &mut upload.sending {
+            sending.room = room.map(|room| (room, amount));
+        }
         Ok(upload)
+    }
+
+    /// The right to be at a package, and before that the one to have its list in memory meanwhile, if it is long.
+    async fn turns_to_send(
+        &self,
+        caller: &Caller,
+        id: PackageId,
+    ) -> Result<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>), ErrorBody> {
+        let user = caller.user.clone();
+        let list = self.with_files(move |storage| storage.awaited_list(&user, id));
+        let list = match list.await? > SHORT_LIST as u64 {
+            true => Some(self.long.long_package(&caller.user).await),
+            false => None,
+        };
+        Ok((self.long.package(&caller.user, id).await, list))
     }
 
     /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
@@ -147,11 +169,10 @@ impl App {
         id: PackageId,
         amount: Amount,
         held: Amount,
-    ) -> Result<Option<Reservation>, ErrorBody> {
+    ) -> Result<Option<HomeRoom>, ErrorBody> {
         let reserve = || {
-            self.with_room(Length::End, caller, move |files, caller| match held {
-                Amount { bytes: 0, files: 0 } => files.room_at_home(caller, amount),
-                held => files.room_to_go_on(caller, amount, held),
+            self.with_room(Length::End, caller, move |files, caller| {
+                files.room_at_home(caller, amount, held)
             })
         };
         let refused = match reserve().await {
@@ -159,12 +180,11 @@ impl App {
             other => return other,
         };
         let others = self.left_beside(caller, id).await?;
-        let beyond = amount.minus(held).minus(others);
         // Nothing is given up in vain: without it there must be room.
         let fits = self.with_room(Length::End, caller, move |files, caller| {
-            files.room_at_home(caller, beyond)
+            files.would_fit(caller, amount.minus(held), others)
         });
-        if others == Amount::default() || fits.await.map(drop).is_err() {
+        if others == Amount::default() || fits.await.is_err() {
             return Err(refused);
         }
         if self.give_up_packages(caller, |other| *other != id).await? == 0 {
@@ -232,9 +252,11 @@ impl App {
                 free.insert(other);
             }
         }
-        let user = caller.user.clone();
-        let found = self.with_files(move |storage| storage.unfinished_packages(&user));
-        let found = found.await?.into_iter().filter(|other| free.contains(&other.id));
+        let (user, storage) = (caller.user.clone(), self.storage.clone());
+        let turn = self.long.end_turn(&caller.user).await;
+        let found = turn.blocking(move || storage.unfinished_packages(&user)).await;
+        let found = found.map_err(|_| internal())?.map_err(package_refused)?;
+        let found = found.into_iter().filter(|other| free.contains(&other.id));
         Ok(found.fold(Amount::default(), |all, other| all.plus(other.usage.into())))
     }
 
@@ -255,13 +277,15 @@ impl App {
             let Ok(alone) = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, id)).await else {
                 continue;
             };
-            let user = caller.user.clone();
-            let given_up = self.with_files(move |storage| {
+            let (user, storage) = (caller.user.clone(), self.storage.clone());
+            let turn = self.long.removal_turn(&caller.user).await;
+            let given_up = turn.blocking(move || {
                 let gone = storage.give_up_unfinished(&user, id);
                 drop(alone);
                 gone
             });
-            gone += usize::from(given_up.await?);
+            let given_up = given_up.await.map_err(|_| internal())?;
+            gone += usize::from(given_up.map_err(package_refused)?);
         }
         Ok(gone)
     }
@@ -317,26 +341,36 @@ const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 pub struct Upload {
     id: PackageId,
     sending: Option<Sending>,
-    /// Given back when the upload ends.
-    room: Option<Reservation>,
-    amount: Amount,
-    files: Files,
     long: Long,
-    caller: Caller,
+    user: UserName,
 }
 
-/// What is taken in, and the right to be at that package: both go together, on whatever thread.
+/// What is taken in, its room where the home has a limit, and the right to be at that package: all go together, on
+/// whatever thread, and in this order.
 struct Sending {
     receiver: Receiver,
+    room: Option<(HomeRoom, Amount)>,
     alone: OwnedSemaphorePermit,
+    /// The right to have a long list in memory.
+    list: Option<OwnedSemaphorePermit>,
 }
 
 impl Sending {
-    fn end<T>(self, how: impl FnOnce(Receiver) -> T) -> T {
-        let Sending { receiver, alone } = self;
-        let ended = how(receiver);
-        drop(alone);
-        ended
+    /// Nothing is published. What stays counts from then on as whatever lies there.
+    fn end(self, how: impl FnOnce(Receiver)) {
+        how(self.receiver);
+        drop(self.room);
+        drop((self.alone, self.list));
+    }
+
+    fn finish(self) -> Result<(), PackageError> {
+        let finished = self.receiver.finish();
+        match self.room {
+            Some((room, amount)) if finished.is_ok() => room.settle(amount),
+            room => drop(room),
+        }
+        drop((self.alone, self.list));
+        finished
     }
 }
 
@@ -344,39 +378,38 @@ impl Upload {
     /// Takes the next piece of the stream.
     pub async fn feed(&mut self, piece: bytes::Bytes) -> Result<(), ErrorBody> {
         let mut sending = self.sending.take().ok_or_else(internal)?;
-        let work = tokio::task::spawn_blocking(move || {
-            let result = sending.receiver.feed(&piece);
-            (sending, result)
+        let work = tokio::task::spawn_blocking(move || match sending.receiver.feed(&piece) {
+            Ok(()) => Ok(sending),
+            Err(error) if error.is_full() => {
+                // Nobody waits for that.
+                drop(tokio::task::spawn_blocking(|| sending.end(Receiver::discard)));
+                Err(error)
+            }
+            Err(error) => {
+                // Before it is said: who comes then finds its room free.
+                sending.end(Receiver::put_down);
+                Err(error)
+            }
         });
-        let (sending, result) = work.await.map_err(|_| internal())?;
-        match result.as_ref().is_err_and(PackageError::is_full) {
-            true => drop(tokio::task::spawn_blocking(|| sending.end(Receiver::discard))),
-            false => self.sending = Some(sending),
-        }
-        result.map_err(package_refused)
+        let fed = work.await.map_err(|_| internal())?;
+        self.sending = Some(fed.map_err(package_refused)?);
+        Ok(())
     }
 
     /// Checks everything and publishes the package. Durable when it returns.
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
-        let sending = self.sending.take().ok_or_else(internal)?;
         // All of it is read and synced.
-        let turn = self.long.end_turn(&self.caller.user).await;
-        let done = turn.blocking(|| sending.end(Receiver::finish));
+        let turn = self.long.end_turn(&self.user).await;
+        let sending = self.sending.take().ok_or_else(internal)?;
+        // It is done to its end, also when nobody waits for it any more, and has its room until then.
+        let done = turn.blocking(|| sending.finish());
         done.await.map_err(|_| internal())?.map_err(package_refused)?;
-        if let Some(room) = self.room.take() {
-            room.settle(self.amount, Amount::default());
-        }
         Ok(stored(self.id))
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(room) = self.room.take() {
-            // What stays counts from now on as whatever lies there.
-            drop(room);
-            self.files.home_changed(&self.caller);
-        }
         if let Some(sending) = self.sending.take() {
             // The thread outlives whoever asked for the upload.
             drop(tokio::task::spawn_blocking(|| sending.end(Receiver::put_down)));

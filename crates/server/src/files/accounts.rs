@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::StorageView;
-use paddlecloud_pfs::quota::{Amount, Ledger, Quota, QuotaError, Reservation};
+use paddlecloud_pfs::quota::{Amount, Ledger, Measuring, Quota, QuotaError, Reservation};
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
@@ -21,11 +21,27 @@ use crate::config::Config;
 const MEASURED_FOR: Duration = Duration::from_secs(300);
 /// How old it may be when it is the reason for a refusal: somebody may just have made room.
 const REFUSED_BY: Duration = Duration::from_secs(5);
+/// How often something is measured for whom it was too old, or forgotten meanwhile, before they are asked to come again.
+pub const MEASURED_AGAIN: usize = 4;
 
 pub(super) struct Accounts {
     ledger: Ledger,
     limited: HashSet<Space>,
-    measured: Mutex<HashMap<Space, Measured>>,
+    looks: Mutex<Looks>,
+}
+
+/// What is known of when spaces were looked through.
+#[derive(Default)]
+struct Looks {
+    measured: HashMap<Space, Measured>,
+    /// How often what was measured had to be forgotten: a look that began before that may have missed why.
+    forgotten: HashMap<Space, u64>,
+}
+
+impl Looks {
+    fn forgotten(&self, space: &Space) -> u64 {
+        self.forgotten.get(space).copied().unwrap_or_default()
+    }
 }
 
 /// When a space was looked through.
@@ -33,6 +49,13 @@ pub(super) struct Accounts {
 struct Measured {
     began: Instant,
     ended: Instant,
+}
+
+/// A space is being looked through.
+struct Look {
+    forgotten: u64,
+    began: Instant,
+    measuring: Measuring,
 }
 
 impl Accounts {
@@ -55,7 +78,7 @@ impl Accounts {
         Accounts {
             ledger,
             limited,
-            measured: Mutex::default(),
+            looks: Mutex::default(),
         }
     }
 
@@ -81,13 +104,14 @@ impl Accounts {
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
-        self.lock().get(space).map(|measured| measured.ended.elapsed())
+        let looks = self.lock();
+        looks.measured.get(space).map(|measured| measured.ended.elapsed())
     }
 
     fn was_measured_since(&self, space: &Space, asked: Instant) -> bool {
-        self.lock()
-            .get(space)
-            .is_some_and(|measured| measured.began >= asked)
+        let looks = self.lock();
+        let measured = looks.measured.get(space);
+        measured.is_some_and(|measured| measured.began >= asked)
     }
 
     /// What the ledger answers. Who would be refused because of what was measured too long ago asks again when it is known
@@ -106,8 +130,32 @@ impl Accounts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Space, Measured>> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Puts in what a look found, unless a later one is known; it counts as measured unless that was forgotten since it
+    /// began.
+    fn put_in(&self, space: &Space, look: Look, used: Amount) {
+        let mut looks = self.lock();
+        let known = looks.measured.get(space);
+        if known.is_some_and(|known| known.began > look.began) {
+            return;
+        }
+        self.ledger.measured(space, look.measuring, used);
+        if looks.forgotten(space) == look.forgotten {
+            let (began, ended) = (look.began, Instant::now());
+            looks.measured.insert(space.clone(), Measured { began, ended });
+        }
+    }
+
+    fn begin_look(&self, space: &Space) -> Look {
+        let forgotten = self.lock().forgotten(space);
+        Look {
+            forgotten,
+            began: Instant::now(),
+            measuring: self.ledger.measure(space),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,9 +179,11 @@ impl Files {
     /// What the ledger is asked for on a thread that is not for what is short: where a measurement is due it is made here,
     /// just before. Looking through what is to be copied may take longer than one is good for.
     pub fn measured<T>(&self, reserve: impl Fn() -> Result<T, FilesError>) -> Result<T, FilesError> {
-        match reserve() {
-            Err(FilesError::Unmeasured(space)) => self.measure(&space)?,
-            answer => return answer,
+        for _ in 0..MEASURED_AGAIN {
+            match reserve() {
+                Err(FilesError::Unmeasured(space)) => self.measure(&space)?,
+                answer => return answer,
+            }
         }
         reserve()
     }
@@ -150,36 +200,58 @@ impl Files {
         accounts.answer(space, reserve).map(Some)
     }
 
-    /// Sets room aside in the caller's home for what does not come as a file of theirs.
-    pub fn room_at_home(&self, caller: &Caller, asked: Amount) -> Result<Option<Reservation>, FilesError> {
-        self.reserve(&Files::home_of(caller)?, asked)
-    }
-
-    /// The same for what goes on with something that lies unfinished in the home, which counts already.
-    pub fn room_to_go_on(
+    /// Sets room aside in the caller's home for what does not come as a file of theirs, and of which so much lies there
+    /// unfinished, which counts already.
+    pub fn room_at_home(
         &self,
         caller: &Caller,
         asked: Amount,
         held: Amount,
-    ) -> Result<Option<Reservation>, FilesError> {
-        let accounts = &self.0.accounts;
+    ) -> Result<Option<HomeRoom>, FilesError> {
         let space = Files::home_of(caller)?;
-        if !accounts.is_limited(&space) {
-            return Ok(None);
-        }
+        let room = match held {
+            Amount { bytes: 0, files: 0 } => self.reserve(&space, asked)?,
+            _ if !self.0.accounts.is_limited(&space) => None,
+            held => return self.room_to_go_on(space, asked, held).map(Some),
+        };
+        Ok(room.map(|room| HomeRoom {
+            room: Some(room),
+            files: self.clone(),
+            space,
+            held,
+        }))
+    }
+
+    fn room_to_go_on(&self, space: Space, asked: Amount, held: Amount) -> Result<HomeRoom, FilesError> {
+        let accounts = &self.0.accounts;
         let place = Place {
             space: space.clone(),
             path: RelPath::root(),
         };
         // Set aside first: what is there is then nobody else's when the home is measured.
-        let mut room = accounts.ledger.claim_at(&place, held, Amount::default());
+        let room = accounts.ledger.claim_at(&place, held, Amount::default());
+        let claimed = Instant::now();
+        let mut room = HomeRoom {
+            room: Some(room),
+            files: self.clone(),
+            space: space.clone(),
+            held,
+        };
         self.measure(&space)?;
-        let grown = room.grow(asked.minus(held));
-        if grown.is_err() {
-            // It was left out of what was measured just now.
-            self.forget_measure(&space);
+        if !accounts.was_measured_since(&space, claimed) {
+            return Err(FilesError::Unmeasured(space));
         }
-        Ok(Some(grown.map(|()| room)?))
+        room.grow(asked.minus(held))?;
+        Ok(room)
+    }
+
+    /// Whether so much would fit into the caller's home if as much as `going` were gone.
+    pub fn would_fit(&self, caller: &Caller, asked: Amount, going: Amount) -> Result<(), FilesError> {
+        let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
+        match accounts.is_limited(&space) {
+            true => accounts.answer(&space, |ledger| ledger.would_fit(&space, asked, going)),
+            false => Ok(()),
+        }
     }
 
     /// The next write looks first what lies in the caller's home.
@@ -198,7 +270,9 @@ impl Files {
 
     /// Looks again at the next write: what happened cannot be told exactly.
     pub(super) fn forget_measure(&self, space: &Space) {
-        self.0.accounts.lock().remove(space);
+        let mut looks = self.0.accounts.lock();
+        looks.measured.remove(space);
+        *looks.forgotten.entry(space.clone()).or_default() += 1;
     }
 
     /// Whether anybody may be refused by what was measured last.
@@ -213,17 +287,14 @@ impl Files {
 
     /// Looks what a space holds that has a limit.
     pub fn measure(&self, space: &Space) -> Result<(), FilesError> {
-        let began = Instant::now();
         self.find_rooms(space, &self.space(space)?)?;
         let accounts = &self.0.accounts;
-        let measuring = accounts.ledger.measure(space);
+        let look = accounts.begin_look(space);
         let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
         // A job can write there too: whatever is more than was set aside is as good as published.
-        let nobodys = accounts.ledger.nobodys(space, &measuring, staged);
+        let nobodys = accounts.ledger.nobodys(space, &look.measuring, staged);
         let used = self.published(space)?.plus(nobodys);
-        accounts.ledger.measured(space, measuring, used);
-        let ended = Instant::now();
-        accounts.lock().insert(space.clone(), Measured { began, ended });
+        accounts.put_in(space, look, used);
         Ok(())
     }
 
@@ -293,6 +364,47 @@ impl Files {
     }
 }
 
+/// Room for something that is written into a home bit by bit. However it ends, what came of it counts.
+pub struct HomeRoom {
+    /// Until it is settled.
+    room: Option<Reservation>,
+    files: Files,
+    space: Space,
+    /// What lay there before. It was left out when the home was measured, as it has room of its own here.
+    held: Amount,
+}
+
+impl HomeRoom {
+    fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
+        let room = self.room.as_mut();
+        room.map_or(Ok(()), |room| room.grow(more))
+    }
+
+    /// All of it was written and has its place.
+    pub fn settle(mut self, written: Amount) {
+        if let Some(room) = self.room.take() {
+            room.settle(written, Amount::default());
+        }
+    }
+
+    /// Nothing was written.
+    pub fn not_needed(mut self) {
+        if self.held == Amount::default() {
+            self.room = None;
+        }
+    }
+}
+
+impl Drop for HomeRoom {
+    fn drop(&mut self) {
+        if let Some(room) = self.room.take() {
+            // First: a measurement that begins now must find that nobody has room for what lies there.
+            drop(room);
+            self.files.forget_measure(&self.space);
+        }
+    }
+}
+
 fn not_over(ledger: &Ledger, space: &Space) -> Result<(), QuotaError> {
     let (quota, used) = ledger.report(space);
     if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
@@ -337,6 +449,11 @@ mod tests {
     use super::*;
     use crate::files::testing::{files_of, home, me};
 
+    /// Room for a file in the home.
+    fn room(files: &Files, bytes: u64) -> Result<Option<Reservation>, FilesError> {
+        files.reserve(&Files::home_of(&me())?, Amount { bytes, files: 1 })
+    }
+
     #[test]
     fn nobody_is_refused_by_what_was_measured_too_long_ago() {
         let folder = tempfile::tempdir().unwrap();
@@ -345,11 +462,11 @@ mod tests {
         let output = home(folder.path()).join("output");
         std::fs::write(&output, [0; 5 << 10]).unwrap();
         let space = Files::home_of(&me()).unwrap();
-        let ask = |bytes| files.room_at_home(&me(), Amount { bytes, files: 1 }).map(drop);
+        let ask = |bytes| room(&files, bytes).map(drop);
         let measured = |ago| {
             files.measure(&space).unwrap();
-            let mut measured = files.0.accounts.lock();
-            measured.get_mut(&space).unwrap().ended -= ago;
+            let mut looks = files.0.accounts.lock();
+            looks.measured.get_mut(&space).unwrap().ended -= ago;
         };
         assert!(
             matches!(ask(1), Err(FilesError::Unmeasured(_))),
@@ -379,12 +496,65 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
         let files = files_of(folder.path(), users);
-        let ask = |bytes| files.measured(|| files.room_at_home(&me(), Amount { bytes, files: 1 }));
+        let ask = |bytes| files.measured(|| room(&files, bytes).map(drop));
         ask(1).unwrap();
         std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
         let space = Files::home_of(&me()).unwrap();
-        files.0.accounts.lock().get_mut(&space).unwrap().ended -= MEASURED_FOR;
+        let mut looks = files.0.accounts.lock();
+        looks.measured.get_mut(&space).unwrap().ended -= MEASURED_FOR;
+        drop(looks);
         assert!(matches!(ask(1), Err(FilesError::Quota(_))));
+    }
+
+    /// A home of 4 KiB in which a package lies in part, and how much.
+    fn half_a_package(folder: &std::path::Path) -> (Files, Amount) {
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder, users);
+        let staged = home(folder).join(".pfs-staging/package-".to_owned() + &"1".repeat(64));
+        std::fs::create_dir_all(&staged).unwrap();
+        std::fs::write(staged.join("part"), [0; 3 << 10]).unwrap();
+        let held = Amount {
+            bytes: 3 << 10,
+            files: 1,
+        };
+        (files, held)
+    }
+
+    /// As when its client goes before it has heard of its room.
+    #[test]
+    fn what_lies_unfinished_counts_again_when_the_room_to_go_on_with_it_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, held) = half_a_package(folder.path());
+        let whole = Amount {
+            bytes: 4 << 10,
+            files: 1,
+        };
+        drop(files.room_at_home(&me(), whole, held).unwrap());
+        let refused = files.measured(|| room(&files, 2 << 10)).map(drop);
+        assert!(matches!(refused, Err(FilesError::Quota(_))), "{refused:?}");
+        let fits = files.room_at_home(&me(), whole, held).unwrap();
+        fits.expect("the home has a limit").not_needed();
+        let refused = files.measured(|| room(&files, 2 << 10)).map(drop);
+        assert!(matches!(refused, Err(FilesError::Quota(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_look_that_began_before_all_was_forgotten_is_not_taken_for_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder.path(), users);
+        let (space, accounts) = (Files::home_of(&me()).unwrap(), &files.0.accounts);
+        let early = accounts.begin_look(&space);
+        let slow = accounts.begin_look(&space);
+        std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
+        files.home_changed(&me());
+        accounts.put_in(&space, early, Amount::default());
+        let asked = room(&files, 1).map(drop);
+        assert!(matches!(asked, Err(FilesError::Unmeasured(_))), "{asked:?}");
+        files.measure(&space).unwrap();
+        accounts.put_in(&space, slow, Amount::default());
+        let asked = room(&files, 1).map(drop);
+        assert!(matches!(asked, Err(FilesError::Quota(_))), "{asked:?}");
     }
 
     #[test]

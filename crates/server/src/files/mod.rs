@@ -36,6 +36,7 @@ use paddlecloud_pfs::{
     Access, Caller as PfsCaller, HomeOwner, PfsPath, Place, RelPath, Role, RootError, Space,
 };
 
+pub use accounts::{HomeRoom, MEASURED_AGAIN};
 pub use backend::StoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE, Parts, PartsAsked};
 pub use error::FilesError;

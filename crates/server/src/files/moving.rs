@@ -9,7 +9,7 @@ use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 
 use super::tree::existing;
-use super::{Files, FilesError, Reached};
+use super::{Files, FilesError, MEASURED_AGAIN, Reached};
 use crate::auth::Caller;
 use crate::packages::Acting;
 
@@ -152,16 +152,18 @@ impl Files {
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
         let reserve = || self.reserve_at(&to, usage.into(), replaced);
-        let room = match reserve() {
-            Err(FilesError::Unmeasured(space)) => {
-                // In the server's own name: what a job has locked counts, too.
-                drop(acting);
-                self.measure(&space)?;
-                acting = self.act_for_both(&from, &to)?;
-                reserve()?
-            }
-            room => room?,
-        };
+        let mut room = reserve();
+        for _ in 0..MEASURED_AGAIN {
+            let Err(FilesError::Unmeasured(space)) = &room else {
+                break;
+            };
+            // In the server's own name: what a job has locked counts, too.
+            drop(acting);
+            self.measure(space)?;
+            acting = self.act_for_both(&from, &to)?;
+            room = reserve();
+        }
+        let room = room?;
         if link.is_none() {
             self.sound_to_copy(&from)?;
         }

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use paddlecloud_core::names::UserName;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
@@ -19,17 +19,22 @@ use super::alive;
 use super::reply::{Refused, envelope};
 use crate::app::{App, Upload};
 use crate::auth::Caller;
+use crate::long::{Long, SHORT_LIST, Turn};
 
 /// Longest list of files, in bytes: some 300,000 files.
 const MOST_LIST: usize = 64 << 20;
-/// A list that is longer waits for its turn, so that a few of them do not take all memory.
-const SHORT_LIST: usize = 4 << 20;
-static LONG_LISTS: Semaphore = Semaphore::const_new(2);
-/// How long it waits for that, in silence: clients wait longer, and so do proxies.
+/// How long one that is not short waits for its turn, in silence: clients wait longer, and so do proxies.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
-/// How long a list may take to come, and bytes a millisecond that give it more: others wait for its turn.
-const LIST_WITHIN: Duration = Duration::from_secs(600);
-const SLOWEST: u64 = 8;
+/// How long a list may take to come, and bytes a millisecond that give it more.
+const LIST_WITHIN: Pace = Pace {
+    first: Duration::from_secs(600),
+    bytes: 8,
+};
+/// The same from when it has its turn, which others wait for.
+const TURN_FOR: Pace = Pace {
+    first: Duration::from_secs(30),
+    bytes: 64,
+};
 /// How much of a refused upload is taken, and for how long.
 const DRAIN_BYTES: usize = 1 << 30;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -64,7 +69,7 @@ pub(super) async fn package_announce(
     body: Stream,
 ) -> Response {
     // Not before all of it has come: who hears a reply may stop sending, proxies do.
-    let (list, turn) = match list_of(body).await {
+    let (list, turn) = match list_of(&app.long, &caller.user, body).await {
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
@@ -84,11 +89,20 @@ async fn lasting(
     }
 }
 
+/// How fast something must come.
+#[derive(Clone, Copy)]
+struct Pace {
+    first: Duration,
+    /// In a millisecond.
+    bytes: u64,
+}
+
 /// The whole list, and the turn that a long one has as long as it is in memory.
-async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>>), Refused> {
+async fn list_of(long: &Long, user: &UserName, body: Stream) -> Result<(Bytes, Option<Turn>), Refused> {
     let mut pieces = body.into_data_stream();
     let (mut list, mut turn) = (BytesMut::new(), None);
-    let mut until = Instant::now() + LIST_WITHIN;
+    let mut pace = LIST_WITHIN;
+    let mut until = Instant::now() + pace.first;
     while let Some(piece) = timeout_at(until, pieces.next()).await.map_err(|_| late())? {
         let piece = piece.map_err(|_| cut())?;
         if list.len() + piece.len() > MOST_LIST {
@@ -97,15 +111,15 @@ async fn list_of(body: Stream) -> Result<(Bytes, Option<SemaphorePermit<'static>
             return Err(too_long());
         }
         if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
-            let came = Instant::now();
-            let Ok(free) = timeout(TURN_WITHIN, LONG_LISTS.acquire()).await else {
+            let Ok(free) = timeout(TURN_WITHIN, long.list_turn(user)).await else {
                 drop(list);
                 return Err(refused_at(pieces, busy()).await);
             };
-            turn = Some(free.expect("it is never closed"));
-            until += came.elapsed();
+            turn = Some(free);
+            pace = TURN_FOR;
+            until = Instant::now() + pace.first;
         }
-        until += Duration::from_millis(piece.len() as u64 / SLOWEST);
+        until += Duration::from_millis(piece.len() as u64 / pace.bytes);
         list.extend_from_slice(&piece);
     }
     Ok((list.freeze(), turn))
@@ -187,4 +201,38 @@ async fn drain(mut pieces: BodyDataStream) {
 fn cut() -> Refused {
     let refused = ErrorBody::new(ErrorName::BadRequest, "the package did not arrive whole");
     Refused(refused.with_hint("submit again: what arrived is not sent again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    /// A list that is long, and of which from then on a byte comes every ten seconds.
+    fn slow_list() -> Stream {
+        let first = stream::once(async { Bytes::from(vec![b' '; SHORT_LIST + 1]) });
+        let rest = stream::repeat_with(|| Bytes::from_static(b" ")).then(|byte| async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            byte
+        });
+        Stream::from_stream(first.chain(rest).map(Ok::<_, Infallible>))
+    }
+
+    /// The time is not real.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_turn_for_a_long_list_and_sends_slowly_loses_it_soon() {
+        let (long, me) = (Long::default(), "me".parse().unwrap());
+        let began = Instant::now();
+        let Err(Refused(refused)) = list_of(&long, &me, slow_list()).await else {
+            panic!("it never ends");
+        };
+        assert_eq!(refused.error, ErrorName::RequestTimeout);
+        let with_their_turns = Duration::from_secs(120);
+        assert!(began.elapsed() < with_their_turns, "{:?}", began.elapsed());
+        let turn = timeout(Duration::from_secs(1), long.list_turn(&me)).await;
+        assert!(turn.is_ok(), "it is free again");
+    }
 }

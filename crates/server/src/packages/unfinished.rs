@@ -38,6 +38,14 @@ impl Storage {
         Ok(list.ok().map(|list| list.total_bytes()))
     }
 
+    /// How long the list of a package is that is awaited; nothing where none is.
+    pub fn awaited_list(&self, user: &UserName, id: PackageId) -> Result<u64, PackageError> {
+        match self.home(user)?.stat_link(&wanted_path(id)) {
+            Err(error) if error.is_not_found() => Ok(0),
+            found => Ok(found?.size),
+        }
+    }
+
     /// Gives up what came of a package and the list of what is to come, unless somebody is sending it. Answers whether
     /// anything went.
     pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {

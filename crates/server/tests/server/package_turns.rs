@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use paddlecloud_api::ALIVE_HEADER;
-use paddlecloud_pfs::Root;
 use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
+use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
 use paddlecloud_server::auth::Caller;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -154,5 +154,63 @@ async fn what_came_of_a_package_gives_way_only_to_one_that_fits_without_it() {
     let fits = announce(&stage, &files(8).0).await;
     assert_eq!(fits["msg"]["stored"], false, "{fits}");
     assert!(!staging.exists(), "it fits without what lay there");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn nothing_is_given_up_for_a_package_in_a_home_that_is_too_full_without_it() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    let (manifest, stream) = files(4);
+    announce(&stage, &manifest).await;
+    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
+    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+    let home = home(stage.folder.path(), "me");
+    std::fs::write(home.join("output"), vec![0; 2 << 20]).unwrap();
+    // Less than what came of the other one.
+    let refused = announce(&stage, &files(1).0).await;
+    assert_eq!(refused["error"], "quota-exceeded", "{refused}");
+    assert!(home.join(".pfs-staging").exists(), "nothing is given up in vain");
+    stage.finish().await;
+}
+
+/// A package of so many empty files that its list is long.
+fn very_many() -> Manifest {
+    let entry = |number: usize| Entry {
+        path: format!("a-name-as-cameras-give-it-{number:08}.jpg")
+            .parse()
+            .unwrap(),
+        node: Node::File {
+            size: 0,
+            executable: false,
+            digest: Some(Digest::of(b"")),
+        },
+        mtime: Mtime::default(),
+    };
+    Manifest::new((0..30_000).map(entry).collect()).unwrap()
+}
+
+#[tokio::test]
+async fn one_package_of_a_users_with_a_long_list_is_sent_at_a_time() {
+    let stage = Stage::new().await;
+    let (manifest, (short, _), caller) = (very_many(), package(), me());
+    assert!(manifest.to_json().len() > 4 << 20);
+    for list in [&manifest, &short] {
+        assert_eq!(announce(&stage, list).await["msg"]["stored"], false);
+    }
+    let sending = stage.app.long.long_package(&caller.user).await;
+    let id = manifest.id().to_string();
+    let mut long = Box::pin(stage.app.package_receive(&caller, &id));
+    let waits = timeout(Duration::from_millis(300), &mut long).await.is_err();
+    assert!(waits, "two would be in memory");
+    let id = short.id().to_string();
+    let short = timeout(LIMIT, stage.app.package_receive(&caller, &id)).await;
+    assert!(
+        short.is_ok_and(|begun| begun.is_ok()),
+        "a short one waits for nobody"
+    );
+    drop(sending);
+    assert!(long.await.is_ok());
     stage.finish().await;
 }
