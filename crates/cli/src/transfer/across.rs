@@ -24,8 +24,9 @@ impl Transfer<'_> {
         copy: &Copy,
     ) -> Result<(), CliError> {
         self.moved = "copied";
-        let from: Vec<String> = sources.iter().map(|source| source.path.to_string()).collect();
-        let unfinished = Unfinished::of(&from.join("\0"), &dest.path.to_string());
+        let from = sources.iter().map(|source| source.path.to_string().into_bytes());
+        let from: Vec<Vec<u8>> = from.collect();
+        let unfinished = Unfinished::of(&self.server, &from, dest.path.to_string().as_bytes());
         let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,

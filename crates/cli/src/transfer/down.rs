@@ -23,8 +23,9 @@ impl Transfer<'_> {
         copy: &Copy,
     ) -> Result<(), CliError> {
         self.moved = "received";
-        let from: Vec<String> = sources.iter().map(|source| source.path.to_string()).collect();
-        let unfinished = Unfinished::of(&from.join("\0"), &absolute(dest));
+        let from = sources.iter().map(|source| source.path.to_string().into_bytes());
+        let from: Vec<Vec<u8>> = from.collect();
+        let unfinished = Unfinished::of(&self.server, &from, &absolute(dest));
         let target = local::target(dest).map_err(|error| cannot_write(dest, &error))?;
         let target = unfinished.target(target);
         let request = Request {

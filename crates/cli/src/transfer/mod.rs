@@ -139,6 +139,8 @@ impl Way<'_> {
 /// A transfer under way.
 pub struct Transfer<'a> {
     files: FileClient<'a>,
+    /// Where that server is.
+    server: String,
     options: TransferOptions,
     selection: Selection,
     world: &'a mut World,
@@ -161,6 +163,7 @@ impl<'a> Transfer<'a> {
     ) -> Transfer<'a> {
         Transfer {
             files: session.client.files().patient(),
+            server: session.client.endpoint().to_string(),
             options,
             selection,
             world,

@@ -12,24 +12,32 @@ use paddlecloud_pfs::staging::KEEP_UNFINISHED;
 
 use super::rules::Target;
 
-/// The note of one source on its way to one destination.
+/// The note of some sources on their way to one destination.
 pub(super) struct Unfinished {
     note: Option<PathBuf>,
 }
 
 impl Unfinished {
-    pub fn of(source: &str, dest: &str) -> Unfinished {
+    /// Of paths in their exact bytes, from or to one server: what is only shown alike is something else.
+    pub fn of(server: &str, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
         let home = Environment::of_this_process().paddle_home();
         let home = home.filter(|home| home.is_dir());
         match home.map(|home| home.join("unfinished")) {
-            Some(folder) => Unfinished::noted_in(&folder, source, dest),
+            Some(folder) => Unfinished::noted_in(&folder, server, sources, dest),
             None => Unfinished { note: None },
         }
     }
 
-    fn noted_in(folder: &Path, source: &str, dest: &str) -> Unfinished {
+    fn noted_in(folder: &Path, server: &str, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
         forget_old(folder, SystemTime::now());
-        let name = Digest::of(format!("{source}\0{dest}").as_bytes()).to_string();
+        let mut key = Vec::new();
+        let ends = [server.as_bytes(), dest];
+        for part in ends.into_iter().chain(sources.iter().map(Vec::as_slice)) {
+            // No path holds the byte that parts them.
+            key.extend_from_slice(part);
+            key.push(0);
+        }
+        let name = Digest::of(&key).to_string();
         Unfinished {
             note: Some(folder.join(&name[..32])),
         }
@@ -74,9 +82,9 @@ fn forget_old(folder: &Path, now: SystemTime) {
 }
 
 /// A path of this machine, the same wherever the command is typed.
-pub(super) fn absolute(path: &Path) -> String {
+pub(super) fn absolute(path: &Path) -> Vec<u8> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    whole.display().to_string()
+    whole.into_os_string().into_encoded_bytes()
 }
 
 #[cfg(test)]
@@ -88,13 +96,14 @@ mod tests {
     #[test]
     fn a_note_is_believed_for_a_while_and_then_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        let note = || Unfinished::noted_in(folder.path(), "data", "/pfs/dc/home/me/up");
+        let dest = b"/pfs/dc/home/me/up";
+        let of = |source: &str| Unfinished::noted_in(folder.path(), "here", &[source.into()], dest);
+        let note = || of("data");
         assert_eq!(note().target(Target::Folder), Target::Folder);
         note().begin();
         assert_eq!(note().target(Target::Folder), Target::Missing);
         assert_eq!(note().target(Target::File), Target::File);
-        let other = Unfinished::noted_in(folder.path(), "else", "/pfs/dc/home/me/up");
-        assert_eq!(other.target(Target::Folder), Target::Folder);
+        assert_eq!(of("else").target(Target::Folder), Target::Folder);
 
         let file = std::fs::File::options()
             .write(true)
@@ -107,5 +116,37 @@ mod tests {
             .unwrap();
         assert_eq!(note().target(Target::Folder), Target::Folder);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_only_shown_alike_and_another_server_have_notes_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |server: &str, sources: &[&[u8]], dest: &[u8]| {
+            let sources: Vec<Vec<u8>> = sources.iter().map(|source| source.to_vec()).collect();
+            Unfinished::noted_in(folder.path(), server, &sources, dest)
+        };
+        of("here", &[b"caf\xe9", b"b"], b"up").begin();
+        let known = of("here", &[b"caf\xe9", b"b"], b"up").target(Target::Folder);
+        assert_eq!(known, Target::Missing);
+        for other in [
+            of("there", &[b"caf\xe9", b"b"], b"up"),
+            of("here", &[b"caf\xe8", b"b"], b"up"),
+            of("here", &["caf\u{fffd}".as_bytes(), b"b"], b"up"),
+            of("here", &[b"caf\xe9"], b"up"),
+            of("here", &[b"caf\xe9b"], b"up"),
+            of("here", &[b"b", b"caf\xe9"], b"up"),
+            of("here", &[b"caf\xe9", b"b"], b"up\xe9"),
+        ] {
+            assert_eq!(other.target(Target::Folder), Target::Folder);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_of_this_machine_keeps_its_bytes() {
+        use std::os::unix::ffi::OsStrExt;
+
+        let name = std::ffi::OsStr::from_bytes(b"/data/caf\xe9");
+        assert_eq!(absolute(Path::new(name)), b"/data/caf\xe9");
     }
 }

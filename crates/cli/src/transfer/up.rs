@@ -19,8 +19,8 @@ const SHOWN: usize = 40;
 
 impl Transfer<'_> {
     pub(super) async fn up(&mut self, sources: &[&Path], dest: &Remote, copy: &Copy) -> Result<(), CliError> {
-        let from: Vec<String> = sources.iter().map(|path| absolute(path)).collect();
-        let unfinished = Unfinished::of(&from.join("\0"), &dest.path.to_string());
+        let from: Vec<Vec<u8>> = sources.iter().map(|path| absolute(path)).collect();
+        let unfinished = Unfinished::of(&self.server, &from, dest.path.to_string().as_bytes());
         let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,
