@@ -18,7 +18,7 @@ use crate::scripted::{Log, Reply, Seen, connection, json, serve};
 const CHANGED: &str = r#"{"code":409,"msg":"it is another file now","error":"conflict"}"#;
 const FOLDER: &str = r#"{"code":200,"msg":{"kind":"folder","mtime":1}}"#;
 
-fn client(endpoint: &str) -> Client {
+pub fn client(endpoint: &str) -> Client {
     Client::new(endpoint.parse().unwrap()).with_limits(Limits {
         give_up: Duration::from_secs(20),
         pause: Duration::from_millis(1),
@@ -26,7 +26,7 @@ fn client(endpoint: &str) -> Client {
     })
 }
 
-fn remote(path: &str) -> PfsPath {
+pub fn remote(path: &str) -> PfsPath {
     format!("/pfs/dc/home/me/{path}").parse().unwrap()
 }
 
@@ -57,7 +57,7 @@ fn all_hold_one(seen: &Seen) -> Reply {
     Reply::Keep(json(200, &body.to_string()))
 }
 
-fn lines(log: &Log) -> Vec<String> {
+pub fn lines(log: &Log) -> Vec<String> {
     let log = log.lock().unwrap();
     log.iter().map(|seen| seen.line.clone()).collect()
 }
@@ -115,7 +115,7 @@ async fn nothing_stays_here_of_a_file_that_keeps_changing_there() {
     assert_eq!(names_in(folder.path()), Vec::<String>::new());
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
+pub fn names_in(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).unwrap();
     names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -149,7 +149,7 @@ async fn work_of_many_calls_waits_for_a_server_that_vanished_between_two_of_them
 }
 
 /// What a server answers where a file of `looked_at` bytes was replaced by one of these right after it was looked at.
-fn replaced_meanwhile(seen: &Seen, looked_at: u64, bytes: &[u8]) -> Reply {
+pub fn replaced_meanwhile(seen: &Seen, looked_at: u64, bytes: &[u8]) -> Reply {
     if seen.line.contains("/pfs/stat?") {
         let meta = format!(r#"{{"kind":"file","size":{looked_at},"mtime":1,"version":"v"}}"#);
         return Reply::Keep(json(200, &format!(r#"{{"code":200,"msg":{meta}}}"#)));

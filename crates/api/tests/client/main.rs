@@ -6,6 +6,7 @@ mod files;
 mod following;
 #[cfg(unix)]
 mod reviving;
+mod rewritten;
 mod scripted;
 mod sockets;
 mod uploads;

@@ -6,13 +6,16 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use super::staged::{hold, in_staging, publish_node, sync_tree, tidy_staging};
-use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Root, RootError, timestamps};
+use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Meta, Root, RootError, Stamp, timestamps};
 use crate::content::hash_file;
 use crate::digest::Digest;
 use crate::relpath::RelPath;
 use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, AtFlags, Errno, FileExt, Mode, OFlags, OwnedFd};
+
+/// How often a file is copied that changes meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// What a copy brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +25,8 @@ pub struct Copied {
 }
 
 impl Root {
-    /// Copies one file, with its time and executable bit, to a place below `target`.
+    /// Copies one file, with its time and executable bit, to a place below `target`. One that somebody writes to meanwhile
+    /// is begun again, and told when it never rests.
     pub fn copy_file(
         &self,
         from: &RelPath,
@@ -30,19 +34,48 @@ impl Root {
         to: &RelPath,
         existing: Existing,
     ) -> Result<Copied, RootError> {
-        let (source, meta) = self.open_file(from)?;
-        let attributes = FileAttributes {
-            executable: meta.executable,
-            mtime: Some(meta.mtime),
-        };
-        let staged = target.stage_file(attributes)?;
-        let bytes = copy_content(&source, staged.file(), meta.size)
-            .map_err(|error| RootError::io("copy", from, error))?;
-        if bytes != meta.size {
-            return Err(RootError::Changing(from.clone()));
+        self.copy_file_by(copy_content, from, target, to, existing)
+    }
+
+    /// The same, the content being copied by what is given.
+    pub(super) fn copy_file_by(
+        &self,
+        copy: impl Fn(&File, &File, u64) -> io::Result<u64>,
+        from: &RelPath,
+        target: &Root,
+        to: &RelPath,
+        existing: Existing,
+    ) -> Result<Copied, RootError> {
+        for _ in 0..ATTEMPTS {
+            let (source, meta) = self.open_file(from)?;
+            let attributes = FileAttributes {
+                executable: meta.executable,
+                mtime: Some(meta.mtime),
+            };
+            let staged = target.stage_file(attributes)?;
+            let bytes = copy(&source, staged.file(), meta.size)
+                .map_err(|error| RootError::io("copy", from, error))?;
+            if bytes == meta.size && self.is_as_opened(&source, &meta, from)? {
+                staged.publish(to, existing)?;
+                return Ok(Copied { bytes, files: 1 });
+            }
         }
-        staged.publish(to, existing)?;
-        Ok(Copied { bytes, files: 1 })
+        Err(RootError::Changing(from.clone()))
+    }
+
+    /// Whether nobody wrote to an open file since it was opened. Another file that takes its name, or whoever removes it,
+    /// changes its ctime alone, and no byte of it.
+    fn is_as_opened(&self, file: &File, meta: &Meta, path: &RelPath) -> Result<bool, RootError> {
+        let (before, now) = (meta.stamp, self.look_again(file, path)?.stamp);
+        if (before.size, before.mtime) != (now.size, now.mtime) {
+            return Ok(false);
+        }
+        let number = |stamp: &Stamp| (stamp.device, stamp.inode);
+        let is_named = || match self.stat(path) {
+            Ok(there) => number(&there.stamp) == number(&before),
+            Err(_) => false,
+        };
+        Ok(before.ctime == now.ctime || !is_named())
     }
 
     /// Makes a file of a tree that nobody else looks at yet, as a copy of one that should have this digest. Answers

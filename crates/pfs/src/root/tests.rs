@@ -306,6 +306,78 @@ fn attributes_are_kept() {
     }
 }
 
+/// Copies `f` to `copy` in two halves and does something between them, told which try it is. Gives how many there were.
+fn copy_in_halves(root: &Root, between: impl Fn(usize)) -> (Result<Copied, RootError>, usize) {
+    let tries = std::cell::Cell::new(0);
+    let in_halves = |source: &File, target: &File, size: u64| {
+        tries.set(tries.get() + 1);
+        let half = copy::copy_range(source, 0, target, 0, size / 2)?;
+        between(tries.get());
+        Ok(half + copy::copy_range(source, half, target, half, size - half)?)
+    };
+    let copied = root.copy_file_by(in_halves, &rel("f"), root, &rel("copy"), Existing::Replace);
+    (copied, tries.get())
+}
+
+#[test]
+fn a_file_that_is_written_to_while_it_is_copied_is_begun_again_and_told_when_it_never_rests() {
+    for (changes, is_copied) in [(0, true), (2, true), (3, false)] {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("f", "one one"), ("copy", "earlier")]);
+        let rewrite = |number: usize| {
+            if number <= changes {
+                let mut file = File::options().write(true).open(folder.path().join("f")).unwrap();
+                file.write_all(b"two two").unwrap();
+                // Files' clocks tick coarsely; this one has ticked.
+                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
+                file.set_modified(time).unwrap();
+            }
+        };
+        let (copied, tries) = copy_in_halves(&root, rewrite);
+        assert_eq!(tries, 3.min(changes + 1));
+        let there = match (is_copied, changes) {
+            (false, _) => "earlier",
+            (true, 0) => "one one",
+            (true, _) => "two two",
+        };
+        assert_eq!(fs::read_to_string(folder.path().join("copy")).unwrap(), there);
+        assert_eq!(copied.is_ok(), is_copied);
+        assert!(is_copied || matches!(copied, Err(RootError::Changing(_))));
+        assert_eq!(leftovers(folder.path()), ["copy", "f"]);
+    }
+}
+
+#[test]
+fn a_file_that_loses_its_name_while_it_is_copied_is_copied_as_it_was() {
+    let (folder, root) = scratch();
+    let at = |name: &str| folder.path().join(name);
+    plant(folder.path(), &[("f", "one one")]);
+    let before = root.stat(&rel("f")).unwrap().stamp.ctime;
+    wait_until_the_clock_ticked(&root, before);
+    let replace = |_| fs::rename(at("new"), at("f")).unwrap();
+    let (copied, tries) = copy_in_halves(&root, replace);
+    assert_eq!((copied.unwrap().files, tries), (1, 1));
+    let (copied, tries) = copy_in_halves(&root, |_| fs::remove_file(at("f")).unwrap());
+    assert_eq!((copied.unwrap().files, tries), (1, 1));
+    assert_eq!(fs::read_to_string(at("copy")).unwrap(), "new");
+}
+
+/// Makes the file `new` when that gives it a later time than this one.
+fn wait_until_the_clock_ticked(root: &Root, since: Mtime) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        root.write_file(&rel("new"), b"new", Existing::Replace).unwrap();
+        if root.stat(&rel("new")).unwrap().stamp.ctime > since {
+            return;
+        }
+        assert!(
+            std::time::Instant::now() < until,
+            "the clock of the files stands still"
+        );
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn errors_tell_what_is_the_matter() {
     let (folder, root) = scratch();

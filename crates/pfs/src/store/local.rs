@@ -181,6 +181,10 @@ impl ReadAt for OpenFile {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn is_as_opened(&self) -> io::Result<bool> {
+        Ok(Meta::of_file(&self.file)?.stamp == self.meta.stamp)
+    }
 }
 
 struct NewLocalFile {

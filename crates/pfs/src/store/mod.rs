@@ -11,6 +11,7 @@ mod remote;
 mod space;
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 pub use self::local::LocalStore;
@@ -78,10 +79,15 @@ pub trait FileStore: Send + Sync {
     }
 }
 
-/// Reads a file that stays the same while it is open.
+/// Reads a file that stays the same while it is open, unless somebody writes into it.
 pub trait ReadAt: Source {
     /// Kind, size and times when it was opened.
     fn meta(&self) -> &Meta;
+
+    /// Whether it has still the stamp it was opened with. Nobody writes into a file that lies in a remote store.
+    fn is_as_opened(&self) -> io::Result<bool> {
+        Ok(true)
+    }
 }
 
 /// A file that is being written. Dropping it leaves nothing behind.

@@ -248,6 +248,7 @@ fn told_of(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
     let (source, from_failed, to_failed) = (from.place.path.clone(), from.failed(), to.failed());
     move |error| match &error {
         RootError::NotFound(path) if *path == source => from_failed(error),
+        RootError::Changing(path) if path.is_within(&source) => from_failed(error),
         _ => to_failed(error),
     }
 }

@@ -327,19 +327,27 @@ impl PackOut {
     }
 
     /// Reads a whole file, so that nothing can go wrong once its head is sent. One that is not what it was stored as is left
-    /// out: whoever then asks for it alone hears that it is damaged.
+    /// out, and one that somebody wrote to meanwhile: whoever then asks for it alone hears that it is damaged, or gets it
+    /// when it rests.
     fn read(&mut self, path: &RelPath) -> Option<Entry> {
         let reached = self.folder.below(path).ok()?;
         let file = reached.root.open_file(&reached.place.path).ok()?;
+        self.read_from(&*file, path)
+    }
+
+    fn read_from(&mut self, file: &dyn ReadAt, path: &RelPath) -> Option<Entry> {
         let meta = file.meta();
         if meta.size > SMALL_FILE {
             return None;
         }
         self.content.resize(usize::try_from(meta.size).ok()? + 1, 0);
-        let read = read_full(&*file, &mut self.content).ok()?;
+        let read = read_full(file, &mut self.content).ok()?;
         self.content.truncate(read);
+        if read as u64 != meta.size || !file.is_as_opened().ok()? {
+            return None;
+        }
         let digest = Digest::of(&self.content);
-        if read as u64 != meta.size || self.store.0.hints.is_damaged(&meta.stamp, &digest) {
+        if self.store.0.hints.is_damaged(&meta.stamp, &digest) {
             return None;
         }
         Some(Entry {
@@ -366,4 +374,72 @@ fn read_full(file: &dyn ReadAt, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::PathBuf;
+    use std::time::UNIX_EPOCH;
+
+    use paddlecloud_pfs::Source;
+    use paddlecloud_pfs::root::Meta;
+
+    use super::*;
+    use crate::files::testing::{files, home, me};
+
+    /// A file that a job rewrites in its place once its first bytes were read.
+    struct Rewritten {
+        file: Arc<dyn ReadAt>,
+        path: PathBuf,
+    }
+
+    impl Source for Rewritten {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let some = buffer.len().min(4);
+            let read = self.file.read_at(&mut buffer[..some], offset)?;
+            let mut file = File::options().write(true).open(&self.path)?;
+            file.write_all(b"two two")?;
+            // Files' clocks tick coarsely; this one has ticked.
+            file.set_modified(UNIX_EPOCH)?;
+            Ok(read)
+        }
+    }
+
+    impl ReadAt for Rewritten {
+        fn meta(&self) -> &Meta {
+            self.file.meta()
+        }
+
+        fn is_as_opened(&self) -> io::Result<bool> {
+            self.file.is_as_opened()
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_while_it_is_read_is_left_out_of_a_pack() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let path: RelPath = "f".parse().unwrap();
+        let real = home(folder.path()).join("f");
+        fs::write(&real, "one one").unwrap();
+        let request = PackRequest {
+            path: "/pfs/dc/home/me".parse().unwrap(),
+            files: vec![path.clone()],
+        };
+        let mut pack = files.pack_out(&me(), request).unwrap();
+        let opened = pack.folder.root.open_file(&path).unwrap();
+        assert!(pack.read_from(&*opened, &path).is_some(), "it rests");
+        let rewritten = Rewritten {
+            file: opened,
+            path: real,
+        };
+        assert_eq!(pack.read_from(&rewritten, &path), None);
+        assert_eq!(pack.content, b"one two", "a mixture is what was read");
+        assert!(pack.read(&path).is_some(), "it rests again");
+    }
 }

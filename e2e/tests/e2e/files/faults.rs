@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use e2e::{TestEnvironment, wait_until};
 
-use super::{arg, bytes_moved, home, noise, plant, server_data, staged, wait_for_staged};
+use super::{arg, bytes_moved, home, noise, on_disk, plant, server_data, staged, wait_for_staged};
 
 const CHUNK: u64 = 4 << 20;
 
@@ -204,6 +205,39 @@ fn a_file_that_never_rests_is_told_and_not_published() {
             .says("changed while it was being sent");
     });
     env.paddlectl(&["stat", &remote]).refused(1);
+}
+
+#[test]
+fn a_file_that_a_job_keeps_rewriting_in_its_place_is_told_and_not_fetched() {
+    let env = TestEnvironment::new();
+    let output = format!("{}/output", home(&env));
+    env.paddlectl(&["mkdir", &output]).ok();
+    let remote = format!("{output}/restless");
+    let there = on_disk(&env, &remote);
+    fs::write(&there, noise(12, 2 << 20)).unwrap();
+    let local = env.folder("back").join("restless");
+    fs::write(&local, "an earlier one").unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let open = fs::File::options().write(true).open(&there).unwrap();
+            let mut number = 0_u8;
+            while !is_over.load(Ordering::Relaxed) {
+                number = number.wrapping_add(1);
+                for offset in [0, 1 << 20] {
+                    open.write_all_at(&[number], offset).unwrap();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let _rest = Rest(&is_over);
+        env.paddlectl(&["cp", "--bwlimit", "4Mi", &remote, arg(&local)])
+            .refused(1)
+            .says("changed on the server while it was being fetched");
+    });
+    assert_eq!(fs::read_to_string(&local).unwrap(), "an earlier one");
+    env.paddlectl(&["cp", &remote, arg(&local)]).ok();
+    assert!(fs::read(&local).unwrap() == fs::read(&there).unwrap(), "it rests");
 }
 
 #[test]

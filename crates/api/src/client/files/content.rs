@@ -73,8 +73,9 @@ impl<'a> FileClient<'a> {
     /// Reads a file, or a range of it; the end may lie beyond the file's. A range that holds no byte of the file, or none
     /// at all, is read as nothing.
     ///
-    /// All bytes are of one version of the file, and arrived as the server sent them. Where the server knows the digest of
-    /// the file, all of it is checked by that before its last chunk is handed out.
+    /// All bytes are of one file, as it was when it was opened and as the server sent them; what somebody writes over in it
+    /// meanwhile may be among them. Where the server knows the digest of the file, all of it is checked by that before its
+    /// last chunk is handed out.
     pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
         let range = range.unwrap_or(0..u64::MAX);
         let chunks = self.chunks_now(path, &range).await?;

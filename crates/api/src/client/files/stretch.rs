@@ -30,7 +30,8 @@ pub struct Stretch<'a> {
 impl<'a> FileClient<'a> {
     /// Reads a stretch of a file; its end may lie beyond the file's. One that holds no byte of the file is read as nothing.
     ///
-    /// All bytes are of one version of the file. A reply that is cut is gone on with; one that stays cut is an error, never
+    /// All bytes are of one version of the file, unless somebody writes into it while a reply is on its way: whoever minds
+    /// looks at its version again. A reply that is cut is gone on with; one that stays cut is an error, never
     /// a short one.
     pub async fn stretch(&self, path: &PfsPath, range: Range<u64>) -> Result<Stretch<'a>, ClientError> {
         let meta = self.stat(path).await?;

@@ -85,6 +85,15 @@ impl Fetching {
         call
     }
 
+    /// Refuses what is another state of the file.
+    fn must_be(&self, meta: &FileMeta) -> Result<(), TransferError> {
+        let version = meta.version.as_ref().map(|version| format!("\"{version}\""));
+        match version.is_some_and(|version| version.as_bytes() == self.version.as_bytes()) {
+            true => Ok(()),
+            false => Err(TransferError::ChangedThere),
+        }
+    }
+
     /// A request for plain bytes.
     fn bytes(&self, range: Range<u64>) -> Call {
         let mut call = self.call(FileClient::at("content", &self.remote));
@@ -309,6 +318,9 @@ impl Engine<'_> {
     }
 
     /// The digest of the whole: from the names of all chunks, or by the server's word where some came otherwise.
+    ///
+    /// The server names what it reads, whatever that is. Without its word from before, the names are those of one state of the
+    /// file only if nobody has written to it since it was looked at first.
     async fn digest(&self, fetching: &Fetching) -> Result<Digest, TransferError> {
         let layout = fetching.assembly.layout();
         let names: Vec<ChunkName> = {
@@ -319,16 +331,20 @@ impl Engine<'_> {
         match (layout.combine(&names), said) {
             // Names of our own making prove nothing: what is wrong is found when the file is to appear.
             (_, Some(said)) if !fetching.is_named => Ok(said),
-            (Some(found), Some(said)) if found != said => Err(TransferError::Damaged),
-            (Some(found), _) => Ok(found),
             (None, Some(said)) => Ok(said),
+            (Some(found), Some(said)) if found == said => Ok(found),
+            (Some(found), said) => {
+                let _permit = self.permit().await;
+                fetching.must_be(&self.files.stat(&fetching.remote).await?)?;
+                match said {
+                    Some(_) => Err(TransferError::Damaged),
+                    None => Ok(found),
+                }
+            }
             (None, None) => {
                 let _permit = self.permit().await;
                 let meta = self.files.stat_digest(&fetching.remote).await?;
-                let version = meta.version.map(|version| format!("\"{version}\""));
-                if version.as_deref().map(str::as_bytes) != Some(fetching.version.as_bytes()) {
-                    return Err(TransferError::ChangedThere);
-                }
+                fetching.must_be(&meta)?;
                 meta.digest.ok_or(TransferError::ChangedThere)
             }
         }
