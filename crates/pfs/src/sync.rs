@@ -55,7 +55,8 @@ pub struct SyncPlan {
     pub send: Vec<Entry>,
     /// Files left alone because they may not be replaced.
     pub kept: Vec<RelPath>,
-    /// Files and links that cannot be sent: a folder that holds something is in the way, and nothing may be deleted.
+    /// What cannot be sent, with all it holds: a folder that holds something is in the way, and nothing may be deleted; or
+    /// a folder is in the place of something else, or something else in the place of a folder, and nothing may be replaced.
     pub blocked: Vec<RelPath>,
     /// Files and links that are the same on both sides.
     pub unchanged: u64,
@@ -77,7 +78,7 @@ pub fn plan(source: &[Entry], target: &[Entry], options: SyncOptions) -> SyncPla
             .is_some_and(|next| next.path.is_within(&entry.path));
         match other {
             Some(folder) if is_full && folder.is_dir() && !entry.is_dir() && options.extra == Extra::Keep => {
-                plan.on_blocked(entry, options);
+                plan.blocked.push(entry.path.clone());
             }
             other => plan.on_entry(entry, other, options),
         }
@@ -94,24 +95,20 @@ impl SyncPlan {
     }
 
     fn on_extra(&mut self, extra: &Entry, options: SyncOptions) {
-        let is_covered = self
-            .delete
-            .last()
-            .is_some_and(|deleted| extra.path.is_within(deleted));
-        if options.extra == Extra::Delete && !is_covered {
+        let lies_in = |folder: &RelPath| extra.path.is_within(folder);
+        // What is in the way and stays does so with all it holds.
+        let is_settled = self.delete.last().is_some_and(lies_in) || self.blocked.last().is_some_and(lies_in);
+        if options.extra == Extra::Delete && !is_settled {
             self.delete.push(extra.path.clone());
         }
     }
 
-    fn on_blocked(&mut self, entry: &Entry, options: SyncOptions) {
-        match options.existing {
-            Existing::Keep => self.kept.push(entry.path.clone()),
-            Existing::Replace => self.blocked.push(entry.path.clone()),
-        }
-    }
-
     fn on_entry(&mut self, entry: &Entry, other: Option<&Entry>, options: SyncOptions) {
-        if self.kept.last().is_some_and(|kept| entry.path.is_within(kept)) {
+        if self
+            .blocked
+            .last()
+            .is_some_and(|blocked| entry.path.is_within(blocked))
+        {
             return;
         }
         match other {
@@ -122,7 +119,10 @@ impl SyncPlan {
                     self.send.push(entry.clone());
                 }
             }
-            Some(_) if options.existing == Existing::Keep => self.kept.push(entry.path.clone()),
+            Some(other) if options.existing == Existing::Keep => match other.is_dir() == entry.is_dir() {
+                true => self.kept.push(entry.path.clone()),
+                false => self.blocked.push(entry.path.clone()),
+            },
             Some(other) => {
                 // One kind of node does not take the place of another by itself.
                 if other.is_dir() != entry.is_dir() {
@@ -279,18 +279,41 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_kept_in_place_of_a_folder_keeps_its_contents_away_too() {
-        let keep = SyncOptions {
-            existing: Existing::Keep,
-            ..SyncOptions::default()
-        };
-        let made = plan(
-            &[dir("a"), file("a/b", "", 1), file("c", "", 1)],
-            &[file("a", "x", 1)],
-            keep,
-        );
-        assert_eq!(made.kept, [rel("a")]);
-        assert_eq!(names(&made.send), ["c"]);
+    fn what_is_of_another_kind_and_stays_is_in_the_way_with_all_that_either_holds() {
+        for extra in [Extra::Keep, Extra::Delete] {
+            let keep = SyncOptions {
+                existing: Existing::Keep,
+                extra,
+                ..SyncOptions::default()
+            };
+            let made = plan(
+                &[
+                    dir("a"),
+                    file("a/b", "", 1),
+                    file("c", "", 1),
+                    file("e", "", 1),
+                    file("g", "", 1),
+                ],
+                &[
+                    file("a", "x", 1),
+                    dir("e"),
+                    dir("g"),
+                    dir("g/d"),
+                    file("g/d/h", "", 1),
+                    file("g/h", "", 1),
+                    file("z", "", 1),
+                ],
+                keep,
+            );
+            assert_eq!(made.blocked, [rel("a"), rel("e"), rel("g")]);
+            assert!(made.kept.is_empty(), "only a file in the place of a file is kept");
+            assert_eq!(names(&made.send), ["c"]);
+            let extra: &[RelPath] = match extra {
+                Extra::Keep => &[],
+                Extra::Delete => &[rel("z")],
+            };
+            assert_eq!(made.delete, extra);
+        }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{ListEntry, below};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
-use paddlecloud_pfs::{Entry, Node, PfsPath, RelPath};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath};
 
-use super::clearing::leave_out;
+use super::clearing::{leave_out, what_is_there};
 use super::crossing::{Crossing, Look, Step, Steps};
 use super::location::Remote;
 use super::remote::{self, RemoteSource, is_about_one_path};
@@ -160,36 +160,10 @@ impl Transfer<'_> {
         let mut stuck = std::mem::take(&mut plan.delete);
         leave_out(&mut plan.send, &stuck);
         stuck.append(&mut plan.blocked);
-        self.tell_stuck(to, stuck, held);
-        self.keep_files_only(to, &mut plan, wanted, held);
-        plan
-    }
-
-    /// What may not be replaced is kept if it is a file; in the place of a folder, or as one, it is in the way, and told.
-    pub(super) fn keep_files_only(
-        &mut self,
-        to: &PfsPath,
-        plan: &mut SyncPlan,
-        wanted: &[Entry],
-        held: &[Entry],
-    ) {
-        let is_folder =
-            |entries: &[Entry], path: &RelPath| Entry::find(entries, path).is_some_and(Entry::is_dir);
-        let kept = std::mem::take(&mut plan.kept).into_iter();
-        let (stuck, kept) = kept.partition(|path| is_folder(wanted, path) != is_folder(held, path));
-        plan.kept = kept;
-        self.tell_stuck(to, stuck, held);
-    }
-
-    fn tell_stuck(&mut self, to: &PfsPath, stuck: Vec<RelPath>, held: &[Entry]) {
         for path in stuck {
-            let reason = match Entry::find(held, &path).map(|entry| &entry.node) {
-                Some(Node::Dir) => "a folder is in its place",
-                Some(Node::Symlink { .. }) => "a link is in its place",
-                Some(Node::File { .. }) | None => "a file is in its place",
-            };
-            self.leave(Lost::new(format!("{to}/{path}"), reason));
+            self.leave(Lost::new(format!("{to}/{path}"), what_is_there(&path, held)));
         }
+        plan
     }
 
     /// Copies what a plan for two folders says.

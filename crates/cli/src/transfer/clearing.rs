@@ -9,7 +9,7 @@ use paddlecloud_api::client::files::RemoveOptions;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{Removed, below};
 use paddlecloud_pfs::sync::{Extra, SyncPlan};
-use paddlecloud_pfs::{Entry, PfsPath, RelPath, Root, RootError};
+use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root, RootError};
 
 use super::Transfer;
 use super::location::{shown, shown_in};
@@ -158,6 +158,15 @@ impl Clearing {
     }
 }
 
+/// Why something does not get to a place where something of another kind is, and stays.
+pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
+    match Entry::find(held, path).map(|entry| &entry.node) {
+        Some(Node::Dir) => "a folder is in its place",
+        Some(Node::Symlink { .. }) => "a link is in its place",
+        Some(Node::File { .. }) | None => "a file is in its place",
+    }
+}
+
 /// A folder in the place of something else stays if it holds one of these, with all it holds: emptied around them it would
 /// still be in the way.
 pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelPath]) {
@@ -183,16 +192,19 @@ impl Transfer<'_> {
         side: Side<'_>,
         plan: &SyncPlan,
         clearings: &Clearings,
+        held: &Held,
         source: Completeness,
     ) -> Result<Vec<RelPath>, CliError> {
         let mut stuck = plan.blocked.clone();
         for path in &plan.blocked {
-            match holds_one(path, &clearings.spared) {
-                true => {
-                    self.leave(Lost::new(side.shown(path), NOT_EMPTY));
-                    self.tally.hint(SPARED);
-                }
-                false => self.is_in_the_way(side.shown(path)),
+            let shown = side.shown(path);
+            if self.existing() == Existing::Keep {
+                self.leave(Lost::new(shown, what_is_there(path, &held.entries)));
+            } else if holds_one(path, &clearings.spared) {
+                self.leave(Lost::new(shown, NOT_EMPTY));
+                self.tally.hint(SPARED);
+            } else {
+                self.is_in_the_way(shown);
             }
         }
         for path in &clearings.special {

@@ -72,7 +72,9 @@ impl Transfer<'_> {
         leave_ours(&place, &mut wanted);
         let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
         let side = Side::There(dest);
-        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
+        let stuck = self
+            .make_room(side, &plan, &clearings, &held, completeness)
+            .await?;
         leave_out(&mut wanted, &stuck);
         if let Some(upload) = self.tree_up(src, dest.clone(), wanted).await? {
             self.send(&shown(src), vec![upload]).await?;
@@ -92,7 +94,9 @@ impl Transfer<'_> {
         };
         let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
         let side = Side::Here(dest);
-        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
+        let stuck = self
+            .make_room(side, &plan, &clearings, &held, completeness)
+            .await?;
         leave_out(&mut wanted, &stuck);
         if let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) {
             self.fetch(&src.to_string(), vec![download]).await?;
@@ -115,9 +119,10 @@ impl Transfer<'_> {
         leave_ours(&to, &mut wanted);
         let (mut plan, clearings) = self.plan(&wanted, &held, extra, compare);
         let side = Side::There(dest);
-        let stuck = self.make_room(side, &plan, &clearings, completeness).await?;
+        let stuck = self
+            .make_room(side, &plan, &clearings, &held, completeness)
+            .await?;
         leave_out(&mut plan.send, &stuck);
-        self.keep_files_only(dest, &mut plan, &wanted, &held.entries);
         self.copy_plan(src, dest, &plan, &[]).await?;
         self.clear_extra(side, &clearings, completeness).await
     }

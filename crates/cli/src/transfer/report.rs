@@ -320,7 +320,8 @@ fn is_for_good(error: &TransferError) -> bool {
         ),
         TransferError::Pack(PackError::LinkOutside(_))
         | TransferError::NotAFile
-        | TransferError::NotReplaced { .. } => true,
+        | TransferError::NotReplaced { .. }
+        | TransferError::InItsPlace(_) => true,
         _ => false,
     }
 }

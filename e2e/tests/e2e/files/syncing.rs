@@ -41,6 +41,54 @@ fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
 }
 
 #[test]
+fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
+    let env = TestEnvironment::new();
+    let (new, old) = (env.folder("new"), env.folder("old"));
+    plant(&new, &[("a/f", ""), ("g", "file"), ("same", "new")]);
+    plant(
+        &old,
+        &[("a", "file"), ("g/h", ""), ("same", "old"), ("stray", "")],
+    );
+    let (source, dest) = (format!("{}/new", home(&env)), format!("{}/old", home(&env)));
+    for (from, to) in [(&new, &source), (&old, &dest)] {
+        env.paddlectl(&["sync", arg(from), to]).ok();
+    }
+    let before = env.paddlectl(&["ls", "-r", &dest]).ok().stdout;
+    for (from, to) in [(arg(&new), dest.as_str()), (source.as_str(), arg(&old))] {
+        let contents = format!("{from}/.");
+        for words in [
+            &["sync", "-n", "--delete", from, to][..],
+            &["sync", "-n", from, to],
+            &["cp", "-r", "-n", &contents, to],
+        ] {
+            for flags in [&["--dry-run"][..], &[]] {
+                let ran = env.paddlectl(&[words, flags].concat());
+                assert_eq!(ran.code, Some(1), "{ran}");
+                let ran = ran
+                    .says("a: a file is in its place")
+                    .says("g: a folder is in its place");
+                match flags.is_empty() {
+                    true => ran.says(" ... Done, 2 left out"),
+                    false => ran.says("1 kept as it was, 2 would be left out"),
+                };
+                assert_eq!(
+                    env.paddlectl(&["ls", "-r", &dest]).ok().stdout,
+                    before,
+                    "{words:?}"
+                );
+                env.paddlectl(&["check", arg(&old), &dest]).ok();
+            }
+        }
+    }
+    let single = [arg(&new.join("g")), &format!("{source}/g")].map(str::to_owned);
+    for (from, to) in single.iter().zip([dest.as_str(), arg(&old)]) {
+        env.paddlectl(&["cp", "-n", from, to])
+            .refused(1)
+            .says("a folder is in its place");
+    }
+}
+
+#[test]
 fn a_folder_that_holds_something_goes_only_when_asked() {
     let env = TestEnvironment::new();
     let (data, theirs) = (env.folder("data"), env.folder("theirs"));

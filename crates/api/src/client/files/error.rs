@@ -39,6 +39,9 @@ pub enum TransferError {
     /// What is in its place must not be replaced by a file.
     #[error("`{path}` {reason}")]
     NotReplaced { path: String, reason: String },
+    /// Something of another kind is there, and nothing is to be overwritten.
+    #[error("a {0} is in its place")]
+    InItsPlace(&'static str),
     #[error("the transfer was broken off")]
     BrokenOff,
 }

@@ -34,8 +34,8 @@ pub(super) enum Verdict {
     Transfer,
     Unchanged,
     Keep,
-    /// A socket, pipe or device is in its place, and stays.
-    Refuse,
+    /// This is in its place, and stays.
+    Refuse(FileKind),
 }
 
 impl Item {
@@ -114,24 +114,40 @@ impl Item {
                     && same_content
             }
         };
-        match (same, no_overwrite && !self.is_dir()) {
+        let is_other_kind = match there.kind {
+            FileKind::Folder => !self.is_dir(),
+            FileKind::File => self.is_dir(),
+            // A link may lead to a folder, and into that.
+            FileKind::Link | FileKind::Special => false,
+        };
+        match (same, no_overwrite) {
             (true, _) => Verdict::Unchanged,
-            (false, true) => Verdict::Keep,
-            (false, false) if there.kind == FileKind::Special => Verdict::Refuse,
-            (false, false) => Verdict::Transfer,
+            (false, true) if is_other_kind => Verdict::Refuse(there.kind),
+            (false, true) if !self.is_dir() => Verdict::Keep,
+            _ if there.kind == FileKind::Special => Verdict::Refuse(there.kind),
+            _ => Verdict::Transfer,
         }
     }
 
     /// Why it does not take the place of what is at `path`.
-    pub(super) fn refused_at(&self, path: String) -> TransferError {
-        let reason = match self.is_dir() {
-            true => "is a socket, pipe or device, and no folder",
-            false => "is a socket, pipe or device, and is not replaced by a file",
+    pub(super) fn refused_at(&self, path: String, there: FileKind) -> TransferError {
+        let reason = match (there, self.is_dir()) {
+            (FileKind::Folder, _) => return TransferError::InItsPlace("folder"),
+            (FileKind::File, _) => return TransferError::InItsPlace("file"),
+            (_, true) => "is a socket, pipe or device, and no folder",
+            (_, false) => "is a socket, pipe or device, and is not replaced by a file",
         };
         TransferError::NotReplaced {
             path,
             reason: reason.to_owned(),
         }
+    }
+
+    /// Whether it lies in a folder that does not get to its place.
+    pub(super) fn lies_in(&self, refused: Option<&Item>) -> bool {
+        refused.is_some_and(|folder| {
+            folder.is_dir() && Arc::ptr_eq(&self.tree, &folder.tree) && self.local.is_within(&folder.local)
+        })
     }
 }
 
@@ -311,21 +327,40 @@ mod tests {
         assert_eq!(item.judge(Some(&there), true, false), Verdict::Transfer);
     }
 
-    #[test]
-    fn what_is_neither_file_nor_folder_nor_link_is_not_replaced() {
-        let (_folder, tree) = tree();
-        let there = FileMeta {
-            kind: FileKind::Special,
+    fn there(kind: FileKind) -> FileMeta {
+        FileMeta {
+            kind,
             size: 0,
             mtime: Mtime::from_nanos(1),
             executable: false,
             target: None,
             digest: None,
             version: None,
-        };
+        }
+    }
+
+    #[test]
+    fn no_overwrite_keeps_no_folder_in_the_place_of_a_file_nor_the_other_way_round() {
+        let (_folder, tree) = tree();
+        for (entry, kind) in [(file("a", 0), FileKind::Folder), (folder("a"), FileKind::File)] {
+            let item = Item::of_tree(&tree, entry);
+            assert_eq!(item.judge(Some(&there(kind)), true, true), Verdict::Refuse(kind));
+            assert_eq!(item.judge(Some(&there(kind)), true, false), Verdict::Transfer);
+        }
+        let link = there(FileKind::Link);
+        let judged = |entry| Item::of_tree(&tree, entry).judge(Some(&link), true, true);
+        assert_eq!(judged(file("a", 0)), Verdict::Keep);
+        assert_eq!(judged(folder("a")), Verdict::Transfer, "it may lead to a folder");
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_folder_nor_link_is_not_replaced() {
+        let (_folder, tree) = tree();
+        let there = there(FileKind::Special);
         for entry in [file("a", 0), folder("a")] {
             let item = Item::of_tree(&tree, entry);
-            assert_eq!(item.judge(Some(&there), true, false), Verdict::Refuse);
+            let refused = Verdict::Refuse(FileKind::Special);
+            assert_eq!(item.judge(Some(&there), true, false), refused);
         }
         let item = Item::of_tree(&tree, file("a", 0));
         assert_eq!(item.judge(Some(&there), true, true), Verdict::Keep);

@@ -32,15 +32,20 @@ impl Engine<'_> {
         .await;
         let mut wanted = Vec::new();
         let mut undecided = Vec::new();
+        let mut refused: Option<Item> = None;
         for (item, verdict, digest) in judged {
+            if item.lies_in(refused.as_ref()) {
+                continue;
+            }
             match (verdict, digest) {
                 (_, Some(digest)) => undecided.push((item, digest)),
                 (Verdict::Transfer, None) => wanted.push(item),
                 (Verdict::Unchanged, None) => self.done(&item, Outcome::Unchanged),
                 (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
-                (Verdict::Refuse, None) => {
+                (Verdict::Refuse(kind), None) => {
                     let here = item.local.to_string();
-                    self.tally.failed(source(&item), item.refused_at(here));
+                    self.tally.failed(source(&item), item.refused_at(here, kind));
+                    refused = Some(item);
                 }
             }
         }

@@ -42,6 +42,7 @@ impl Engine<'_> {
     /// Leaves only what must be sent; the rest is told as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut wanted = Vec::new();
+        let mut refused: Option<&Item> = None;
         let mut rest = items.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(asked_together(rest, self.options.checksum));
@@ -49,7 +50,14 @@ impl Engine<'_> {
             match self.ask(group).await {
                 Ok(there) => {
                     for (item, there) in group.iter().zip(there) {
-                        wanted.extend(self.judge_one(item, there.as_ref()).await);
+                        if item.lies_in(refused) {
+                            continue;
+                        }
+                        match self.judge_one(item, there.as_ref()).await {
+                            Verdict::Transfer => wanted.push(item.clone()),
+                            Verdict::Refuse(_) => refused = Some(item),
+                            Verdict::Unchanged | Verdict::Keep => {}
+                        }
                     }
                 }
                 Err(error) => {
@@ -75,7 +83,8 @@ impl Engine<'_> {
         self.files.stats(&request).await
     }
 
-    async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Option<Item> {
+    /// What is not to be sent is told.
+    async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Verdict {
         let same_content = match there {
             Some(there) if item.is_file() && there.size == item.size() => {
                 if self.options.checksum {
@@ -87,23 +96,24 @@ impl Engine<'_> {
             }
             _ => false,
         };
-        let outcome = match item.judge(there, same_content, self.options.no_overwrite) {
-            Verdict::Transfer => return Some(item.clone()),
+        let verdict = item.judge(there, same_content, self.options.no_overwrite);
+        let outcome = match verdict {
+            Verdict::Transfer => return verdict,
             Verdict::Unchanged => Outcome::Unchanged,
             Verdict::Keep => Outcome::Kept,
-            Verdict::Refuse => {
+            Verdict::Refuse(kind) => {
                 let there = item
                     .remote_path()
                     .map_or_else(|_| item.remote.to_string(), |path| path.to_string());
-                self.tally.failed(source(item), item.refused_at(there));
-                return None;
+                self.tally.failed(source(item), item.refused_at(there, kind));
+                return verdict;
             }
         };
         if !item.is_dir() {
             self.tally.spared(item.size());
             self.tally.finished(&source(item), outcome, item.size());
         }
-        None
+        verdict
     }
 }
 
