@@ -10,6 +10,7 @@ use super::Context;
 use crate::error::{CliError, DONE, FAILED, chain};
 use crate::printer::{Format, Table};
 use crate::transfer::location::{Location, settle};
+use crate::transfer::remote::must_suit_slash;
 use crate::transfer::report::counted;
 
 /// What to do about files that the disk has changed.
@@ -48,14 +49,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
     let session = context.session().await?;
     settle(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;
+    let files = session.client.files();
+    for remote in sides.iter_mut().filter_map(Location::as_remote_mut) {
+        must_suit_slash(&files, &remote.path).await?;
+    }
     let [left, right] = sides.map(side);
     let (left, right) = (left?, right?);
-    let difference = session
-        .client
-        .files()
-        .check(&left, &right)
-        .await
-        .map_err(failed)?;
+    let difference = files.check(&left, &right).await.map_err(failed)?;
     let rows = rows(&difference);
     print(&rows, args.output, context)?;
     context.world.err.line(match rows.len() {

@@ -13,11 +13,8 @@ use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
-use crate::transfer::remote::{self, is_about_one_path};
+use crate::transfer::remote::{self, LINKS_AT_A_TIME, as_typed, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
-
-/// How many links that match a pattern are followed at a time.
-const LINKS_AT_A_TIME: usize = 16;
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -140,7 +137,8 @@ impl Named {
         for argument in arguments {
             if !argument.is_pattern() {
                 let path = &argument.path;
-                if let Some(meta) = tally.pass(path, files.stat(path).await)? {
+                let meta = files.stat(path).await.and_then(|meta| as_typed(path, meta));
+                if let Some(meta) = tally.pass(path, meta)? {
                     named.take(path.into(), meta);
                 }
                 continue;

@@ -8,6 +8,7 @@ use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::rfc3339;
 use crate::transfer::location::{Remote, settle};
+use crate::transfer::remote::must_suit_slash;
 
 /// How long a link works unless it is said.
 const USUAL: Duration = Duration::from_secs(7 * 86_400);
@@ -49,6 +50,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
     match path {
         Some(remote) => {
+            must_suit_slash(&files, &remote.path).await?;
             let share = files.publish(&remote.path, args.expires.unwrap_or(USUAL)).await?;
             if !context.world.out.structured(args.output, &share)? {
                 context

@@ -1,15 +1,19 @@
 //! The side of a transfer that lies on the cluster: what an argument names, and what a folder holds.
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{FileMeta, FileView, UnreadEntry, WirePath, is_ours};
+use paddlecloud_api::files::{FileKind, FileMeta, FileView, UnreadEntry, WirePath, is_ours};
 use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, RelPath};
 
 use super::location::{Remote, name_of};
 use super::report::Tally;
 use super::rules::{Kind, Source, Target};
+
+/// How many links that match a pattern are followed at a time.
+pub const LINKS_AT_A_TIME: usize = 16;
 
 /// A source on the cluster.
 #[derive(Debug)]
@@ -68,10 +72,14 @@ fn unknown_file(path: RelPath) -> Entry {
     }
 }
 
-/// What an argument names: everything that matches when it is a pattern, else itself. Never empty.
+/// What an argument names: everything that matches when it is a pattern, else itself. Never empty, and only folders where it
+/// was typed with a slash at its end.
 pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileView>, ClientError> {
     if let Some(pattern) = remote.pattern() {
-        let found = files.glob(pattern).await?;
+        let mut found = files.glob(pattern).await?;
+        if remote.path.has_trailing_slash() {
+            found = folders_among(files, found).await?;
+        }
         if !found.is_empty() {
             return Ok(found);
         }
@@ -86,10 +94,50 @@ pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileVie
         }
         other => other?,
     };
+    if !meta.is_folder() {
+        must_suit_slash(files, &remote.path).await?;
+    }
     Ok(vec![FileView {
         path: WirePath(remote.path.clone()),
         meta,
     }])
+}
+
+/// Those that are folders, also behind links, as a shell has it.
+async fn folders_among(files: &FileClient<'_>, found: Vec<FileView>) -> Result<Vec<FileView>, ClientError> {
+    let looked = stream::iter(found).map(async |view| {
+        let behind = match view.meta.kind {
+            FileKind::Link => files.stat(&view.path.0).await,
+            _ => Ok(view.meta.clone()),
+        };
+        match behind {
+            Ok(meta) => Ok(meta.is_folder().then_some(view)),
+            // It leads nowhere.
+            Err(error) if is_about_one_path(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    let looked: Vec<Option<FileView>> = looked.buffered(LINKS_AT_A_TIME).try_collect().await?;
+    Ok(looked.into_iter().flatten().collect())
+}
+
+/// Refuses a path that was typed with a slash at its end and leads to no folder.
+pub async fn must_suit_slash(files: &FileClient<'_>, path: &PfsPath) -> Result<(), ClientError> {
+    match path.has_trailing_slash() {
+        true => as_typed(path, files.stat(path).await?).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// What a path leads to, unless it was typed with a slash at its end and that is no folder.
+pub fn as_typed(path: &PfsPath, behind: FileMeta) -> Result<FileMeta, ClientError> {
+    match path.has_trailing_slash() && !behind.is_folder() {
+        true => Err(ClientError::Refused(ErrorBody::new(
+            ErrorName::BadRequest,
+            format!("`{path}` is not a folder"),
+        ))),
+        false => Ok(behind),
+    }
 }
 
 /// Everything the arguments name; what is not there is told and does not stop the rest.

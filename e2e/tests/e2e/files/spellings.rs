@@ -5,7 +5,7 @@ use std::path::Path;
 
 use e2e::{Ran, TestEnvironment};
 
-use super::{home, plant};
+use super::{arg, home, on_disk, plant};
 
 /// Runs a command in a folder, as a person there would.
 #[track_caller]
@@ -152,4 +152,108 @@ fn file_works_in_the_home_only() {
                 .says("hint: `cp`");
         }
     }
+}
+
+/// Two files, two folders, and links to each and to nothing, on the cluster.
+fn with_files_and_folders(env: &TestEnvironment) -> String {
+    let data = env.folder("data");
+    plant(&data, &[("a", "1"), ("b", "2"), ("d1/x", "3"), ("d2/y", "4")]);
+    for (name, target) in [("to-file", "a"), ("to-folder", "d1"), ("to-nothing", "nowhere")] {
+        std::os::unix::fs::symlink(target, data.join(name)).expect("ours");
+    }
+    let remote = format!("{}/data", home(env));
+    env.paddlectl(&["cp", "-r", arg(&data), &remote]).ok();
+    remote
+}
+
+#[test]
+fn a_pattern_with_a_slash_at_its_end_stands_for_folders_only() {
+    let env = TestEnvironment::new();
+    let work = env.folder("work");
+    let remote = with_files_and_folders(&env);
+    let (folders, files) = (format!("{remote}/*/"), format!("{remote}/[ab]/"));
+    let named: String = ["d1", "d2", "to-folder"]
+        .map(|name| format!("{remote}/{name}\n"))
+        .concat();
+    for verb in ["stat", "du"] {
+        let told = env.paddlectl(&[verb, "-o", "name", &folders]).ok();
+        assert_eq!(told.stdout, named, "{verb}");
+    }
+    let listed = env.paddlectl(&["ls", "-o", "name", &folders]).ok().stdout;
+    let held: String = ["d1/x", "d2/y", "to-folder/x"]
+        .map(|name| format!("{remote}/{name}\n"))
+        .concat();
+    assert_eq!(listed, held);
+
+    run_in(&env, &work, "paddlectl", &["file", "get", &folders, "new"]).ok();
+    let mut names: Vec<_> = fs::read_dir(work.join("new")).unwrap().flatten().collect();
+    names.sort_by_key(fs::DirEntry::file_name);
+    assert_eq!(
+        names.iter().map(fs::DirEntry::file_name).collect::<Vec<_>>(),
+        ["x", "y"]
+    );
+
+    let copy = format!("{}/copy", home(&env));
+    env.paddlectl(&["cp", "-r", &remote, &copy]).ok();
+    env.paddlectl(&["rm", "-r", &format!("{copy}/*/")]).ok();
+    let left = env.paddlectl(&["ls", &copy]).ok().stdout;
+    assert_eq!(left, "a\nb\nto-file\nto-nothing\n");
+
+    let moved = format!("{}/moved/", home(&env));
+    env.paddlectl(&["mv", &folders, &moved]).ok();
+    let left = env.paddlectl(&["ls", &remote]).ok().stdout;
+    assert_eq!(left, "a\nb\nto-file\nto-nothing\n");
+    let there = env.paddlectl(&["ls", &moved]).ok().stdout;
+    assert_eq!(there, "d1\nd2\nto-folder\n");
+
+    for words in [
+        &["rm", "-r", &folders][..],
+        &["mv", &files, &moved],
+        &["cp", &files, arg(&work)],
+        &["file", "get", &files, "none"],
+        &["ls", &files],
+        &["cat", &files],
+    ] {
+        run_in(&env, &work, "paddlectl", words)
+            .refused(1)
+            .says("nothing matches it");
+    }
+}
+
+#[test]
+fn a_file_with_a_slash_at_its_end_is_no_folder_to_any_command() {
+    let env = TestEnvironment::new();
+    let work = env.folder("work");
+    let remote = with_files_and_folders(&env);
+    let before = env.paddlectl(&["ls", "-r", "-l", &remote]).ok().stdout;
+    let (whole, new) = (format!("{remote}/a"), format!("{remote}/new"));
+    for name in ["a/", "a/.", "to-file/"] {
+        let file = format!("{remote}/{name}");
+        for words in [
+            &["rm", &file][..],
+            &["rm", "-r", "-f", &file],
+            &["mv", &file, &new],
+            &["cp", &file, "here"],
+            &["cp", "-r", &file, &new],
+            &["cp", &file, "-"],
+            &["file", "get", &file, "here"],
+            &["sync", &file, "here"],
+            &["check", &file, &whole],
+            &["check", &whole, &file],
+            &["cat", &file],
+            &["du", &file],
+            &["ls", &file],
+            &["publish", &file],
+            &["stat", &file],
+        ] {
+            run_in(&env, &work, "paddlectl", words)
+                .refused(1)
+                .says("is not a folder");
+        }
+    }
+    assert_eq!(env.paddlectl(&["ls", "-r", "-l", &remote]).ok().stdout, before);
+    assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
+    // A folder is one with and without.
+    env.paddlectl(&["rm", "-r", &format!("{remote}/d1/")]).ok();
+    assert!(!on_disk(&env, &remote).join("d1").exists());
 }
