@@ -1,9 +1,11 @@
 //! From the cluster to the cluster: the server copies, no byte comes here.
 
+use std::collections::HashSet;
+
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{ListEntry, below};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
-use paddlecloud_pfs::{Entry, PfsPath, RelPath};
+use paddlecloud_pfs::{Entry, PfsPath, RelPath, links_outside};
 
 use super::clearing::{leave_out, what_is_there};
 use super::crossing::{Crossing, Look, Step, Steps};
@@ -38,7 +40,7 @@ impl Transfer<'_> {
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string())?;
         let mut placed = Vec::with_capacity(landed.len());
         for (source, landing) in landed {
-            let place = self.place_of(&source, &landing, &dest.path);
+            let place = self.place_of(&source, &landing, &dest.path).await?;
             placed.extend(place.map(|place| (source, place)));
         }
         let makes_folder = placed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
@@ -78,22 +80,34 @@ impl Transfer<'_> {
         }
     }
 
-    fn place_of(&mut self, source: &RemoteSource, landing: &Landing, dest: &PfsPath) -> Option<PfsPath> {
-        let problem = match place_there(dest, landing) {
-            Ok(place) if place.place() == source.path.place() => {
-                "source and destination are the same".to_owned()
+    /// Where a source goes; nothing, and told, where it cannot go.
+    async fn place_of(
+        &mut self,
+        source: &RemoteSource,
+        landing: &Landing,
+        dest: &PfsPath,
+    ) -> Result<Option<PfsPath>, CliError> {
+        let shown = &source.source.shown;
+        let place = match place_there(dest, landing) {
+            Ok(place) => self.behind_link(&source.source, landing, place).await?,
+            Err(error) => {
+                self.tally.lose(Lost::new(shown, error.to_string()));
+                None
             }
-            Ok(place)
-                if source.source.kind == Kind::Folder && remote::is_written_within(&place, &source.path) =>
-            {
-                self.tally.lose(into_itself(&source.path, &place));
-                return None;
-            }
-            Ok(place) => return Some(place),
-            Err(error) => error.to_string(),
         };
-        self.tally.lose(Lost::new(source.source.shown.clone(), problem));
-        None
+        let Some(place) = place else {
+            return Ok(None);
+        };
+        if place.place() == source.path.place() {
+            let same = "source and destination are the same";
+            self.tally.lose(Lost::new(shown, same));
+            return Ok(None);
+        }
+        if source.source.kind == Kind::Folder && remote::is_written_within(&place, &source.path) {
+            self.tally.lose(into_itself(&source.path, &place));
+            return Ok(None);
+        }
+        Ok(Some(place))
     }
 
     /// A file that was named itself; what a link leads to, then.
@@ -126,8 +140,9 @@ impl Transfer<'_> {
             return Ok(());
         };
         self.select(&mut wanted);
-        let is_whole = self.selection.is_all() && !self.options.dry_run;
-        if is_whole && there == Target::Missing && completeness == Completeness::Whole {
+        let links = self.leave_links_outside(from, &mut wanted);
+        let is_whole = [completeness, links] == [Completeness::Whole; 2] && self.selection.is_all();
+        if is_whole && there == Target::Missing && !self.options.dry_run {
             let steps = self.steps(from, to, &wanted, &[]);
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.whole(from, to, steps, &watch);
@@ -147,6 +162,20 @@ impl Transfer<'_> {
         };
         let plan = self.plan_merge(to, &wanted, &held);
         self.copy_plan(from, to, &plan, &held).await
+    }
+
+    /// Takes links that lead out of the folder from its entries, and tells them. Says whether there were none.
+    pub(super) fn leave_links_outside(&mut self, folder: &PfsPath, entries: &mut Vec<Entry>) -> Completeness {
+        let outside = links_outside(entries);
+        let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
+        entries.retain(|entry| !left_out.contains(&entry.path));
+        for link in &outside {
+            self.leave(Lost::new(format!("{folder}/{}", link.path), link.to_string()));
+        }
+        match outside.is_empty() {
+            true => Completeness::Whole,
+            false => Completeness::Partial,
+        }
     }
 
     /// What of a folder goes into another. What is of another kind there stays, and is told.

@@ -117,6 +117,8 @@ impl Transfer<'_> {
             return Ok(());
         };
         leave_ours(&to, &mut wanted);
+        // Before anything makes room for them.
+        self.leave_links_outside(src, &mut wanted);
         let (mut plan, clearings) = self.plan(&wanted, &held, extra, compare);
         let side = Side::There(dest);
         let stuck = self

@@ -3,6 +3,7 @@
 //! Decides what goes where and tells how it went; how bytes travel is the client library's business.
 
 mod across;
+mod behind;
 mod clearing;
 mod crossing;
 mod down;

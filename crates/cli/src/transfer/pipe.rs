@@ -26,15 +26,18 @@ impl Transfer<'_> {
             return Err(CliError::refused(format!("`{}` is a folder", dest.path))
                 .with_hint("what comes from a pipe has no name: name the file too"));
         }
+        let Some(place) = self.file_behind_link("-", dest.path.clone()).await? else {
+            return Ok(());
+        };
         if self.options.dry_run {
             return self.foresee_pipe(there);
         }
         let kept = keep_stdin().map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
-        if !self.make_parent(&dest.path).await? {
+        if !self.make_parent(&place).await? {
             return Ok(());
         }
         let (files, options, watch) = (self.files, self.options.clone(), self.watch());
-        let work = files.upload_open(kept, "-", &dest.path, &options, &watch);
+        let work = files.upload_open(kept, "-", &place, &options, &watch);
         let summary = self.show("Uploading -", &watch, work).await?;
         self.settle(summary, &watch)
     }

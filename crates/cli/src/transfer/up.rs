@@ -76,6 +76,9 @@ impl Transfer<'_> {
             if !self.selection.takes_file(name) {
                 return Ok(None);
             }
+            let Some(remote) = self.behind_link(&source.source, landing, remote).await? else {
+                return Ok(None);
+            };
             if target == Target::Missing && !self.make_parent(&remote).await? {
                 return Ok(None);
             }

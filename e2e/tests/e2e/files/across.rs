@@ -289,3 +289,60 @@ fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
         "cp(1)'s rules hold again"
     );
 }
+
+#[test]
+fn links_that_lead_out_of_the_folder_are_named_and_the_rest_is_copied() {
+    let env = TestEnvironment::new();
+    let data = env.folder("data");
+    plant(&data, &[("one/a", "1"), ("one/sub/b", "2"), ("beside", "")]);
+    let home = home(&env);
+    let at = |name: &str| format!("{home}/{name}");
+    env.paddlectl(&["sync", arg(&data), &home]).ok();
+    let there = on_disk(&env, &at("one"));
+    for (name, target) in [
+        ("in", "sub/b"),
+        ("out", "/etc/passwd"),
+        ("sub/up", "../../beside"),
+    ] {
+        std::os::unix::fs::symlink(target, there.join(name)).expect("the embedded server is ours");
+    }
+    let (one, contents, new, synced) = (at("one"), at("one/."), at("new"), at("synced"));
+    plant(
+        &on_disk(&env, &home),
+        &[("synced/out/of/the/way", ""), ("synced/only", "")],
+    );
+    for (words, left) in [
+        (&["cp", "-r", &one, &new][..], "a\nin\nsub\nsub/b\n"),
+        // Where something is there.
+        (&["cp", "-r", &contents, &new], "a\nin\nsub\nsub/b\n"),
+        (
+            &["sync", "--delete", &one, &synced],
+            "a\nin\nonly\nout\nout/of\nout/of/the\nout/of/the/way\nsub\nsub/b\n",
+        ),
+    ] {
+        let foreseen = env.paddlectl(&[words, &["--dry-run"]].concat());
+        assert_eq!(foreseen.code, Some(1), "{foreseen}");
+        foreseen.says("2 would be left out");
+        env.paddlectl(words)
+            .refused(1)
+            .says(" ... Done, 2 left out")
+            .says(&format!(
+                "{one}/out: the symbolic link `out` leads out of the folder, to `/etc/passwd`"
+            ))
+            .says(&format!("{one}/sub/up: "));
+        let dest = words.last().expect("a destination");
+        assert_eq!(env.paddlectl(&["ls", "-r", dest]).ok().stdout, left, "{words:?}");
+    }
+    // Who leaves them out themselves hears nothing of them.
+    env.paddlectl(&[
+        "cp",
+        "-r",
+        "--exclude",
+        "out",
+        "--exclude",
+        "up",
+        &one,
+        &at("chosen"),
+    ])
+    .ok();
+}

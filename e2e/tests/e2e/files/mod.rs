@@ -18,6 +18,7 @@ mod handing_over;
 mod killed;
 mod listing;
 mod many_names;
+mod named_links;
 mod network;
 mod old_client;
 mod one_of_many;
@@ -37,9 +38,10 @@ mod traffic;
 mod trees;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use e2e::{Ran, TestEnvironment, wait_until};
 
@@ -69,6 +71,29 @@ fn plant(folder: &Path, files: &[(&str, &str)]) {
 fn make_pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.expect("there is a mkfifo").success());
+}
+
+/// Runs `paddlectl` with something in the pipe that is its stdin.
+#[track_caller]
+fn with_stdin(env: &TestEnvironment, words: &[&str], content: &str) -> Ran {
+    let mut command = env.command("paddlectl", words);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    let mut stdin = child.stdin.take().expect("it is a pipe");
+    // Who refuses does not read it.
+    let _ = stdin.write_all(content.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran {
+        line: format!("paddlectl {}", words.join(" ")),
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    }
 }
 
 /// As an argument; folders of tests have plain names.

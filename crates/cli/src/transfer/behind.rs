@@ -1,0 +1,71 @@
+//! Where a file goes whose destination is a link on the cluster: to what the link leads to, as with cp(1).
+//!
+//! Only for a destination that was named itself: what lies in a folder that is copied takes the place of links.
+
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::{LinkTarget, PfsPath};
+
+use super::Transfer;
+use super::remote::is_about_one_path;
+use super::report::Lost;
+use super::rules::{Kind, Landing, Source};
+use crate::error::{CliError, chain};
+
+impl Transfer<'_> {
+    /// Where a source goes that lands at `place`; nothing, and told, where it cannot go.
+    pub(super) async fn behind_link(
+        &mut self,
+        source: &Source,
+        landing: &Landing,
+        place: PfsPath,
+    ) -> Result<Option<PfsPath>, CliError> {
+        match (source.kind, landing) {
+            (Kind::File, Landing::Exactly) => self.file_behind_link(&source.shown, place).await,
+            _ => Ok(Some(place)),
+        }
+    }
+
+    /// The same of a file whose destination was named itself.
+    pub(super) async fn file_behind_link(
+        &mut self,
+        shown: &str,
+        dest: PfsPath,
+    ) -> Result<Option<PfsPath>, CliError> {
+        let link = match self.files.stat_link(&dest).await {
+            Ok(meta) => meta.target,
+            // What is missing is made, and what cannot be looked at is told when it is written.
+            Err(error) if is_about_one_path(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(link) = link else {
+            return Ok(Some(dest));
+        };
+        // The server's own word first: it follows no link out of the space.
+        match self.files.stat(&dest).await {
+            Ok(_) => Ok(Some(self.files.real_path(&dest).await?)),
+            Err(error) if !is_about_one_path(&error) => Err(error.into()),
+            Err(_) if self.options.no_overwrite => self.keep_link(shown).map(|()| None),
+            Err(error) => {
+                let why = match error.refusal() {
+                    Some(ErrorName::NotFound) => leads_to_nothing(&link),
+                    _ => format!("is a link that cannot be followed: {}", chain(&error)),
+                };
+                self.tally.lose(Lost::new(shown, format!("`{dest}` {why}")));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A link is something that is there, also one that leads to nothing.
+    fn keep_link(&mut self, shown: &str) -> Result<(), CliError> {
+        self.tally.kept += 1;
+        match self.options.dry_run {
+            true => self.world.out.line(format!("keep {shown}")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn leads_to_nothing(link: &LinkTarget) -> String {
+    format!("is a link that leads to nothing (`{link}`): remove it, or make what it leads to")
+}
