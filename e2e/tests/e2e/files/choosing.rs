@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use e2e::TestEnvironment;
 
-use super::{arg, home, plant};
+use super::{arg, home, plant, with_stdin};
 
 const FILES: [(&str, &str); 4] = [
     ("a.txt", "1"),
@@ -132,4 +132,24 @@ fn a_name_of_the_list_that_is_not_there_is_told_whichever_way_files_go() {
             env.paddlectl(&["rm", "-r", "-f", &copy]).ok();
         }
     }
+}
+
+#[test]
+fn the_list_can_come_through_a_pipe() {
+    let env = TestEnvironment::new();
+    let remote = with_files(&env);
+    let (data, copy) = (env.folder("data"), format!("{}/copy", home(&env)));
+    for (from, list) in [(arg(&data), "tmp\na.txt\n"), (&remote, "./tmp/x\0a.txt\0")] {
+        let words = ["sync", "--delete", "--files-from", "-", from, &copy];
+        with_stdin(&env, &words, list).ok();
+        let there = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
+        assert_eq!(there, "a.txt\ntmp\ntmp/x\n", "{words:?}");
+        env.paddlectl(&["rm", "-r", &copy]).ok();
+    }
+    let back = env.home().join("back");
+    with_stdin(&env, &["cp", "--files-from", "-", &remote, arg(&back)], "sub\n").ok();
+    assert_eq!(listed(&back), "sub\nsub/keep.log\n");
+    with_stdin(&env, &["cp", "--files-from", "-", &remote, arg(&back)], "none\n")
+        .refused(1)
+        .says("the list names it, but it is not there");
 }

@@ -41,9 +41,11 @@ impl Exchanges {
         self.counts(|counts| std::mem::replace(&mut counts.most, counts.running))
     }
 
-    pub fn on_up(&self, conversation: &Conversation) {
+    /// Says whether a request begins with this.
+    pub fn on_up(&self, conversation: &Conversation) -> bool {
         let mut state = conversation.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Quiet) {
+        let begins = matches!(*state, State::Quiet);
+        if begins {
             *state = State::Asked;
             self.counts(|counts| {
                 counts.requests += 1;
@@ -51,6 +53,7 @@ impl Exchanges {
                 counts.most = counts.most.max(counts.running);
             });
         }
+        begins
     }
 
     pub fn on_down(&self, conversation: &Conversation, bytes: &[u8]) {

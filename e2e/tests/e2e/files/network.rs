@@ -1,12 +1,14 @@
 //! The network between a client and a server, as bad as a test wants it: it counts bytes, cuts connections, flips
-//! bits, and does something at the very moment when so many bytes have passed.
+//! bits, holds requests back, and does something at the very moment when so many bytes have passed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use e2e::LIMIT;
 
 use super::dice::Dice;
 use super::exchanges::{Conversation, Exchanges};
@@ -36,7 +38,17 @@ struct Wire {
     cuts: AtomicU64,
     flips: AtomicU64,
     exchanges: Exchanges,
+    gathering: Mutex<Option<Gathering>>,
+    gathered: Condvar,
     is_over: AtomicBool,
+}
+
+/// Requests that wait for each other.
+struct Gathering {
+    /// Part of their first line.
+    called: &'static str,
+    wanted: usize,
+    come: usize,
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -86,6 +98,13 @@ impl Network {
     pub fn after(&self, bytes: u64, action: impl FnOnce() + Send + 'static) {
         let mark = self.passed_in_all() + bytes;
         lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
+    }
+
+    /// Holds requests whose first line has this in it until so many run at a time; from then on none. Where they never
+    /// come together they go on one by one, late, so that the test tells what it saw.
+    pub fn gather(&self, wanted: usize, called: &'static str) {
+        let come = 0;
+        *lock(&self.wire.gathering) = Some(Gathering { called, wanted, come });
     }
 
     pub fn heal(&self) {
@@ -152,6 +171,27 @@ impl Wire {
         }
     }
 
+    fn hold(&self, request: &[u8]) {
+        let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let mut gathering = lock(&self.gathering);
+        match gathering.as_mut() {
+            Some(held) if String::from_utf8_lossy(line).contains(held.called) => {
+                held.come += 1;
+                if held.come >= held.wanted {
+                    *gathering = None;
+                    self.gathered.notify_all();
+                }
+            }
+            _ => return,
+        }
+        let waited = self
+            .gathered
+            .wait_timeout_while(gathering, LIMIT / 2, |gathering| gathering.is_some());
+        let (mut gathering, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *gathering = None;
+        self.gathered.notify_all();
+    }
+
     fn count(&self, way: Way, bytes: usize) {
         self.counter(way).fetch_add(bytes as u64, Ordering::SeqCst);
         let passed = self.up.load(Ordering::SeqCst) + self.down.load(Ordering::SeqCst);
@@ -207,7 +247,11 @@ fn carry(
         let passing = read.min(usize::try_from(may).unwrap_or(read));
         // Before the other side can answer.
         match way {
-            Way::Up => wire.exchanges.on_up(conversation),
+            Way::Up => {
+                if wire.exchanges.on_up(conversation) {
+                    wire.hold(&buffer[..passing]);
+                }
+            }
             Way::Down => wire.exchanges.on_down(conversation, &buffer[..passing]),
         }
         wire.disturb(way, &mut buffer[..passing]);

@@ -94,3 +94,23 @@ fn no_more_requests_run_at_a_time_than_were_allowed() {
         assert_identical(&tree, &back);
     }
 }
+
+#[test]
+fn the_chunks_of_one_file_travel_side_by_side() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let (file, back) = (env.folder("data").join("large"), env.folder("back").join("large"));
+    // Down, one request asks for four chunks of 4 MiB.
+    fs::write(&file, noise(92, 40 << 20)).expect("ours");
+    let remote = format!("{HOME}/large");
+    for (from, to, called) in [
+        (arg(&file), remote.as_str(), "/chunks/"),
+        (&remote, arg(&back), "/pfs/content?"),
+    ] {
+        site.network().gather(3, called);
+        site.network().exchanges().take_most();
+        site.run("ada", &["cp", "--transfers", "3", from, to]).ok();
+        assert_eq!(site.network().exchanges().take_most(), 3, "{from} to {to}");
+    }
+    assert!(fs::read(&file).expect("ours") == fs::read(&back).expect("it came"));
+}
