@@ -18,7 +18,8 @@ use crate::transfer::{into_itself, no_place, place_there};
 
 /// Move or rename files
 ///
-/// As mv(1): into a folder that exists, or to another name. Each move is one step: nobody sees half of it.
+/// As mv(1): into a folder that exists, or to another name. A move is one step, of which nobody sees half; on S3, and
+/// between the public folder and the home of a system user, it is a copy after which the old files go.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to move, then where to; `*` and `?` stand for names

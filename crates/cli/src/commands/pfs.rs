@@ -1,6 +1,6 @@
 //! `pfs cp|ls|…`: the file commands under the name S4 gives them.
 
-use super::{Context, cat, check, cp, du, fsck, ls, mkdir, mv, publish, rm, stat, sync, uploads};
+use super::{Context, cat, check, cp, du, file, fsck, ls, mkdir, mv, publish, rm, stat, sync, uploads};
 use crate::error::CliError;
 
 /// The file commands, as `pfs cp` and so on
@@ -16,6 +16,7 @@ enum Command {
     Check(check::Args),
     Cp(cp::Args),
     Du(du::Args),
+    File(file::Args),
     Fsck(fsck::Args),
     Ls(ls::Args),
     Mkdir(mkdir::Args),
@@ -33,6 +34,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Command::Check(args) => check::run(args, context).await,
         Command::Cp(args) => cp::run(args, context).await,
         Command::Du(args) => du::run(args, context).await,
+        Command::File(args) => file::run(args, context).await,
         Command::Fsck(args) => fsck::run(args, context).await,
         Command::Ls(args) => ls::run(args, context).await,
         Command::Mkdir(args) => mkdir::run(args, context).await,
