@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use md5::{Digest as _, Md5};
 use paddlecloud_api::files::{UnfinishedUpload, below};
+use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, StagedFile};
 use paddlecloud_pfs::staging::StagedId;
@@ -20,7 +21,7 @@ use super::content::PIECE;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 pub(super) use write::OldWrites;
-use write::{OldWrite, Shared, Telling, lock};
+use write::{Complete, OldWrite, Shared, Telling, lock};
 
 /// Largest file the original took.
 const MOST_BYTES: u64 = 1 << 40;
@@ -94,10 +95,11 @@ impl Files {
         let write = self.0.old_writes.get(&reached.place);
         // Who may only read the file is not the one who writes it.
         let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
-        let telling = match &write {
-            Some(write) => lock(write).on_asked(offset, len),
-            None => Telling::Sum(len),
-        };
+        let telling = write
+            .as_ref()
+            .and_then(|write| lock(write).on_asked(offset, len));
+        let write = write.filter(|_| telling.is_some());
+        let telling = telling.unwrap_or(Telling::Sum(len));
         let _acting = self.act(&reached.place.space)?;
         let file = match reached.root.open_file(&reached.place.path) {
             Ok(file) => Some(file),
@@ -196,8 +198,14 @@ impl Files {
                 continue;
             };
             let _acting = self.act(&space)?;
+            {
+                let mut write = lock(&begun.write);
+                if write.is_over() {
+                    return Err(AssemblyError::Ending(place.path).into());
+                }
+                write.end();
+            }
             self.0.old_writes.remove(&place, &begun.write);
-            lock(&begun.write).end();
             return Ok(true);
         }
         Ok(false)
@@ -206,25 +214,29 @@ impl Files {
     /// Publishes a file if all of it is known and nothing of it is on its way.
     fn old_publish(&self, reached: &Reached, shared: &Shared, silence: Duration) -> Result<(), FilesError> {
         let _acting = self.act(&reached.place.space)?;
-        let mut write = lock(shared);
-        if !write.is_complete(silence) {
+        let Some(complete) = lock(shared).take_complete(silence) else {
             return Ok(());
-        }
-        let published = self.old_publish_now(reached, &mut write);
-        write.end();
-        self.0.old_writes.remove(&reached.place, shared);
-        published
+        };
+        // Whoever asks about the file from here on has a thread for what is short, and must not wait for this.
+        let _publishing = self.0.old_writes.publishing(&reached.place, shared);
+        self.old_publish_now(reached, complete)
     }
 
-    fn old_publish_now(&self, reached: &Reached, write: &mut OldWrite) -> Result<(), FilesError> {
-        let gaps = write.posted.gaps(write.size);
-        let mut staged = write.staged.take();
+    fn old_publish_now(&self, reached: &Reached, complete: Complete) -> Result<(), FilesError> {
+        let Complete {
+            size,
+            mut staged,
+            mut room,
+            posted,
+            compared,
+        } = complete;
+        let gaps = posted.gaps(size);
         if !gaps.is_empty() {
             let old = reached.open_file()?;
-            if Some(old.meta().stamp) != write.compared {
+            if Some(old.meta().stamp) != compared {
                 return Err(reached.failed()(RootError::Changing(reached.place.path.clone())));
             }
-            if staged.is_none() && old.meta().size == write.size {
+            if staged.is_none() && old.meta().size == size {
                 return Ok(());
             }
             let into = match &mut staged {
@@ -244,10 +256,9 @@ impl Files {
         };
         let replaced = reached.replaced()?;
         let written = Amount {
-            bytes: write.size,
+            bytes: size,
             files: 1,
         };
-        let mut room = write.room.take();
         if let Some(room) = &mut room {
             room.fit(written, replaced)?;
         }

@@ -1,5 +1,7 @@
 //! Files written in the old way, request by request, without a network.
 
+mod publishing;
+
 use std::time::Instant;
 
 use paddlecloud_api::files::StorageView;
@@ -448,32 +450,6 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     assert_eq!(all.content(), b"old");
     assert!(!all.file().with_file_name(".pfs-staging").exists());
     assert_eq!(all.stored().bytes_used, 3);
-}
-
-#[test]
-fn who_publishes_one_file_keeps_nobody_from_the_others() {
-    let all = Fixture::new(b"old");
-    let other: PfsPath = "/pfs/dc/home/me/other".parse().unwrap();
-    all.announce(3 * RANGE);
-    all.files.old_touch(&all.me, &other, RANGE).unwrap();
-    let (place, busy) = all.files.0.old_writes.all().remove(0);
-    let write = busy.write.clone();
-    let publishing = lock(&write);
-    let (files, me) = (all.files.clone(), all.me.clone());
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let begun = files.upload_list(&me).unwrap();
-        let free = begun.iter().find(|one| !busy.is(&one.id)).unwrap();
-        files.upload_discard(&me, &free.id).unwrap();
-        tell.send((begun.len(), files.upload_list(&me).unwrap())).unwrap();
-    });
-    let (begun, left) = told
-        .recv_timeout(Duration::from_secs(60))
-        .expect("nobody waits for what is being published");
-    drop(publishing);
-    assert_eq!((begun, left.len()), (2, 1));
-    assert!(left[0].path.0.to_string().ends_with(&place.path.to_string()));
-    assert_eq!(left[0].arrived, left[0].size);
 }
 
 #[test]

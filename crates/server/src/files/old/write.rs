@@ -4,7 +4,7 @@
 //! asks about a range and sends it right away if it differs: by that it is told from those who only read the file.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use paddlecloud_api::files::{UnfinishedUpload, WirePath};
@@ -26,31 +26,52 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
 /// A client that announced a file begins to ask about it right away. Whoever comes later may be another, who reads.
 const ASKS_WITHIN: Duration = Duration::from_secs(10);
 
-/// One of them, as those hold it who work at it.
+/// One of them, as those hold it who work at it. Nobody holds the lock for long.
 pub(super) type Shared = Arc<Mutex<OldWrite>>;
 
 /// Files that are being written in the old way.
 #[derive(Default)]
 pub(in crate::files) struct OldWrites(Mutex<HashMap<Place, Begun>>);
 
-/// One of them, with what is told of it also while somebody publishes it, which may take long.
+/// One of them, with its name among the uploads.
 #[derive(Clone)]
 pub(super) struct Begun {
     id: StagedId,
-    size: u64,
     pub(super) write: Shared,
+}
+
+/// One that is being published: it is among the others until then, whatever becomes of it.
+pub(super) struct Publishing<'a> {
+    writes: &'a OldWrites,
+    place: &'a Place,
+    write: &'a Shared,
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.writes.remove(self.place, self.write);
+    }
+}
+
+/// What there is of a complete one, taken out of it: publishing may take long, and nobody should wait for that.
+pub(super) struct Complete {
+    pub(super) size: u64,
+    pub(super) staged: Option<StagedFile>,
+    pub(super) room: Option<Reservation>,
+    pub(super) posted: Spans,
+    pub(super) compared: Option<Stamp>,
 }
 
 pub(super) struct OldWrite {
     pub(super) size: u64,
     pub(super) staged: Option<StagedFile>,
-    pub(super) room: Option<Reservation>,
+    room: Option<Reservation>,
     /// What was sent.
     pub(super) posted: Spans,
     /// What the client was told the sum of, and found the same if it went on without sending it.
     told: Spans,
     /// The file those sums are of.
-    pub(super) compared: Option<Stamp>,
+    compared: Option<Stamp>,
     /// Where the client goes on: behind the range it was told of or sent last.
     next: u64,
     /// Whether somebody else asks about the file, too. Then sums are told to nobody: the client sends all that is left.
@@ -59,7 +80,7 @@ pub(super) struct OldWrite {
     arriving: usize,
     /// Whether somebody looks again when the client has fallen silent.
     watched: bool,
-    /// Published or given up; some may still hold it.
+    /// Being published, published or given up; some may still hold it.
     is_over: bool,
     pub(super) used: Instant,
 }
@@ -94,6 +115,15 @@ impl OldWrites {
         }
     }
 
+    /// Keeps one that is being published among the others until the guard goes.
+    pub(super) fn publishing<'a>(&'a self, place: &'a Place, write: &'a Shared) -> Publishing<'a> {
+        Publishing {
+            writes: self,
+            place,
+            write,
+        }
+    }
+
     pub(super) fn begin(&self, place: Place, size: u64, room: Option<Reservation>) -> Result<(), FilesError> {
         let mut writes = lock(&self.0);
         let of_one = writes.keys().filter(|other| other.space == place.space).count();
@@ -104,7 +134,6 @@ impl OldWrites {
         }
         let begun = Begun {
             id: id_of(&place),
-            size,
             write: Arc::new(Mutex::new(OldWrite::new(size, room))),
         };
         writes.insert(place, begun);
@@ -149,16 +178,13 @@ impl Begun {
 
     /// As its owner sees it among the uploads that were begun.
     pub(super) fn view(&self, path: WirePath) -> UnfinishedUpload {
-        let (arrived, unused) = match self.write.try_lock() {
-            Err(TryLockError::WouldBlock) => (self.size, Duration::ZERO),
-            Err(TryLockError::Poisoned(write)) => write.get_ref().progress(),
-            Ok(write) => write.progress(),
-        };
+        let write = lock(&self.write);
+        let (arrived, unused) = write.progress();
         let now = jiff::Timestamp::now();
         UnfinishedUpload {
             id: self.id.clone(),
             path,
-            size: self.size,
+            size: write.size,
             arrived,
             touched: now.checked_sub(unused).unwrap_or(now),
         }
@@ -166,9 +192,12 @@ impl Begun {
 }
 
 impl OldWrite {
-    /// How much was sent, and for how long nobody has asked or sent.
+    /// How much was sent, and for how long nobody has asked or sent. Of one that is being published all is there.
     fn progress(&self) -> (u64, Duration) {
-        (self.posted.total(), self.used.elapsed())
+        match self.is_over {
+            true => (self.size, Duration::ZERO),
+            false => (self.posted.total(), self.used.elapsed()),
+        }
     }
 
     fn new(size: u64, room: Option<Reservation>) -> OldWrite {
@@ -188,22 +217,26 @@ impl OldWrite {
         }
     }
 
-    /// Decides what somebody who may write the file is told of a range.
+    /// Decides what somebody who may write the file is told of a range; nothing where the client is through, and
+    /// whoever asks can only be one who reads.
     ///
     /// Whoever asks about another range than the next one only reads, or is the client behind whom a reader went
     /// ahead; which of them cannot be told. Nor who it is that begins long after the file was announced: a reader must not
     /// shorten what a client that is gone wanted shorter. With everything known the client is through, and a reader does no harm.
-    pub(super) fn on_asked(&mut self, offset: u64, len: u64) -> Telling {
+    pub(super) fn on_asked(&mut self, offset: u64, len: u64) -> Option<Telling> {
+        if self.is_over {
+            return None;
+        }
         let is_late = self.next == 0 && self.used.elapsed() > ASKS_WITHIN;
         self.used = Instant::now();
         if is_late || (offset != self.next && !self.is_known()) {
             self.is_read = true;
         }
-        match self.is_read {
+        Some(match self.is_read {
             true => Telling::Length,
             // Of a file that is to get shorter only what will stay is told.
             false => Telling::Sum(len.min(self.size.saturating_sub(offset))),
-        }
+        })
     }
 
     /// Notes that the sum of a range was told; says whether somebody must look later what became of it.
@@ -213,7 +246,7 @@ impl OldWrite {
             self.told = Spans::default();
             self.compared = stamp;
         }
-        if from != self.next {
+        if self.is_over || from != self.next {
             return false;
         }
         self.told.add(from, to);
@@ -244,9 +277,20 @@ impl OldWrite {
         is_silent
     }
 
-    /// Whether every range was sent or found the same, and nothing came for so long that might change that.
-    pub(super) fn is_complete(&self, silence: Duration) -> bool {
-        self.is_known() && self.used.elapsed() >= silence
+    /// Takes out what there is if every range was sent or found the same, and nothing came for so long that might
+    /// change that. Only one has it: for all others it is over.
+    pub(super) fn take_complete(&mut self, silence: Duration) -> Option<Complete> {
+        if !self.is_known() || self.used.elapsed() < silence {
+            return None;
+        }
+        self.is_over = true;
+        Some(Complete {
+            size: self.size,
+            staged: self.staged.take(),
+            room: self.room.take(),
+            posted: std::mem::take(&mut self.posted),
+            compared: self.compared.take(),
+        })
     }
 
     /// Where somebody else reads, it takes the client's own last range to know that it is through.
@@ -263,7 +307,7 @@ impl OldWrite {
             true => age.max(KEEP_UNFINISHED),
             false => age,
         };
-        self.arriving == 0 && self.used.elapsed() >= age
+        !self.is_over && self.arriving == 0 && self.used.elapsed() >= age
     }
 
     /// Whoever still sends to it finds it gone, and what it still has goes.
