@@ -1,6 +1,7 @@
 //! Clearing the history of what is long over.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -95,13 +96,16 @@ impl App {
     async fn sweep_home(&self, user: &UserName, latest: Latest) -> Result<u64, ErrorBody> {
         let mut bytes = self.sweep_runs(user, Removal::Real).await?;
         let turn = self.storage.turn(user);
-        let alone = turn.packages.write().await;
+        let alone = Arc::clone(&turn.packages).write_owned().await;
         let kept = self.store.snapshots(user, &[]).await.map_err(store_failed)?;
         let owner = user.clone();
-        let condemned = self
-            .with_files(move |storage| storage.condemn_packages(&owner, &kept, latest))
-            .await?;
-        drop(alone);
+        let condemned = self.with_files(move |storage| {
+            let condemned = storage.condemn_packages(&owner, &kept, latest);
+            // Not before: whoever asked may be gone, and this goes on.
+            drop(alone);
+            condemned
+        });
+        let condemned = condemned.await?;
         let owner = user.clone();
         let removed =
             self.with_files_at_length(user, move |storage| storage.remove_condemned(&owner, &condemned));

@@ -11,8 +11,9 @@ use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, MAX_JOB_NAME, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::{DEFAULT_PS_ENTRY, JobSpec, Resources, SpecError};
+use tokio::sync::OwnedRwLockReadGuard;
 
-use super::{App, store_failed};
+use super::{App, internal, store_failed};
 use crate::auth::Caller;
 use crate::reconcile::{Submission, Submitted};
 
@@ -24,7 +25,7 @@ const NAME_TRIES: usize = 8;
 impl App {
     /// Checks a request, gives it a name if it has none, and puts it in the queue. The reply is durable.
     pub async fn job_submit(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         request: JobRequest,
         key: Option<IdempotencyKey>,
@@ -45,19 +46,43 @@ impl App {
         if dry_run {
             return self.plan(submission, named).await;
         }
-        // Until the job is stored, nobody removes the package that was found to be there.
-        let turn = self.storage.turn(&caller.user);
-        let _kept = turn.packages.read().await;
+        let kept = self.keep_packages(&caller.user).await;
         self.package_check_last(&submission, named).await?;
-        let submitted = match named || self.was_submitted(&submission).await? {
-            true => self.jobs.submit(submission).await?,
-            false => self.submit_nameless(submission).await?,
+        let app = Arc::clone(self);
+        let storing = async move {
+            match named || app.was_submitted(&submission).await? {
+                true => app.jobs.submit(submission).await,
+                false => app.submit_nameless(submission).await,
+            }
         };
-        self.metrics.count_submit(submitted.created);
+        let submitted = self.to_its_end(kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
         let mut reply = self.submit_reply(submitted);
         reply.notes.extend(in_the_way);
         Ok(reply)
+    }
+
+    /// While the guard lives, nobody removes a package that was found to be there.
+    async fn keep_packages(&self, user: &UserName) -> OwnedRwLockReadGuard<()> {
+        let turn = self.storage.turn(user);
+        Arc::clone(&turn.packages).read_owned().await
+    }
+
+    /// Stores a job, also when whoever asked is gone meanwhile: the loop does not stop for that, and until it is done the
+    /// package is kept.
+    async fn to_its_end(
+        self: &Arc<Self>,
+        kept: OwnedRwLockReadGuard<()>,
+        storing: impl Future<Output = Result<Submitted, ErrorBody>> + Send + 'static,
+    ) -> Result<Submitted, ErrorBody> {
+        let app = Arc::clone(self);
+        let stored = tokio::spawn(async move {
+            let submitted = storing.await?;
+            drop(kept);
+            app.metrics.count_submit(submitted.created);
+            Ok(submitted)
+        });
+        stored.await.map_err(|_| internal())?
     }
 
     /// Something of the user's own has the name of the package. The job is accepted whatever that is.
@@ -74,7 +99,7 @@ impl App {
 
     /// Submits a job of the history again, with the files it had, under its name or another.
     pub async fn job_rerun(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         target: &JobRef,
         name: Option<JobName>,
@@ -84,8 +109,7 @@ impl App {
         self.check_disk()?;
         self.file_check_room(caller).await?;
         let job = self.job_find(caller, target).await?;
-        let turn = self.storage.turn(&caller.user);
-        let _kept = turn.packages.read().await;
+        let kept = self.keep_packages(&caller.user).await;
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| files_are_gone(&job, error))?;
         let mut spec = JobSpec::clone(&job.spec);
@@ -95,8 +119,9 @@ impl App {
             spec,
             key,
         };
-        let submitted = self.jobs.submit(submission).await?;
-        self.metrics.count_submit(submitted.created);
+        let app = Arc::clone(self);
+        let storing = async move { app.jobs.submit(submission).await };
+        let submitted = self.to_its_end(kept, storing).await?;
         Ok(self.submit_reply(submitted))
     }
 

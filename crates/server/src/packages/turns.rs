@@ -10,11 +10,12 @@ use tokio::sync::RwLock;
 #[derive(Debug, Default)]
 pub struct Turn {
     /// Shared by those who check that a package is there and store a job that needs it; alone for who removes packages.
-    pub packages: RwLock<()>,
+    /// The right goes along with the work, which may outlive the request.
+    pub packages: Arc<RwLock<()>>,
     /// For who moves a link to the latest run.
     pub(super) latest: Mutex<()>,
     /// For who gives packages their places, or clears away what has one and no list.
-    pub(super) publishing: Mutex<()>,
+    pub publishing: Mutex<()>,
 }
 
 /// Everybody's turns, as many as there are users.

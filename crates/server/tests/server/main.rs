@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod client;
+mod departing;
 mod engine;
 mod jobs;
 mod life;

@@ -287,7 +287,7 @@ async fn whatever_else_is_wrong_is_said_before_a_package_is_asked_for() {
 }
 
 /// Sends a package as `me`.
-async fn upload(stage: &Stage) -> Manifest {
+pub async fn upload(stage: &Stage) -> Manifest {
     let (manifest, stream) = package();
     let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
     assert_eq!(stage.send(announce).await.status, 200);
