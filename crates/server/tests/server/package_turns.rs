@@ -199,18 +199,19 @@ async fn one_package_of_a_users_with_a_long_list_is_sent_at_a_time() {
     for list in [&manifest, &short] {
         assert_eq!(announce(&stage, list).await["msg"]["stored"], false);
     }
-    let sending = stage.app.long.long_package(&caller.user).await;
-    let id = manifest.id().to_string();
-    let mut long = Box::pin(stage.app.package_receive(&caller, &id));
-    let waits = timeout(Duration::from_millis(300), &mut long).await.is_err();
-    assert!(waits, "two would be in memory");
-    let id = short.id().to_string();
-    let short = timeout(LIMIT, stage.app.package_receive(&caller, &id)).await;
-    assert!(
-        short.is_ok_and(|begun| begun.is_ok()),
-        "a short one waits for nobody"
-    );
-    drop(sending);
-    assert!(long.await.is_ok());
+    let begin = async |manifest: &Manifest| {
+        let id = manifest.id().to_string();
+        let begun = timeout(LIMIT, stage.app.package_receive(&caller, &id)).await;
+        begun.expect("it waits for nobody").unwrap()
+    };
+    let right = || stage.app.long.long_package(&caller.user);
+    let short = begin(&short).await;
+    assert!(right().now_or_never().is_some(), "a short one takes no turn");
+    let long = begin(&manifest).await;
+    assert!(right().now_or_never().is_none(), "a second one would wait");
+    drop(long);
+    let free = timeout(LIMIT, right()).await;
+    assert!(free.is_ok(), "it goes with the upload");
+    drop((free, short));
     stage.finish().await;
 }
