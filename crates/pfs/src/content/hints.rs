@@ -1,7 +1,8 @@
 //! Remembers what files contain, so that it need not be sent again and damage is noticed.
 //!
-//! Of large files, and of those somebody asked about, that is kept in memory; of small ones, which are many, in a log
-//! (`notes`) for checks, and as little of it in memory (`stored`) as it takes to notice that one is damaged.
+//! Of large files, and of those somebody asked about, that is kept in memory, saved from time to time and noted in a log
+//! (`notes`) until then; of small ones, which are many, in that log alone for checks, and as little of it in memory (`stored`)
+//! as it takes to notice that one is damaged.
 //!
 //! The published file is the only copy of its bytes, and people change it behind our back: every answer is
 //! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Moved;
 use super::hash::hash_range;
 use super::known::Known;
-use super::notes::{Notes, Since};
+use super::notes::{Mark, Notes, Recovery, Since};
 use super::sealed;
 use super::stored::Stored;
 use crate::digest::Digest;
@@ -42,7 +43,15 @@ pub struct Wanted {
     pub attributes: FileAttributes,
 }
 
-const MAGIC: &[u8; 8] = b"PFSHINT1";
+const MAGIC: &[u8; 8] = b"PFSHINT2";
+
+/// What was known in memory.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    /// Behind it the log has what came later.
+    mark: Option<String>,
+    hints: Vec<Hint>,
+}
 
 /// All hints of a storage.
 #[derive(Debug, Default)]
@@ -51,6 +60,10 @@ pub struct HintStore {
     /// Absent for a store that nobody saves.
     notes: Option<Notes>,
     stored: Stored,
+    /// One at a time saves: what the log keeps for what was saved first must not go before what is saved next is there.
+    saving: Mutex<()>,
+    /// Held while hints are carried elsewhere in steps, and while all are looked at to be saved: nobody saves half of that.
+    carrying: Mutex<()>,
 }
 
 /// Where a hint is remembered.
@@ -65,7 +78,7 @@ pub enum Remembered {
 pub struct Told(Option<Since>);
 
 /// So many are forgotten or carried elsewhere before others have their turn.
-const AT_ONCE: usize = 1000;
+pub(super) const AT_ONCE: usize = 1000;
 
 impl HintStore {
     /// An empty store.
@@ -73,30 +86,53 @@ impl HintStore {
         Self::default()
     }
 
-    /// Reads saved hints. A file that is missing, damaged or from another version gives none.
+    /// Reads saved hints, and what was noted since. A file that is missing, damaged or from another version gives none.
     pub fn load(path: &Path) -> Self {
-        let hints: Option<Vec<Hint>> =
+        let saved: Option<Saved> =
             sealed::read(path, MAGIC).and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let stored = Stored::default();
+        let mark = saved.as_ref().map(|saved| saved.mark.clone().unwrap_or_default());
+        let (mut known, stored) = (Known::default(), Stored::default());
+        let hints = saved.into_iter().flat_map(|saved| saved.hints);
+        hints.for_each(|hint| known.record(hint));
+        let mut recovery = Recovery::new(&mut known, &stored, mark.as_deref());
+        // Without it small files are not known, as on a disk that is full.
+        let notes = Notes::open(&path.with_extension("small"), &mut recovery).ok();
+        let is_marked = recovery.is_marked;
         let store = Self {
-            // Without it small files are not known, as on a disk that is full.
-            notes: Notes::open(&path.with_extension("small"), &stored).ok(),
+            known: Mutex::new(known),
+            notes,
             stored,
             ..Self::default()
         };
-        hints
-            .unwrap_or_default()
-            .into_iter()
-            .for_each(|hint| store.record(hint));
+        if !is_marked {
+            // What is noted from now on is told from what was before. On a disk that is full the next one does it.
+            let _ = store.save(path);
+        }
         store
     }
 
     /// Saves all hints in one step; what is known of small files is on the disk already.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let hints: Vec<Hint> = self.lock().hints().collect();
-        let body = serde_json::to_vec(&hints).expect("strings and numbers always become JSON");
+        let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let (hints, mark) = self.marked()?;
+        let saved = Saved {
+            mark: mark.as_ref().map(|mark| mark.name.clone()),
+            hints,
+        };
+        let body = serde_json::to_vec(&saved).expect("strings and numbers always become JSON");
         sealed::write(path, MAGIC, &body)?;
-        self.notes.as_ref().map_or(Ok(()), Notes::compact)
+        match self.notes.as_ref().zip(mark) {
+            Some((notes, mark)) => notes.compact(&mark),
+            None => Ok(()),
+        }
+    }
+
+    /// All that is known in memory, and the mark behind which the log has what comes later.
+    fn marked(&self) -> io::Result<(Vec<Hint>, Option<Mark>)> {
+        let _whole = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.lock();
+        let mark = self.notes.as_ref().map(Notes::mark).transpose()?;
+        Ok((known.hints().collect(), mark))
     }
 
     /// Notes what small files contain that were just published below a folder: all at once.
@@ -110,55 +146,76 @@ impl HintStore {
                 });
             }
         }
-        drop(known);
-        for file in files {
-            self.stored.insert(&file.stamp, &file.digest);
-        }
         let noted = self
             .notes
             .as_ref()
             .map_or(Ok(()), |notes| notes.add(folder, files));
+        drop(known);
+        for file in files {
+            self.stored.insert(&file.stamp, &file.digest);
+        }
         noted.map_err(|error| RootError::io("note what is known of", &folder.path, error))
     }
 
     /// Notes what a file contains.
     pub fn record(&self, hint: Hint) {
-        self.lock().record(hint);
+        self.record_in(&mut self.lock(), hint);
     }
 
     /// The same while fewer than `most` files are known. Else only a file that is known already is known anew, and
     /// another one's last word, which is no longer true, is forgotten.
     pub fn record_within(&self, hint: Hint, most: usize) {
         let mut known = self.lock();
-        if known.len() < most || known.get(&hint.place).is_some() {
-            return known.record(hint);
+        match known.len() < most || known.get(&hint.place).is_some() {
+            true => self.record_in(&mut known, hint),
+            false => self.forget_noted(&hint.place),
         }
-        drop(known);
-        self.forget_noted(&hint.place);
+    }
+
+    /// Memory and log hear of changes in the same order, so both are told while one is held.
+    fn record_in(&self, known: &mut Known, hint: Hint) {
+        if known.get(&hint.place) == Some((hint.stamp, hint.digest)) {
+            return;
+        }
+        // A check after an unclean end then finds that something changed, which it did.
+        let _ = self.notes.as_ref().map(|notes| notes.record(&hint));
+        known.record(hint);
     }
 
     /// Drops what was known of a file.
     pub fn forget(&self, place: &Place) {
-        self.lock().remove(place);
+        let mut known = self.lock();
+        known.remove(place);
         self.forget_noted(place);
     }
 
     /// Drops what was known of everything at or below a place.
     pub fn forget_below(&self, place: &Place) {
-        while self.lock().remove_below(place, AT_ONCE) {}
+        let _known = self.at_last(|known| known.remove_below(place, AT_ONCE));
         self.forget_noted(place);
     }
 
     /// Knows of a node that was given another place, and of all it holds, what was known of it before; nothing any more of
     /// what it replaced.
     pub fn moved(&self, moved: &Moved) {
-        while self.lock().remove_below(&moved.to, AT_ONCE) {}
-        while self.lock().carry(moved, AT_ONCE) {}
+        let _whole = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.at_last(|known| known.remove_below(&moved.to, AT_ONCE)));
+        let _known = self.at_last(|known| known.carry(moved, AT_ONCE));
         if let Some((before, after)) = &moved.file {
             self.stored.carry(before, after);
         }
         // A check then finds that it went, which it did.
         let _ = self.notes.as_ref().map(|notes| notes.moved(moved));
+    }
+
+    /// Takes steps, between which others have their turn, until there are no more of them; nobody comes behind the last.
+    fn at_last(&self, step: impl Fn(&mut Known) -> bool) -> MutexGuard<'_, Known> {
+        loop {
+            let mut known = self.lock();
+            if !step(&mut known) {
+                return known;
+            }
+        }
     }
 
     fn forget_noted(&self, place: &Place) {
@@ -178,14 +235,12 @@ impl HintStore {
         let mut known = self.lock();
         match (known.get(&hint.place), remembered) {
             (Some(now), _) if now == (hint.stamp, hint.digest) => match found {
-                Some((stamp, digest)) => known.record(Hint {
-                    stamp,
-                    digest,
-                    place: hint.place.clone(),
-                }),
+                Some((stamp, digest)) => {
+                    let place = hint.place.clone();
+                    self.record_in(&mut known, Hint { place, stamp, digest });
+                }
                 None => {
                     known.remove(&hint.place);
-                    drop(known);
                     self.forget_noted(&hint.place);
                 }
             },

@@ -1,10 +1,14 @@
 //! What is known of small files, on the disk: too many to keep in memory. All of it is read when it is opened, for a few bytes
 //! of each file that stay in memory, and when all files are checked.
 //!
+//! What is known in memory is saved from time to time. What changed since stands here, behind a mark: a server that is killed
+//! takes no word of it along.
+//!
 //! One log, appended once for a whole pack, replayed when somebody asks and written anew when much of it is out of date. It
 //! stays open for good, so that a thread that acts for a user can add to it, too.
 
 mod frames;
+mod recovery;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -12,9 +16,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::frames::{FILES, Frame, GONE, MAGIC, MOVED, frames, gone, moved, replay};
-use super::Moved;
-use super::stored::Stored;
+use self::frames::{
+    At, FILES, Frame, GONE, MAGIC, MARK, MOVED, RECORDED, frames, gone, mark, moved, recorded, replay,
+};
+pub(super) use self::recovery::Recovery;
+use super::{Hint, Moved};
 use crate::digest::Digest;
 use crate::pack::Unpacked;
 use crate::path::Place;
@@ -48,6 +54,14 @@ struct Log {
     compact: u64,
 }
 
+/// A place in the log.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub name: String,
+    /// Where it ends.
+    end: u64,
+}
+
 /// What came into the log since somebody read all of it.
 #[derive(Debug)]
 pub(super) struct Since {
@@ -62,22 +76,11 @@ pub(super) struct Since {
 }
 
 impl Notes {
-    /// Opens a log, or begins one, and tells what the files in it were. What a crash tore off its end is dropped.
-    pub fn open(path: &Path, stored: &Stored) -> io::Result<Self> {
+    /// Opens a log, or begins one, and tells what stands in it. What a crash tore off its end is dropped.
+    pub fn open(path: &Path, recovery: &mut Recovery) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path)?;
-        let mut take = |kind: u8, frame: Frame| match kind {
-            FILES => {
-                let contents = frame.contents();
-                contents.for_each(|(_, (stamp, digest))| stored.insert(&stamp, &digest));
-            }
-            _ => {
-                let moved = (kind == MOVED).then(|| frame.moved()).flatten();
-                if let Some((before, after)) = moved.and_then(|moved| moved.file) {
-                    stored.carry(&before, &after);
-                }
-            }
-        };
-        let len = match replay(&file, 0, &mut take)? {
+        let mut take = |kind: u8, frame: Frame| recovery.take(kind, &frame);
+        let len = match replay(&file, 0..u64::MAX, &mut take)? {
             Some(len) => len,
             None => {
                 file.set_len(0)?;
@@ -103,14 +106,30 @@ impl Notes {
         self.lock().add(folder, files)
     }
 
+    /// Notes what a file contains that is known in memory, too.
+    pub fn record(&self, hint: &Hint) -> io::Result<()> {
+        let mut log = self.lock();
+        match log.len < LONGEST {
+            true => log.append(&recorded(hint)),
+            false => log.append(&gone(&hint.place)),
+        }
+    }
+
+    /// Marks the place behind which stands what is noted from now on.
+    pub fn mark(&self) -> io::Result<Mark> {
+        let (name, mut log) = (fresh_name(), self.lock());
+        log.append(&mark(&name))?;
+        Ok(Mark { name, end: log.len })
+    }
+
     /// Notes that what was known at or below a place holds no more.
     pub fn forget(&self, place: &Place) -> io::Result<()> {
-        self.lock().append_to_others(&gone(place))
+        self.lock().append(&gone(place))
     }
 
     /// Notes that what was known at or below a place lies elsewhere now.
     pub fn moved(&self, node: &Moved) -> io::Result<()> {
-        self.lock().append_to_others(&moved(node))
+        self.lock().append(&moved(node))
     }
 
     /// All that is known, and what to ask [`Notes::renew`] with later.
@@ -126,7 +145,7 @@ impl Notes {
         let file = log.file.try_clone()?;
         // Others may add to it while it is read. What they add may be told, and counts as noted since in any case.
         drop(log);
-        Ok((noted_in(&file)?, since))
+        Ok((noted_in(&file, u64::MAX)?, since))
     }
 
     /// Notes what a file is now, or that it is gone, unless something was noted of it since everything was read: then that
@@ -155,22 +174,32 @@ impl Notes {
         Ok(true)
     }
 
-    /// Writes the log anew if most of it is out of date, as far as its length tells.
-    pub fn compact(&self) -> io::Result<()> {
-        let mut log = self.lock();
+    /// Writes the log anew if most of it is out of date, as far as its length tells. What was known in memory at the mark,
+    /// the last there is, must have been saved.
+    pub fn compact(&self, mark: &Mark) -> io::Result<()> {
+        let log = self.lock();
         if log.len < SHORT.max(log.compact * 2) {
             return Ok(());
         }
-        let noted = noted_in(&log.file)?;
+        let file = log.file.try_clone()?;
+        // What stands before the mark stays as it is: others may go on behind it.
+        drop(log);
         let aside = self.path.with_extension(format!("{}.tmp", fresh_name()));
-        let written = write_anew(&aside, &noted).and_then(|()| fs::rename(&aside, &self.path));
-        if written.is_err() {
+        let replaced = write_anew(&aside, &file, mark).and_then(|file| self.replace(&aside, file, mark));
+        if replaced.is_err() {
             // Nothing to tell beside the reason.
             let _ = fs::remove_file(&aside);
         }
-        written?;
-        let file = File::options().read(true).append(true).open(&self.path)?;
+        replaced
+    }
+
+    /// Gives a log its place that was written anew up to a mark; what was noted since follows word by word, as what was
+    /// saved is brought up to date by it.
+    fn replace(&self, aside: &Path, mut file: File, mark: &Mark) -> io::Result<()> {
+        let mut log = self.lock();
+        io::copy(&mut At::new(&log.file, mark.end..log.len), &mut file)?;
         let len = file.metadata()?.len();
+        fs::rename(aside, &self.path)?;
         *log = Log {
             file,
             len,
@@ -200,14 +229,6 @@ impl Log {
         self.append(&all)
     }
 
-    /// The same, unless nothing is known that it could be about.
-    fn append_to_others(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.len <= MAGIC.len() as u64 {
-            true => Ok(()),
-            false => self.append(bytes),
-        }
-    }
-
     /// All or nothing: what comes behind half a frame could not be read.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(bytes) {
@@ -235,13 +256,14 @@ impl Since {
         let (noted, gone) = (&mut self.noted, &mut self.gone);
         let mut take = |kind: u8, frame: Frame| match kind {
             GONE => gone.extend([frame.place]),
+            MARK => {}
             MOVED => {
                 gone.extend(frame.moved().map(|moved| moved.to));
                 gone.extend([frame.place]);
             }
             _ => noted.extend(frame.files().map(|(place, _)| place)),
         };
-        if let Some(end) = replay(file, self.looked, &mut take)? {
+        if let Some(end) = replay(file, self.looked..u64::MAX, &mut take)? {
             self.read += end - self.looked;
             self.looked = end;
         }
@@ -258,8 +280,15 @@ impl Since {
     }
 }
 
-fn write_anew(path: &Path, noted: &Noted) -> io::Result<()> {
-    let mut file = io::BufWriter::new(File::create(path)?);
+/// What was true at a mark, and the mark.
+fn write_anew(path: &Path, log: &File, mark: &Mark) -> io::Result<File> {
+    let noted = noted_in(log, mark.end)?;
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(path)?;
+    let mut file = io::BufWriter::new(file);
     file.write_all(MAGIC)?;
     let mut left = noted.iter().peekable();
     while let Some((first, _)) = left.peek() {
@@ -275,7 +304,10 @@ fn write_anew(path: &Path, noted: &Noted) -> io::Result<()> {
         let path = RelPath::root();
         file.write_all(&frames(&Place { space, path }, files.iter()))?;
     }
-    file.into_inner()?.sync_all()
+    file.write_all(&frames::mark(&mark.name))?;
+    let file = file.into_inner()?;
+    file.sync_all()?;
+    Ok(file)
 }
 
 fn take_below(noted: &mut Noted, folder: &Place) -> Vec<(Place, (Stamp, Digest))> {
@@ -286,7 +318,8 @@ fn take_below(noted: &mut Noted, folder: &Place) -> Vec<(Place, (Stamp, Digest))
     taken.collect()
 }
 
-fn noted_in(file: &File) -> io::Result<Noted> {
+/// What is known only by the log, as it was when it was so long.
+fn noted_in(file: &File, end: u64) -> io::Result<Noted> {
     let mut noted = Noted::new();
     let mut take = |kind: u8, frame: Frame| match kind {
         GONE => drop(take_below(&mut noted, &frame.place)),
@@ -299,15 +332,23 @@ fn noted_in(file: &File) -> io::Result<Noted> {
                 Some((place, (stamp, digest)))
             }));
         }
-        _ => noted.extend(frame.files()),
+        FILES => noted.extend(frame.files()),
+        RECORDED => {
+            for (place, _) in frame.files() {
+                noted.remove(&place);
+            }
+        }
+        _ => {}
     };
-    replay(file, 0, &mut take)?;
+    replay(file, 0..end, &mut take)?;
     Ok(noted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::known::Known;
+    use crate::content::stored::Stored;
     use crate::entry::Mtime;
     use crate::path::Space;
     use crate::testing::rel;
@@ -342,7 +383,11 @@ mod tests {
     }
 
     fn reopened(path: &Path) -> Notes {
-        Notes::open(path, &Stored::default()).unwrap()
+        knowing(path, &Stored::default())
+    }
+
+    fn knowing(path: &Path, stored: &Stored) -> Notes {
+        Notes::open(path, &mut Recovery::new(&mut Known::default(), stored, None)).unwrap()
     }
 
     fn told(notes: &Notes) -> Vec<(String, u64)> {
@@ -421,7 +466,7 @@ mod tests {
         }
         notes.add(&at("bob", ""), &[file("a", 1)]).unwrap();
         let (before, len) = (told(&notes), fs::metadata(&path).unwrap().len());
-        notes.compact().unwrap();
+        notes.compact(&notes.mark().unwrap()).unwrap();
         assert!(fs::metadata(&path).unwrap().len() * 4 < len);
         assert_eq!(told(&notes), before);
         notes.add(&at("bob", ""), &[file("b", 2)]).unwrap();
@@ -474,7 +519,7 @@ mod tests {
             index += 1;
         }
         // A log that was written anew cannot be looked through.
-        notes.compact().unwrap();
+        notes.compact(&notes.mark().unwrap()).unwrap();
         assert!(!notes.renew(&at("ann", &name(0)), None, &mut since).unwrap());
     }
 
@@ -528,7 +573,7 @@ mod tests {
         assert_eq!(all[&at("ann", "z")], (after, file("x", 1).digest));
         drop(notes);
         let stored = Stored::default();
-        Notes::open(&path, &stored).unwrap();
+        knowing(&path, &stored);
         assert!(
             stored.contradicts(&after, &file("x", 2).digest)
                 && !stored.contradicts(&after, &file("x", 1).digest)
@@ -542,7 +587,7 @@ mod tests {
         notes.forget(&at("ann", "d/b")).unwrap();
         drop(notes);
         let stored = Stored::default();
-        Notes::open(&path, &stored).unwrap();
+        knowing(&path, &stored);
         let [a, b, c] = [1, 2, 3].map(|version| file("x", version));
         assert!(stored.contradicts(&a.stamp, &b.digest) && !stored.contradicts(&a.stamp, &a.digest));
         assert!(stored.is_known(&b.stamp), "a file that moved is the same");

@@ -348,3 +348,121 @@ fn saved_hints_come_back_and_damaged_ones_do_not() {
     fs::write(&path, bytes).unwrap();
     assert!(HintStore::load(&path).is_empty());
 }
+
+/// What a server knows that was killed after the last of these steps, and not saved since the first.
+fn after_a_kill(path: &Path, steps: impl FnOnce(&HintStore)) -> Vec<(String, Digest)> {
+    let hints = HintStore::load(path);
+    steps(&hints);
+    // Nothing of it is saved.
+    drop(hints);
+    let known = all(&HintStore::load(path));
+    let told = known
+        .into_iter()
+        .map(|hint| (hint.place.path.to_string(), hint.digest));
+    told.collect()
+}
+
+#[test]
+fn what_became_of_large_files_since_they_were_saved_is_known_after_a_kill() {
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("d/small", "1")]);
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("hints");
+    let stamp = root.stat(&rel("d/small")).unwrap().stamp;
+    let place = |path: &str| Place {
+        space: home("ann"),
+        path: rel(path),
+    };
+    let hint = |path: &str, content: &str| Hint {
+        place: place(path),
+        stamp,
+        digest: Digest::of(content.as_bytes()),
+    };
+    let known = |paths: &[(&str, &str)]| -> Vec<(String, Digest)> {
+        let one = |(path, content): &(&str, &str)| ((*path).to_owned(), Digest::of(content.as_bytes()));
+        paths.iter().map(one).collect()
+    };
+    let hints = HintStore::load(&path);
+    for name in ["d/a", "d/b", "d/c", "e", "f"] {
+        hints.record(hint(name, "saved"));
+    }
+    hints.save(&path).unwrap();
+    drop(hints);
+    let found = after_a_kill(&path, |hints| {
+        hints.record(hint("d/a", "replaced"));
+        hints.forget(&place("d/b"));
+        hints.note(&place(""), &[unpacked("d/small", &root)]).unwrap();
+        let renamed = Moved {
+            from: place("d"),
+            to: place("e"),
+            file: None,
+        };
+        hints.moved(&renamed);
+        hints.record(hint("d/new", "new"));
+        hints.forget_below(&place("f"));
+    });
+    let expected = known(&[
+        ("d/new", "new"),
+        ("e/a", "replaced"),
+        ("e/c", "saved"),
+        ("e/small", "d/small"),
+    ]);
+    assert_eq!(found, expected);
+    // A large file that a small one replaces, and what is known once more.
+    let found = after_a_kill(&path, |hints| {
+        hints.record(hint("d/small", "large"));
+        hints.note(&place(""), &[unpacked("d/small", &root)]).unwrap();
+        hints.forget_below(&place("e"));
+        hints.record(hint("e", "file"));
+    });
+    assert_eq!(
+        found,
+        known(&[("d/new", "new"), ("e", "file"), ("d/small", "d/small")])
+    );
+}
+
+#[test]
+fn a_log_that_was_written_anew_has_what_came_after_the_mark() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("hints");
+    let (folder, root) = scratch();
+    plant(folder.path(), &[("f", "1")]);
+    let stamp = root.stat(&rel("f")).unwrap().stamp;
+    let hint = |name: &str, content: u64| Hint {
+        place: Place {
+            space: home("ann"),
+            path: rel(name),
+        },
+        stamp,
+        digest: Digest::of(&content.to_le_bytes()),
+    };
+    let hints = HintStore::load(&path);
+    let log = path.with_extension("small");
+    hints.record(hint("kept", 0));
+    let long = "n".repeat(200);
+    for content in 0.. {
+        hints.record(hint(&long, content));
+        if fs::metadata(&log).unwrap().len() > 5 << 20 {
+            break;
+        }
+    }
+    // As in a save during which others go on.
+    let (saved, mark) = hints.marked().unwrap();
+    let mark = mark.unwrap();
+    let body = serde_json::to_vec(&Saved {
+        mark: Some(mark.name.clone()),
+        hints: saved,
+    });
+    hints.forget(&hint(&long, 0).place);
+    hints.record(hint("new", 7));
+    sealed::write(&path, MAGIC, &body.unwrap()).unwrap();
+    hints.notes.as_ref().unwrap().compact(&mark).unwrap();
+    assert!(fs::metadata(&log).unwrap().len() < 1000);
+    hints.record(hint("newer", 8));
+    drop(hints);
+    let expected = [hint("kept", 0), hint("new", 7), hint("newer", 8)];
+    assert_eq!(all(&HintStore::load(&path)), expected);
+    // What is lost with the saved ones is what was saved.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(all(&HintStore::load(&path)), expected[1..]);
+}

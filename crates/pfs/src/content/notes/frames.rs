@@ -9,12 +9,14 @@
 //! ```
 //!
 //! Kind 1 notes files, kind 2 says that what was known at or below the path holds no more, kind 3 that it lies elsewhere now:
-//! instead of files space and path follow, and, where that is a file, its numbers and times before and after.
+//! instead of files space and path follow, and, where that is a file, its numbers and times before and after. Kind 4 notes
+//! files that are known in memory, too. Kind 5 is a mark: its place says nothing, and its name follows.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 
-use crate::content::Moved;
+use crate::content::{Hint, Moved};
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::pack::Unpacked;
@@ -26,6 +28,8 @@ pub(super) const MAGIC: &[u8; 8] = b"PFSNOTE1";
 pub(super) const FILES: u8 = 1;
 pub(super) const GONE: u8 = 2;
 pub(super) const MOVED: u8 = 3;
+pub(super) const RECORDED: u8 = 4;
+pub(super) const MARK: u8 = 5;
 const CHECK: usize = 8;
 
 /// A frame is ended when it has become so long; none is longer than twice that.
@@ -47,7 +51,7 @@ impl Frame {
             place: Place { space, path },
             rest: rest.to_vec(),
         };
-        matches!(*kind, FILES | GONE | MOVED).then_some((*kind, frame))
+        matches!(*kind, FILES..=MARK).then_some((*kind, frame))
     }
 
     /// What it says of files, by their places.
@@ -72,6 +76,11 @@ impl Frame {
             let stamp = take_stamp(&mut rest)?;
             Some((path, (stamp, Digest::from_bytes(*digest))))
         })
+    }
+
+    /// The name of a mark.
+    pub fn mark(&self) -> &[u8] {
+        &self.rest
     }
 
     /// Where what was known at or below its place lies now.
@@ -141,8 +150,35 @@ fn put_place(body: &mut Vec<u8>, place: &Place) {
 
 /// Notes files that lie below a folder.
 pub(super) fn frames<'a>(folder: &Place, files: impl Iterator<Item = &'a Unpacked>) -> Vec<u8> {
+    frames_of(FILES, folder, files)
+}
+
+/// Notes a file that is known in memory, too.
+pub(super) fn recorded(Hint { place, stamp, digest }: &Hint) -> Vec<u8> {
+    let space = place.space.clone();
+    let file = Unpacked {
+        path: place.path.clone(),
+        digest: *digest,
+        stamp: *stamp,
+    };
+    let path = RelPath::root();
+    frames_of(RECORDED, &Place { space, path }, std::iter::once(&file))
+}
+
+/// A place in the log that can be found again.
+pub(super) fn mark(name: &str) -> Vec<u8> {
+    let nowhere = Place {
+        space: Space::Public,
+        path: RelPath::root(),
+    };
+    let mut body = body(MARK, &nowhere);
+    body.extend_from_slice(name.as_bytes());
+    framed(&body)
+}
+
+fn frames_of<'a>(kind: u8, folder: &Place, files: impl Iterator<Item = &'a Unpacked>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut frame = body(FILES, folder);
+    let mut frame = body(kind, folder);
     let empty = frame.len();
     for Unpacked { path, digest, stamp } in files {
         put_text(&mut frame, path.as_bytes());
@@ -185,12 +221,15 @@ fn check_of(body: &[u8]) -> [u8; CHECK] {
     hash.as_bytes()[..CHECK].try_into().expect("eight of 32 bytes")
 }
 
-/// Hands on every whole frame from an offset on; answers where they end. `None` when this is no such log.
-pub(super) fn replay(file: &File, from: u64, take: &mut impl FnMut(u8, Frame)) -> io::Result<Option<u64>> {
-    // Its own place in the file: several may read, and appending needs none.
-    let mut reader = BufReader::with_capacity(256 << 10, At { file, offset: from });
-    let mut end = from;
-    if from == 0 {
+/// Hands on every whole frame of a stretch; answers where they end. `None` when this is no such log.
+pub(super) fn replay(
+    file: &File,
+    stretch: Range<u64>,
+    take: &mut impl FnMut(u8, Frame),
+) -> io::Result<Option<u64>> {
+    let mut end = stretch.start;
+    let mut reader = BufReader::with_capacity(256 << 10, At::new(file, stretch));
+    if end == 0 {
         let mut magic = [0; MAGIC.len()];
         if !fill(&mut reader, &mut magic)? || magic != *MAGIC {
             return Ok(None);
@@ -225,16 +264,24 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// A file read from a place of one's own.
-struct At<'a> {
+/// A stretch of a file, with a place of its own: several may read, and appending needs none.
+pub(super) struct At<'a> {
     file: &'a File,
-    offset: u64,
+    left: Range<u64>,
+}
+
+impl<'a> At<'a> {
+    pub fn new(file: &'a File, left: Range<u64>) -> Self {
+        Self { file, left }
+    }
 }
 
 impl Read for At<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = crate::source::Source::read_at(self.file, buffer, self.offset)?;
-        self.offset += read as u64;
+        let left = self.left.end.saturating_sub(self.left.start);
+        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = crate::source::Source::read_at(self.file, &mut buffer[..most], self.left.start)?;
+        self.left.start += read as u64;
         Ok(read)
     }
 }
