@@ -4,10 +4,12 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::client::{Client, ClientError, Credentials, JobFilter, Limits, upload_channel};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::JobRequest;
 
+use crate::files::begun_early;
 use crate::scripted::{Reply, json, serve};
 
 const PAGE: &str = r#"{"code":200,"msg":[]}"#;
@@ -51,6 +53,24 @@ async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
         .map(|seen| seen.header("idempotency-key").map(str::to_owned))
         .collect();
     assert_eq!(keys, vec![Some("key-1".to_owned()); 3]);
+}
+
+#[tokio::test]
+async fn a_submit_that_lasts_is_waited_for_and_told_as_it_was() {
+    let (endpoint, log) = serve(|number, _| match number {
+        0 | 1 => begun_early(&submit_reply()),
+        _ => begun_early(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
+    })
+    .await;
+    let client = client(&endpoint);
+    let submit = async || client.job_submit(&JobRequest::default(), "key-1").await;
+    assert_eq!(submit().await.unwrap().id, "j_1");
+    let again = client.job_rerun("j", None, "key-2").await.unwrap();
+    assert_eq!(again.id, "j_1");
+    let refused = submit().await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorName::PackageMissing), "{refused}");
+    let asked = log.lock().unwrap();
+    assert!(asked.iter().all(|seen| seen.header(ALIVE_HEADER).is_some()));
 }
 
 #[tokio::test]

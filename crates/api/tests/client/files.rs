@@ -430,7 +430,7 @@ async fn a_removal_among_much_other_work_is_asked_for_again_and_what_is_gone_the
 }
 
 /// A reply that began before the work was done.
-fn begun_early(end: &str) -> Reply {
+pub fn begun_early(end: &str) -> Reply {
     let text = format!("      {end}");
     let head = format!(
         "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\n{ALIVE_HEADER}: 1\r\ncontent-length: {}\r\n\r\n",

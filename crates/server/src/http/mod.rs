@@ -48,11 +48,10 @@ type Shared = State<Arc<App>>;
 pub fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(crate::openapi::Head::openapi())
         .routes(routes!(tokens::token_create))
-        .routes(routes!(jobs::job_list, jobs::job_submit, jobs::job_kill_named))
+        .routes(routes!(jobs::job_list, jobs::job_kill_named))
         .routes(routes!(jobs::job_show, jobs::job_kill))
         .routes(routes!(jobs::job_why))
         .routes(routes!(jobs::job_wait))
-        .routes(routes!(jobs::job_rerun))
         .routes(routes!(logs::log_stream))
         .routes(routes!(logs::log_show))
         .routes(routes!(workers::worker_list))
@@ -74,9 +73,11 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::openapi_show))
 }
 
-/// What walks through homes, and may wait for its turn to do so.
+/// What walks through homes, or has one measured first, and may wait for its turn to do so.
 fn lasting() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
+        .routes(routes!(jobs::job_submit))
+        .routes(routes!(jobs::job_rerun))
         .routes(routes!(jobs::job_prune))
         .routes(routes!(quota::quota_show))
         .layer(middleware::from_fn(alive::say_so))

@@ -1,9 +1,18 @@
 //! Jobs from submit to removal.
 
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::jobs::JobStatus;
 use paddlecloud_api::logs::{Frame, LogQuery};
 use paddlecloud_core::names::JobId;
+use paddlecloud_server::auth::Caller;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::client::Request;
 use crate::stage::{Stage, basic, request};
@@ -406,5 +415,72 @@ async fn a_job_of_paddle_train_is_taken_and_its_owner_warned() {
         let notes = reply.json()["notes"].to_string();
         assert_eq!(notes.contains("comes with a later version"), is_warned, "{notes}");
     }
+    stage.finish().await;
+}
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Sends a request of `me` that wants to hear that the server is still at it.
+async fn post_lasting(stage: &Stage, path: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: {}\r\n{ALIVE_HEADER}: 1\r\n\
+         content-length: {}\r\n\r\n{body}",
+        basic("me"),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn who_submits_hears_that_the_home_is_measured_first_and_then_how_it_was() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    stage.submit("first").await;
+    let me = Caller {
+        user: "me".parse().unwrap(),
+        admin: false,
+    };
+    stage.app.files.home_changed(&me);
+    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.end_turn(&me.user).now_or_never()).collect();
+    let mut asked = vec![
+        post_lasting(&stage, "/api/v1/jobs", &request("second").to_string()).await,
+        post_lasting(&stage, "/api/v1/jobs", &request("first").to_string()).await,
+        post_lasting(&stage, "/api/v1/jobs/first/rerun?name=third", "{}").await,
+    ];
+    let begun = join_all(asked.iter_mut().map(|stream| timeout(LIMIT, stream.read_u8()))).await;
+    for first in begun {
+        assert_eq!(first.expect("it is said before it is measured").unwrap(), b'H');
+    }
+    assert_eq!(stage.app.jobs.active().len(), 2, "nothing was stored yet");
+    drop(turns);
+    let mut replies = Vec::new();
+    for stream in &mut asked {
+        let mut text = String::new();
+        let read = timeout(LIMIT, stream.read_to_string(&mut text)).await;
+        read.expect("it comes to an end").unwrap();
+        assert!(text.starts_with("TTP/1.1 200 "), "{text}");
+        replies.push(text);
+    }
+    assert!(replies[0].contains(r#""name":"second""#), "{}", replies[0]);
+    assert!(replies[1].contains(r#""error":"name-taken""#), "{}", replies[1]);
+    assert!(replies[2].contains(r#""name":"third""#), "{}", replies[2]);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_submit_that_is_refused_soon_says_so_by_its_status() {
+    let stage = Stage::new().await;
+    let refused = stage
+        .send(
+            Request::new("POST", "/api/v1/jobs")
+                .header(ALIVE_HEADER, "1")
+                .json(request("Not A Name")),
+        )
+        .await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
     stage.finish().await;
 }
