@@ -103,6 +103,36 @@ fn the_home_is_a_real_folder_under_its_name() {
 }
 
 #[test]
+fn what_is_public_is_read_by_both_its_names_and_written_by_neither() {
+    let env = TestEnvironment::new();
+    start(&env);
+    if !isolated(&env) {
+        return;
+    }
+    let public = env.home().join(".paddle/local/storage/public");
+    std::fs::create_dir_all(&public).unwrap();
+    std::fs::write(public.join("words"), "for everybody\n").unwrap();
+    let script = "for name in /pfs/public /pfs/local/public; do\n\
+                  echo $name: $(cat $name/words)\n\
+                  touch $name/new && echo $name: new\n\
+                  touch $name/words && echo $name: touched\n\
+                  echo more >> $name/words && echo $name: changed\n\
+                  rm -f $name/words && echo $name: removed\n\
+                  done 2>/dev/null\nexit 0\n";
+    let package = env.package("job").file("train.sh", script);
+    env.submit("public", &package, &["-entry", "sh train.sh", "-f"]);
+    env.paddlectl(&["logs", "--raw", "public"]).ok().prints(
+        "/pfs/public: for everybody\n\
+         /pfs/local/public: for everybody\n",
+    );
+    assert_eq!(std::fs::read_dir(&public).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read_to_string(public.join("words")).unwrap(),
+        "for everybody\n"
+    );
+}
+
+#[test]
 fn a_workers_own_variables_and_secrets_are_what_was_asked() {
     let mut env = TestEnvironment::new();
     env.set("OF_MY_SHELL", "stays at home");
