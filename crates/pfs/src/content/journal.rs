@@ -22,6 +22,9 @@ pub(crate) enum Record {
 
 pub(crate) const RECORD: usize = 64;
 
+/// Bytes of the ranges that a file comes in where nothing longer gets through.
+const SMALLEST_RANGE: u64 = 64 << 10;
+
 const CHUNK_TAG: u64 = 1;
 const RANGE_TAG: u64 = 2;
 const GONE_TAG: u64 = 3;
@@ -73,17 +76,22 @@ fn check_of(record: &[u8; RECORD]) -> [u8; 8] {
     hash.as_bytes()[..8].try_into().expect("eight of 32 bytes")
 }
 
-/// The longest journal that is read of a file in so many parts: longer ones are not ours, or are begun anew.
+/// The longest journal that is read of a file of a certain size: longer ones are not ours, or are begun anew.
 ///
-/// One that came in chunks needs a quarter of it. Whatever a job says a file will be, a gigabyte is enough: that is one of
-/// 64 terabytes, all of whose chunks came once.
+/// Where connections keep breaking a file comes in ranges of 64 KiB; there is room for all of it to come so twice. Whatever a
+/// job says a file will be, more than 256 MiB are read only of one that needs as much when its chunks come once, and no
+/// more than a gigabyte: that is one of 64 terabytes.
 pub(crate) fn longest(layout: Layout) -> u64 {
-    let needed = layout.count().saturating_mul(4 * RECORD as u64);
-    needed.clamp(64 << 20, 1 << 30)
+    let in_ranges = layout
+        .size()
+        .div_ceil(SMALLEST_RANGE)
+        .saturating_mul(2 * RECORD as u64);
+    let in_chunks = layout.count().saturating_mul(RECORD as u64);
+    in_ranges.clamp(8 << 20, 256 << 20).max(in_chunks.min(1 << 30))
 }
 
-/// Reads all records of a file; damaged ones are left out.
-pub(crate) fn read_records(file: &File, layout: Layout) -> io::Result<Vec<Record>> {
+/// Hands on all records of a file, one by one: there may be many. Damaged ones are left out.
+pub(crate) fn read_records(file: &File, layout: Layout, mut take: impl FnMut(Record)) -> io::Result<()> {
     let len = file.metadata()?.len();
     if len > longest(layout) {
         return Err(io::Error::new(
@@ -91,17 +99,17 @@ pub(crate) fn read_records(file: &File, layout: Layout) -> io::Result<Vec<Record
             "it is longer than any that is ours",
         ));
     }
-    let mut records = Vec::new();
     let mut buffer = vec![0; RECORD << 10];
     let mut offset = 0;
     while offset < len / RECORD as u64 * RECORD as u64 {
         let step = (buffer.len() as u64).min(len - offset) as usize / RECORD * RECORD;
         file.read_exact_at(&mut buffer[..step], offset)?;
         let read = buffer[..step].chunks_exact(RECORD);
-        records.extend(read.filter_map(|record| Record::decode(record.try_into().expect("exact chunks"))));
+        read.filter_map(|record| Record::decode(record.try_into().expect("exact chunks")))
+            .for_each(&mut take);
         offset += step as u64;
     }
-    Ok(records)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -119,6 +127,12 @@ mod tests {
         [Record::Chunk { index: 3, name }, range, Record::Gone { index: 3 }]
     }
 
+    fn read(file: &File, layout: Layout) -> io::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        read_records(file, layout, |record| records.push(record))?;
+        Ok(records)
+    }
+
     #[test]
     fn records_come_back_and_a_torn_one_is_not_there() {
         let mut file = tempfile::tempfile().unwrap();
@@ -126,7 +140,7 @@ mod tests {
             file.write_all(&record.encode()).unwrap();
         }
         file.write_all(&records()[0].encode()[..40]).unwrap();
-        assert_eq!(read_records(&file, Layout::of(5)).unwrap(), records());
+        assert_eq!(read(&file, Layout::of(5)).unwrap(), records());
     }
 
     #[test]
@@ -136,7 +150,7 @@ mod tests {
             file.write_all(&Record::Gone { index }.encode()).unwrap();
         }
         file.set_len(file.metadata().unwrap().len() + (1 << 20)).unwrap();
-        let found = read_records(&file, Layout::of(5)).unwrap();
+        let found = read(&file, Layout::of(5)).unwrap();
         assert_eq!(found.len(), 5000);
         assert_eq!(found[4999], Record::Gone { index: 4999 });
     }
@@ -146,23 +160,29 @@ mod tests {
     fn a_journal_that_nobody_can_have_written_is_not_read() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
-        let error = read_records(&file, Layout::of(5)).unwrap_err();
+        let error = read(&file, Layout::of(5)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let error = read_records(&file, Layout::of(1 << 50)).unwrap_err();
+        let error = read(&file, Layout::of(1 << 50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
-    fn a_journal_is_as_long_as_its_file_needs() {
+    fn a_journal_is_as_long_as_its_file_needs_and_no_longer() {
         for terabytes in [1, 4, 5, 60] {
             let layout = Layout::of(terabytes << 40);
             assert!(layout.count() * RECORD as u64 <= longest(layout), "{terabytes}");
         }
-        let layout = Layout::of(16 << 40);
-        assert!(
-            3 * layout.count() * RECORD as u64 <= longest(layout),
-            "with room for more"
-        );
+        for gigabytes in [1, 5, 59] {
+            let in_ranges = (gigabytes << 30) / SMALLEST_RANGE * RECORD as u64;
+            assert!(in_ranges <= longest(Layout::of(gigabytes << 30)), "{gigabytes}");
+        }
+        assert_eq!(longest(Layout::of(5)), 8 << 20);
+        assert_eq!(longest(Layout::of(1 << 40)), 256 << 20);
+        assert_eq!(longest(Layout::of(u64::MAX)), 1 << 30);
+        let file = tempfile::tempfile().unwrap();
+        file.set_len((8 << 20) + RECORD as u64).unwrap();
+        let error = read(&file, Layout::of(5)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

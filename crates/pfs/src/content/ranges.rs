@@ -48,6 +48,12 @@ impl Ranges {
         Some((*start, *end))
     }
 
+    /// How many of the first `size` bytes are there.
+    pub fn covered(&self, size: u64) -> u64 {
+        let known = self.0.range(..size);
+        known.map(|(start, end)| (*end).min(size) - start).sum()
+    }
+
     /// What is missing of the first `size` bytes.
     pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();

@@ -292,7 +292,8 @@ impl App {
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
-        let list = self.with_store(caller, |files, caller| files.upload_list(caller));
+        // What a job planted beside them may take a while to look at.
+        let list = self.at_the_end(caller, |files, caller| files.upload_list(caller));
         let mut list = list.await?;
         list.extend(self.packages_unfinished(caller).await?);
         list.sort_by_key(|upload| upload.touched);

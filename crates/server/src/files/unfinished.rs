@@ -23,7 +23,7 @@ use crate::auth::Caller;
 pub(super) struct Rooms {
     held: Mutex<HashMap<StagedId, Reservation>>,
     /// Whether what an earlier server had begun was looked for in a space. Whoever looks holds that space's turn, and
-    /// nobody else's: what a job planted there may take long to look at.
+    /// nobody else's: what a job planted there may take long to look at, and memory.
     looked_at: Mutex<HashMap<Space, Arc<Mutex<bool>>>>,
 }
 
@@ -84,7 +84,7 @@ impl Files {
         if *was_looked_at {
             return Ok(());
         }
-        for (unfinished, outline) in outlines(space, root)? {
+        for (unfinished, outline) in outlines_in(space, root)? {
             let path = outline.plan.path.clone();
             let Ok(shown) = below(&self.name_of(space), &path) else {
                 continue;
@@ -119,7 +119,7 @@ impl Files {
         }
         self.give_up_left_alone(space, root);
         let given_up = self.find_rooms(space, root).and_then(|()| {
-            for (Unfinished { id, .. }, outline) in outlines(space, root)? {
+            for (Unfinished { id, .. }, outline) in self.outlines(space, root)? {
                 if except != Some(&id)
                     && outline.plan.path == reached.place.path
                     && self.0.uploads.supersede(space, &id)
@@ -180,8 +180,15 @@ impl Files {
                 touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
             })
         };
-        let begun = outlines(space, &root)?.into_iter().filter_map(view);
+        let begun = self.outlines(space, &root)?.into_iter().filter_map(view);
         Ok(begun.chain(self.old_unfinished(space)).collect())
+    }
+
+    /// What was begun in a space and can be gone on with, looked at by one at a time.
+    fn outlines(&self, space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
+        let turn = self.0.uploads.rooms.turn(space);
+        let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        outlines_in(space, root)
     }
 
     /// The spaces a caller may write to.
@@ -218,8 +225,8 @@ fn is_final(error: &RootError) -> bool {
     is_in_the_way || is_not_allowed
 }
 
-/// What was begun in a space and can be gone on with.
-fn outlines(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
+/// What was begun in a space and can be gone on with. The space's turn must be held.
+fn outlines_in(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
     let outlined = unfinished(space, root)?.into_iter().filter_map(|one| {
         let outline = Assembly::outline(root.staging(), &one.id)?;
         Some((one, outline))

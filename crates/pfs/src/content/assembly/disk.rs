@@ -12,10 +12,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::received::Received;
-use super::{AssemblyError, AssemblyPlan, Inner, Outline};
+use super::{AssemblyError, AssemblyPlan, Inner, Outline, received};
 use crate::content::chunk::Layout;
-use crate::content::journal::{RECORD, longest, read_records};
+use crate::content::journal::{RECORD, longest};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError};
@@ -128,16 +127,8 @@ fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
 pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
     let (plan, journal) = look_at(root, id)?;
     let layout = Layout::of(plan.size);
-    let received = Received::replay(layout, read_records(&journal, layout).ok()?);
-    let missing: u64 = received
-        .missing(layout)
-        .iter()
-        .map(|gap| gap.end - gap.start)
-        .sum();
-    Some(Outline {
-        arrived: plan.size - missing,
-        plan,
-    })
+    let arrived = received::arrived(&journal, layout).ok()?;
+    Some(Outline { plan, arrived })
 }
 
 fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {

@@ -20,7 +20,7 @@ use self::disk::{Disk, State, write_state};
 use self::received::{Received, touched};
 pub use self::writer::ChunkWriter;
 use super::chunk::{CHUNK, ChunkName, Layout, name_chunk, name_chunks};
-use super::journal::{Record, read_records};
+use super::journal::Record;
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
@@ -372,7 +372,7 @@ impl Inner {
     fn open(root: &Root, id: &StagedId) -> Result<Self, AssemblyError> {
         let (disk, state) = Disk::open(root, id)?;
         let layout = Layout::of(state.plan.size);
-        let records = read_records(&disk.journal, layout)
+        let received = Received::read(&disk.journal, layout)
             .map_err(|error| RootError::io("read the progress of", &state.plan.path, error))?;
         let inner = Self {
             root: root.clone(),
@@ -380,7 +380,7 @@ impl Inner {
             plan: state.plan.clone(),
             began: state.began,
             disk,
-            received: Mutex::new(Received::replay(layout, records)),
+            received: Mutex::new(received),
             phase: RwLock::new(Phase::Open),
             writing: Mutex::default(),
         };

@@ -1,10 +1,12 @@
 //! What an unfinished file has received, and who is just writing which of its chunks.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
 
 use crate::content::chunk::{CHUNK, ChunkName, Layout};
-use crate::content::journal::Record;
+use crate::content::journal::{Record, read_records};
 use crate::content::ranges::Ranges;
 
 #[derive(Debug, Default)]
@@ -18,31 +20,24 @@ pub(super) struct Received {
 
 impl Received {
     /// Replays what a journal says.
-    pub fn replay(layout: Layout, records: impl IntoIterator<Item = Record>) -> Self {
+    pub fn read(journal: &File, layout: Layout) -> io::Result<Self> {
         let mut received = Self::default();
-        records
-            .into_iter()
-            .for_each(|record| received.add(layout, record));
-        received
+        read_records(journal, layout, |record| received.add(layout, record))?;
+        Ok(received)
     }
 
     pub fn add(&mut self, layout: Layout, record: Record) {
+        add_to(&mut self.ranges, layout, record);
         match record {
-            Record::Chunk { index, name } => {
-                if let Some((offset, len)) = layout.range(index) {
-                    self.ranges.insert(offset..offset + len);
-                    self.names.insert(index, name);
-                }
+            Record::Chunk { index, name } if layout.range(index).is_some() => {
+                self.names.insert(index, name);
             }
+            Record::Chunk { .. } => {}
             Record::Gone { index } => {
-                if let Some((offset, len)) = layout.range(index) {
-                    self.ranges.remove(offset..offset + len);
-                    self.names.remove(&index);
-                }
+                self.names.remove(&index);
             }
             Record::Range { offset, len } => {
                 let end = offset.saturating_add(len).min(layout.size());
-                self.ranges.insert(offset.min(end)..end);
                 self.unname(touched(offset, end));
             }
         }
@@ -84,6 +79,28 @@ impl Received {
     }
 }
 
+/// How many bytes arrived by a journal's word, without what else it takes to go on.
+pub(super) fn arrived(journal: &File, layout: Layout) -> io::Result<u64> {
+    let mut ranges = Ranges::default();
+    read_records(journal, layout, |record| add_to(&mut ranges, layout, record))?;
+    Ok(ranges.covered(layout.size()))
+}
+
+fn add_to(ranges: &mut Ranges, layout: Layout, record: Record) {
+    let chunk = |index| {
+        let range = layout.range(index).map(|(offset, len)| offset..offset + len);
+        range.unwrap_or_default()
+    };
+    match record {
+        Record::Chunk { index, .. } => ranges.insert(chunk(index)),
+        Record::Gone { index } => ranges.remove(chunk(index)),
+        Record::Range { offset, len } => {
+            let end = offset.saturating_add(len).min(layout.size());
+            ranges.insert(offset.min(end)..end);
+        }
+    }
+}
+
 /// The chunks that bytes `offset..end` lie in.
 pub(super) fn touched(offset: u64, end: u64) -> Range<u64> {
     if offset >= end {
@@ -97,6 +114,14 @@ pub(super) fn touched(offset: u64, end: u64) -> Range<u64> {
 mod tests {
     use super::*;
 
+    fn replayed(layout: Layout, records: impl IntoIterator<Item = Record>) -> Received {
+        let mut received = Received::default();
+        for record in records {
+            received.add(layout, record);
+        }
+        received
+    }
+
     #[test]
     fn a_range_written_over_a_chunk_makes_it_unchecked_again() {
         let layout = Layout::of(2 * CHUNK);
@@ -106,7 +131,7 @@ mod tests {
             offset: CHUNK - 1,
             len: 1,
         };
-        let received = Received::replay(layout, vec![chunk(0), chunk(1), range]);
+        let received = replayed(layout, vec![chunk(0), chunk(1), range]);
         assert_eq!(received.names().keys().collect::<Vec<_>>(), [&1]);
         assert!(received.missing(layout).is_empty());
     }
@@ -130,9 +155,9 @@ mod tests {
             offset: end - (at + 1) * step,
             len: 1,
         });
-        let received = Received::replay(layout, apart);
+        let received = replayed(layout, apart);
         assert_eq!(received.missing(layout).len(), 200_001);
-        let received = Received::replay(layout, std::iter::repeat_n(all, 200_000));
+        let received = replayed(layout, std::iter::repeat_n(all, 200_000));
         assert!(received.missing(layout).is_empty());
     }
 
@@ -148,7 +173,7 @@ mod tests {
             name: ChunkName::from_bytes([0; 32]),
         };
         assert_eq!(
-            Received::replay(layout, vec![beyond, far]).missing(layout),
+            replayed(layout, vec![beyond, far]).missing(layout),
             std::slice::from_ref(&(0..10))
         );
     }

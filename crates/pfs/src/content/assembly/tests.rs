@@ -301,8 +301,7 @@ fn a_range_over_a_checked_chunk_is_checked_anew() {
 
 /// As the journal tells it to whoever opens the file after a kill.
 fn journalled(assembly: &Assembly) -> Received {
-    let records = read_records(&assembly.0.disk.journal, assembly.layout()).unwrap();
-    Received::replay(assembly.layout(), records)
+    Received::read(&assembly.0.disk.journal, assembly.layout()).unwrap()
 }
 
 #[test]
