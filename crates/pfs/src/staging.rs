@@ -193,13 +193,16 @@ impl Cleared {
     }
 }
 
-/// Clears away what nobody touched for `age`, by whatever name. Whoever is still at it keeps it young.
+/// Clears away what nobody touched for `age`, by whatever name. Whoever is still at it keeps it young, or holds it.
 pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Cleared, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Cleared::default());
     };
     let mut old = staging.names()?;
-    old.retain(|name| look_at(&staging, name).is_some_and(|(touched, _)| touched.age(now) > age));
+    old.retain(|name| {
+        let is_old = look_at(&staging, name).is_some_and(|(touched, _)| touched.age(now) > age);
+        is_old && !is_held(&staging, name)
+    });
     Ok(Cleared::clear(root, old))
 }
 
@@ -227,6 +230,22 @@ fn find_abandoned(staging: Root) -> Result<Vec<Vec<u8>>, RootError> {
         })
     });
     Ok(found)
+}
+
+/// Whether a living process works at something of ours. Where nobody's hold is seen there is none.
+fn is_held(staging: &Root, name: &[u8]) -> bool {
+    let is_ours = id_of(name).is_some() || StagedId::package(name).is_some();
+    let Some(path) = RelPath::root().child(name).ok().filter(|_| is_ours) else {
+        return false;
+    };
+    let is_taken = |path: &RelPath| {
+        let file = staging.open_file_no_links(path);
+        file.is_ok_and(|(file, _)| !root::hold_alone(&file))
+    };
+    match staging.open_dir_no_links(&path) {
+        Ok(folder) => !root::hold_alone(&folder) || path.child(b"journal").is_ok_and(|path| is_taken(&path)),
+        Err(_) => is_taken(&path),
+    }
 }
 
 /// Whether somebody works at it or can go on with it; what cannot be looked at is left alone.
@@ -294,7 +313,7 @@ mod tests {
     use super::*;
     use crate::content::{Assembly, AssemblyPlan};
     use crate::pack::StagedTree;
-    use crate::testing::{leftovers, plant, rel, scratch};
+    use crate::testing::{leftovers, plant, rel, scratch, wait_until_expired};
 
     #[test]
     fn names_cannot_be_paths() {
@@ -332,12 +351,15 @@ mod tests {
         let now = Mtime::from(SystemTime::now());
         assert_eq!(expire(&root, Duration::from_secs(3600), now).unwrap().gone, []);
         let later = Mtime::from_nanos(now.as_nanos() + 7_200_000_000_000);
-        let gone = expire(&root, Duration::from_secs(3600), later).unwrap().gone;
-        assert_eq!(gone.len(), 3);
-        assert!(gone.contains(tree.id()) && gone.contains(assembly.id()));
-        drop(staged);
+        let hour = Duration::from_secs(3600);
+        let gone = expire(&root, hour, later).unwrap().gone;
+        assert_eq!(gone, [], "somebody is at all of them");
+        let (left, kept) = (tree.id().clone(), assembly.id().clone());
+        drop((tree, assembly, staged));
+        let gone = wait_until_expired(&root, hour, later, 2);
+        assert!(gone.len() == 2 && gone.contains(&left) && gone.contains(&kept));
         assert_eq!(leftovers(folder.path()), Vec::<String>::new());
-        assert!(Assembly::open(&root, assembly.id()).is_err());
+        assert!(Assembly::open(&root, &kept).is_err());
     }
 
     #[test]

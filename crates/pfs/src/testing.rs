@@ -5,11 +5,14 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::entry::Mtime;
 use crate::relpath::RelPath;
 use crate::root::{Durability, Root};
+use crate::staging::{StagedId, expire};
 
 /// A temporary folder with a root opened on it that does not wait for the disk.
 pub(crate) fn scratch() -> (TempDir, Root) {
@@ -103,4 +106,15 @@ pub(crate) fn rel(text: &str) -> RelPath {
 /// The names left below a folder, staging included; for "nothing stays behind".
 pub(crate) fn leftovers(folder: &Path) -> Vec<String> {
     picture(folder).into_keys().collect()
+}
+
+/// What expires, until so much has: a process that another test just forked off holds what was open here for a moment.
+pub(crate) fn wait_until_expired(root: &Root, age: Duration, now: Mtime, count: usize) -> Vec<StagedId> {
+    let (until, mut gone) = (Instant::now() + Duration::from_secs(60), Vec::new());
+    while gone.len() < count {
+        gone.extend(expire(root, age, now).expect("it can be looked at").gone);
+        assert!(Instant::now() < until, "{gone:?}");
+        std::thread::yield_now();
+    }
+    gone
 }

@@ -24,7 +24,7 @@ use crate::digest::Digest;
 use crate::pack::Unpacked;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{Existing, FileAttributes, RootError, Stamp, copy_source};
+use crate::root::{Existing, FileAttributes, Meta, RootError, Stamp, copy_source};
 use crate::store::OpenSpace;
 
 /// A file that had a certain content when it was last looked at.
@@ -300,7 +300,8 @@ impl HintStore {
 
     /// Makes a file with the wanted content out of one that has it, if the asker may read such a one.
     ///
-    /// `readable` are the spaces he may read, opened. A hint of a file that is gone or another by now is dropped.
+    /// `readable` are the spaces he may read, opened. Answers what was made. What a file is known to be that is gone or another
+    /// by now stays known: a check tells of it.
     pub fn reuse(
         &self,
         wanted: &Wanted,
@@ -308,16 +309,17 @@ impl HintStore {
         target: &OpenSpace,
         path: &RelPath,
         existing: Existing,
-    ) -> Result<bool, RootError> {
+    ) -> Result<Option<Meta>, RootError> {
         for place in self.candidates(wanted.digest) {
             let Some((_, root)) = readable.iter().find(|(space, _)| *space == place.space) else {
                 continue;
             };
-            if self.try_copy(wanted, &place, root, (target, path), existing)? {
-                return Ok(true);
+            let made = self.try_copy(wanted, &place, root, (target, path), existing)?;
+            if made.is_some() {
+                return Ok(made);
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
@@ -347,20 +349,15 @@ impl HintStore {
         root: &OpenSpace,
         (target, path): (&OpenSpace, &RelPath),
         existing: Existing,
-    ) -> Result<bool, RootError> {
+    ) -> Result<Option<Meta>, RootError> {
         let digest = wanted.digest;
         let Ok(file) = root.open_no_links(&place.path) else {
-            self.forget(place);
-            return Ok(false);
+            return Ok(None);
         };
         let meta = file.meta().clone();
-        if self.digest_of(place, &meta.stamp) != Some(digest) {
-            self.forget(place);
-            return Ok(false);
-        }
-        if meta.size != wanted.size {
-            // Room is set aside for the size that was asked for.
-            return Ok(false);
+        // Room is set aside for the size that was asked for.
+        if self.digest_of(place, &meta.stamp) != Some(digest) || meta.size != wanted.size {
+            return Ok(None);
         }
         let staged = target.staging().stage_file(wanted.attributes)?;
         let failed = |error| RootError::io("copy to", path, error);
@@ -369,10 +366,9 @@ impl HintStore {
         hash_range(staged.file(), 0, u64::MAX, &mut hasher).map_err(failed)?;
         if Digest::from(hasher.finalize()) != digest {
             // The disk lies, or somebody is just writing to it. What it was is kept: by that a check finds the damage.
-            return Ok(false);
+            return Ok(None);
         }
-        target.publish_staged(staged, path, existing)?;
-        Ok(true)
+        target.publish_staged(staged, path, existing).map(Some)
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

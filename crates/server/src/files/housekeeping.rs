@@ -88,3 +88,25 @@ fn tell_stuck(space: &Space, cleared: &Cleared) {
         tracing::warn!(%space, %name, error = crate::app::chain_of(error), "something unfinished cannot be removed");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::testing;
+
+    #[test]
+    fn an_upload_that_is_begun_anew_while_others_are_swept_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = testing::files(folder.path());
+        let uploads = &files.0.uploads;
+        let note = folder.path().join("data/files/uploads/key");
+        let write = |digit: &str| std::fs::write(&note, digit.repeat(32)).unwrap();
+        write("a");
+        let notes = uploads.notes().unwrap();
+        write("b");
+        uploads.forget(notes, |_| true).unwrap();
+        assert!(note.exists(), "it names another upload than the one that is gone");
+        uploads.forget(uploads.notes().unwrap(), |_| true).unwrap();
+        assert!(!note.exists());
+    }
+}

@@ -37,6 +37,9 @@ const LONGEST_KEY: usize = 128;
 /// An upload nobody touched for so long is put down; whoever comes back takes it up again.
 const IDLE: Duration = Duration::from_secs(1800);
 
+/// Which upload is written down where; none where that cannot be told.
+type Note = (Option<StagedId>, PathBuf);
+
 /// Which uploads there are.
 pub(super) struct Uploads {
     folder: PathBuf,
@@ -128,20 +131,17 @@ impl Uploads {
         self.lock().retain(|_, live| live.presence.age() < IDLE);
     }
 
-    /// Where uploads are written down.
-    pub(super) fn notes(&self) -> std::io::Result<Vec<PathBuf>> {
+    /// Where uploads are written down, and which they are.
+    pub(super) fn notes(&self) -> std::io::Result<Vec<Note>> {
         let entries = std::fs::read_dir(&self.folder)?;
-        entries.map(|entry| Ok(entry?.path())).collect()
+        let note = |file: PathBuf| (self.find(&file), file);
+        entries.map(|entry| Ok(note(entry?.path()))).collect()
     }
 
-    /// Forgets those of the notes whose uploads are gone.
-    pub(super) fn forget(
-        &self,
-        notes: Vec<PathBuf>,
-        gone: impl Fn(&StagedId) -> bool,
-    ) -> std::io::Result<()> {
-        for file in notes {
-            if self.find(&file).is_none_or(|id| gone(&id)) {
+    /// Forgets those of the notes whose uploads are gone. One that names another by now was begun anew meanwhile.
+    pub(super) fn forget(&self, notes: Vec<Note>, gone: impl Fn(&StagedId) -> bool) -> std::io::Result<()> {
+        for (id, file) in notes {
+            if id.as_ref().is_none_or(&gone) && self.find(&file) == id {
                 std::fs::remove_file(file)?;
             }
         }
@@ -287,15 +287,16 @@ impl Files {
             .hints
             .reuse(&wanted, &readable, root, path, existing(request.no_overwrite))
             .map_err(reached.failed())?;
-        if made {
-            if let Some(room) = room {
-                room.settle(asked, replaced);
-            }
-            if request.mtime.is_some() {
-                self.remember_stored(&reached.place, reached.stat_link()?.stamp, digest);
-            }
+        let Some(made) = made else {
+            return Ok(false);
+        };
+        if let Some(room) = room {
+            room.settle(asked, replaced);
         }
-        Ok(made)
+        if request.mtime.is_some() {
+            self.remember_stored(&reached.place, made.stamp, digest);
+        }
+        Ok(true)
     }
 
     /// Finds an upload of the caller's, also one from before a restart.

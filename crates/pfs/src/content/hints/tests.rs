@@ -50,10 +50,11 @@ fn known_content_is_copied_instead_of_sent() {
                 Existing::Replace
             )
             .unwrap()
+            .is_some()
     );
     assert_eq!(fs::read(folder.path().join("copy")).unwrap(), b"data");
     assert!(
-        !hints
+        hints
             .reuse(
                 &wanted(b"else"),
                 &spaces,
@@ -62,6 +63,7 @@ fn known_content_is_copied_instead_of_sent() {
                 Existing::Replace
             )
             .unwrap()
+            .is_none()
     );
     assert_eq!(leftovers(folder.path()), ["copy", "f"]);
 }
@@ -97,7 +99,7 @@ fn content_of_another_size_than_was_asked_for_is_not_copied() {
         };
         let target = root.clone().into();
         let made = hints.reuse(&lied, &spaces, &target, &rel("copy"), Existing::Replace);
-        assert!(!made.unwrap(), "{size}");
+        assert!(made.unwrap().is_none(), "{size}");
     }
     assert_eq!(leftovers(folder.path()), ["f"]);
     assert_eq!(hints.len(), 1, "what is known stays known");
@@ -111,7 +113,7 @@ fn a_digest_is_no_key_to_another_users_file() {
     let spaces = [(home("bob"), bob.clone().into())];
     assert!(!hints.has(Digest::of(b"secret"), &spaces));
     assert!(
-        !hints
+        hints
             .reuse(
                 &wanted(b"secret"),
                 &spaces,
@@ -120,6 +122,7 @@ fn a_digest_is_no_key_to_another_users_file() {
                 Existing::Replace
             )
             .unwrap()
+            .is_none()
     );
     assert_eq!(hints.len(), 1, "and asking does not harm the owner's hint");
 }
@@ -133,7 +136,7 @@ fn a_file_changed_behind_our_back_is_not_believed() {
     let spaces = [(home("ann"), root.clone().into())];
     assert!(!hints.has(Digest::of(b"before"), &spaces));
     assert!(
-        !hints
+        hints
             .reuse(
                 &wanted(b"before"),
                 &spaces,
@@ -142,8 +145,20 @@ fn a_file_changed_behind_our_back_is_not_believed() {
                 Existing::Replace
             )
             .unwrap()
+            .is_none()
     );
-    assert!(hints.is_empty());
+    assert_eq!(hints.len(), 1, "a check will tell that it changed");
+    fs::remove_file(folder.path().join("f")).unwrap();
+    let target = root.clone().into();
+    let made = hints.reuse(
+        &wanted(b"before"),
+        &spaces,
+        &target,
+        &rel("copy"),
+        Existing::Replace,
+    );
+    assert!(made.unwrap().is_none());
+    assert_eq!(hints.len(), 1, "a check will tell that it is gone");
 }
 
 /// The stamp says unchanged, the bytes say otherwise: a flipped bit on the disk.
@@ -161,7 +176,7 @@ fn content_is_checked_even_when_the_stamp_fits() {
     });
     let spaces = [(home("ann"), root.clone().into())];
     assert!(
-        !hints
+        hints
             .reuse(
                 &wanted(b"good"),
                 &spaces,
@@ -170,6 +185,7 @@ fn content_is_checked_even_when_the_stamp_fits() {
                 Existing::Replace
             )
             .unwrap()
+            .is_none()
     );
     assert_eq!(leftovers(folder.path()), ["f"]);
     let good = Some(Digest::of(b"good"));

@@ -7,7 +7,7 @@ use super::*;
 use crate::Existing;
 use crate::pack::{PackError, PackWriter, write_pack};
 use crate::package::{ScanOptions, scan};
-use crate::testing::{leftovers, picture, plant, rel, scratch};
+use crate::testing::{leftovers, picture, plant, rel, scratch, wait_until_expired};
 
 /// A folder that is to be sent, and where it goes.
 struct Stage {
@@ -307,7 +307,7 @@ fn it_is_kept_by_who_clears_up_and_goes_when_it_is_old() {
     expire(&stage.root, KEEP_UNFINISHED, after(KEEP_UNFINISHED)).unwrap();
     assert!(stage.place().exists(), "it is young enough");
     let later = after(KEEP_UNFINISHED + std::time::Duration::from_secs(1));
-    expire(&stage.root, KEEP_UNFINISHED, later).unwrap();
+    wait_until_expired(&stage.root, KEEP_UNFINISHED, later, 1);
     assert_eq!(leftovers(stage.folder.path()), Vec::<String>::new());
 }
 
