@@ -12,6 +12,7 @@ use paddlecloud_pfs::share::Share;
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Digest, PfsPath, RootError, Space};
 
+use super::shares::Link;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
@@ -102,14 +103,20 @@ pub struct Content {
     pub len: u64,
     pub range: ByteRange,
     read: u64,
+    /// What it is read by, where that is no login.
+    link: Option<Link>,
 }
 
 impl Content {
-    /// The next bytes; `None` at the end. A file that became shorter is an error, never a short reply.
+    /// The next bytes; `None` at the end. A file that became shorter is an error, never a short reply; so is a link that
+    /// works no more.
     pub fn next_piece(&mut self) -> std::io::Result<Option<Bytes>> {
         let left = self.len - self.read;
         if left == 0 {
             return Ok(None);
+        }
+        if let Some(link) = &mut self.link {
+            link.still_works()?;
         }
         let piece = read_piece(&*self.file, self.offset + self.read, left)?;
         self.read += piece.as_ref().len() as u64;
@@ -218,7 +225,11 @@ impl Files {
             shown,
         };
         let _acting = self.act(&share.place.space)?;
-        self.open_content(&space.below(&share.place.path)?, asked)
+        let mut opened = self.open_content(&space.below(&share.place.path)?, asked)?;
+        if let Opened::Content(content) = &mut opened {
+            content.link = Some(self.link(share));
+        }
+        Ok(opened)
     }
 
     fn open_content(&self, reached: &Reached, asked: &BytesAsked) -> Result<Opened, FilesError> {
@@ -240,6 +251,7 @@ impl Files {
             len,
             range,
             read: 0,
+            link: None,
             meta,
         }))
     }

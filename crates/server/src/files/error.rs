@@ -56,6 +56,8 @@ pub enum FilesError {
     Share(#[from] ShareError),
     #[error("only files of your own home can be published")]
     NotOwn,
+    #[error("you have {0} links that work, and one user may have no more")]
+    TooManyLinks(usize),
     #[error("this is for administrators")]
     AdminOnly,
     #[error("the server cannot work in the owner's name")]
@@ -126,6 +128,9 @@ impl FilesError {
             (FilesError::DamagedThere(_), _) => {
                 body.with_hint("if you have the file, send it again with `paddlectl cp --checksum`; and tell an administrator")
             }
+            (FilesError::TooManyLinks(_), _) => {
+                body.with_hint("`paddlectl publish` lists them, and `--revoke ID` takes one back")
+            }
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: nothing of it was kept")
             }
@@ -143,6 +148,7 @@ impl FilesError {
             | FilesError::InUse(_)
             | FilesError::SpaceItself(_)
             | FilesError::NotOwn
+            | FilesError::TooManyLinks(_)
             | FilesError::AdminOnly => ErrorName::Forbidden,
             FilesError::Storage { source, .. } | FilesError::Space { source, .. } => storage_name(source),
             FilesError::Glob(_) | FilesError::BadRequest(_) => ErrorName::BadRequest,

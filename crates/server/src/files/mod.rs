@@ -105,7 +105,7 @@ impl Files {
             untold: fsck::Untold::default(),
             uploads: Uploads::open(&folder)?,
             old_writes: old::OldWrites::default(),
-            shares: Shares::open(&folder)?,
+            shares: Shares::open(&folder, config)?,
             hints_file,
         })))
     }
@@ -115,7 +115,7 @@ impl Files {
         self.0.remote
     }
 
-    /// Keeps what is known for the next start. Losing it costs time, nothing else.
+    /// Keeps what is known for the next start. What became known since is noted beside it.
     pub fn save(&self) {
         if let Err(error) = self.0.hints.save(&self.0.hints_file) {
             tracing::warn!(%error, "what is known of files could not be saved");

@@ -1,7 +1,9 @@
 //! Links that were given out: who gave them, for what, until when. The links themselves are not kept.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,10 +13,13 @@ use paddlecloud_pfs::{Access, Mtime, Space};
 
 use super::{Files, FilesError, owner_of};
 use crate::auth::Caller;
+use crate::config::Config;
 use crate::durable::write_whole;
 
 /// No link works longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Links that one user may have: all of them are in memory, and written down with each that comes.
+const MOST: usize = 10_000;
 /// Nobody but the server reads what it keeps of links.
 const PRIVATE: u32 = 0o600;
 /// Where links lead.
@@ -25,10 +30,35 @@ pub(super) struct Shares {
     file: PathBuf,
     /// Those that work. One that is not here was taken back.
     given: Mutex<Vec<Share>>,
+    /// How often the list changed.
+    changes: AtomicU64,
+    /// Whose links work: a user whom the configuration names no more has none.
+    owners: HashSet<Space>,
+}
+
+/// What bytes are read by: looked at again for every piece, as it may expire or be taken back meanwhile.
+pub(super) struct Link {
+    files: Files,
+    share: Share,
+    /// How often the list had changed when it was last looked at.
+    seen: Option<u64>,
+}
+
+impl Link {
+    pub(super) fn still_works(&mut self) -> io::Result<()> {
+        let shares = &self.files.0.shares;
+        let changes = shares.changes.load(Ordering::Acquire);
+        let is_there = self.seen == Some(changes) || shares.has(&self.share.id);
+        if !is_there || self.share.expires <= now() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, ShareError::Over));
+        }
+        self.seen = Some(changes);
+        Ok(())
+    }
 }
 
 impl Shares {
-    pub(super) fn open(folder: &Path) -> io::Result<Shares> {
+    pub(super) fn open(folder: &Path, config: &Config) -> io::Result<Shares> {
         let file = folder.join("shares.json");
         let given = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
@@ -39,7 +69,17 @@ impl Shares {
             key: read_or_make_key(&folder.join("share.key"))?,
             file,
             given: Mutex::new(given),
+            changes: AtomicU64::new(0),
+            owners: config
+                .users
+                .iter()
+                .filter_map(|user| home_of(user.name.as_str()))
+                .collect(),
         })
+    }
+
+    fn has(&self, id: &ShareId) -> bool {
+        self.lock().iter().any(|share| share.id == *id)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Share>> {
@@ -47,15 +87,19 @@ impl Shares {
     }
 
     /// Changes the list and writes it down before anybody hears of it.
-    fn change(&self, change: impl FnOnce(&mut Vec<Share>)) -> Result<(), FilesError> {
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<Share>) -> Result<(), FilesError>,
+    ) -> Result<(), FilesError> {
         let mut given = self.lock();
         let mut changed = given.clone();
         let now = now();
         changed.retain(|share| share.expires > now);
-        change(&mut changed);
+        change(&mut changed)?;
         let text = serde_json::to_vec(&changed).expect("plain data becomes JSON");
         write_whole(&self.file, &text, PRIVATE).map_err(|error| FilesError::Disk(error, "note a link"))?;
         *given = changed;
+        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 }
@@ -81,7 +125,7 @@ impl Files {
             return Err(FilesError::BadRequest(problem));
         }
         let share = Share::new(reached.place.clone(), Mtime::from(SystemTime::now() + lifetime));
-        self.0.shares.change(|given| given.push(share.clone()))?;
+        self.0.shares.change(|given| add(given, share.clone()))?;
         let mut view = self.share_view(&share)?;
         view.link = Some(format!("{SHARED}{}", self.0.shares.key.sign(&share.id)));
         Ok(view)
@@ -108,7 +152,10 @@ impl Files {
         if !self.0.shares.lock().iter().any(is_it) {
             return Err(not_found());
         }
-        self.0.shares.change(|given| given.retain(|share| !is_it(share)))
+        self.0.shares.change(|given| {
+            given.retain(|share| !is_it(share));
+            Ok(())
+        })
     }
 
     /// What a link allows, if it works.
@@ -117,8 +164,18 @@ impl Files {
         let id = shares.key.read(token)?;
         let now = now();
         let given = shares.lock();
-        let works = given.iter().find(|share| share.id == id && share.expires > now);
-        Ok(works.cloned().ok_or(ShareError::Over)?)
+        let works = |share: &&Share| share.expires > now && shares.owners.contains(&share.place.space);
+        let found = given.iter().find(|share| share.id == id).filter(works);
+        Ok(found.cloned().ok_or(ShareError::Over)?)
+    }
+
+    /// What the bytes of a link are read by.
+    pub(super) fn link(&self, share: &Share) -> Link {
+        Link {
+            files: self.clone(),
+            share: share.clone(),
+            seen: None,
+        }
     }
 
     fn share_view(&self, share: &Share) -> Result<ShareView, FilesError> {
@@ -132,6 +189,20 @@ impl Files {
             link: None,
         })
     }
+}
+
+fn home_of(user: &str) -> Option<Space> {
+    user.parse().ok().map(Space::Home)
+}
+
+/// Adds a link, unless its owner has as many as one may.
+fn add(given: &mut Vec<Share>, share: Share) -> Result<(), FilesError> {
+    let owner = &share.place.space;
+    if given.iter().filter(|other| other.place.space == *owner).count() >= MOST {
+        return Err(FilesError::TooManyLinks(MOST));
+    }
+    given.push(share);
+    Ok(())
 }
 
 fn now() -> Mtime {
@@ -156,5 +227,110 @@ fn read_or_make_key(path: &Path) -> io::Result<ShareKey> {
             Ok(ShareKey::from_bytes(bytes))
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_api::files::WirePath;
+
+    use super::*;
+    use crate::files::testing::{self, me};
+    use crate::files::{BytesAsked, Content, Opened, PIECE};
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        files: Files,
+    }
+
+    impl Fixture {
+        /// With a file that is read in several pieces.
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            let files = testing::files(folder.path());
+            std::fs::write(testing::home(folder.path()).join("f"), vec![7; 3 * PIECE]).unwrap();
+            Fixture { folder, files }
+        }
+
+        fn publish(&self) -> Result<ShareView, FilesError> {
+            let path = "/pfs/dc/home/me/f".parse::<WirePath>().unwrap();
+            self.files
+                .share_create(&me(), &ShareRequest { path, seconds: 3600 })
+        }
+
+        fn token(view: &ShareView) -> String {
+            let link = view.link.as_deref().unwrap();
+            link.strip_prefix(SHARED).unwrap().to_owned()
+        }
+
+        fn open(&self, share: &Share) -> Content {
+            match self.files.shared(share, &BytesAsked::default()).unwrap() {
+                Opened::Content(content) => content,
+                Opened::Outside { .. } => panic!("all of it was asked for"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_download_ends_where_its_link_is_taken_back_or_over() {
+        let fixture = Fixture::new();
+        let (first, second) = (fixture.publish().unwrap(), fixture.publish().unwrap());
+        let share = |view| fixture.files.share_open(&Fixture::token(view)).unwrap();
+        let (mut taken, mut kept) = (fixture.open(&share(&first)), fixture.open(&share(&second)));
+        assert!(taken.next_piece().unwrap().is_some() && kept.next_piece().unwrap().is_some());
+        fixture.files.share_revoke(&me(), &first.id).unwrap();
+        let error = taken.next_piece().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        while let Some(piece) = kept.next_piece().unwrap() {
+            assert!(!piece.is_empty(), "another link goes on");
+        }
+        let over = Share {
+            expires: now(),
+            ..share(&second)
+        };
+        let error = fixture.open(&over).next_piece().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+    }
+
+    #[test]
+    fn links_of_a_user_who_was_removed_work_no_more() {
+        let fixture = Fixture::new();
+        let token = Fixture::token(&fixture.publish().unwrap());
+        assert!(fixture.files.share_open(&token).is_ok());
+        let Fixture { folder, files } = fixture;
+        drop(files);
+        let files = testing::files_of(folder.path(), "- {name: you, password_file: word}\n");
+        let refused = files.share_open(&token);
+        assert!(
+            matches!(refused, Err(FilesError::Share(ShareError::Over))),
+            "{refused:?}"
+        );
+        drop(files);
+        assert!(
+            testing::files(folder.path()).share_open(&token).is_ok(),
+            "until they are back"
+        );
+    }
+
+    #[test]
+    fn one_user_has_no_more_links_than_agreed() {
+        let fixture = Fixture::new();
+        fixture.publish().unwrap();
+        let mut given = fixture.files.0.shares.lock();
+        let one = given[0].clone();
+        given.resize(MOST, one);
+        drop(given);
+        let refused = fixture.publish();
+        assert!(
+            matches!(refused, Err(FilesError::TooManyLinks(MOST))),
+            "{refused:?}"
+        );
+        // Another user's are counted by themselves.
+        let mut given = fixture.files.0.shares.lock();
+        given
+            .iter_mut()
+            .for_each(|share| share.place.space = home_of("you").unwrap());
+        drop(given);
+        fixture.publish().unwrap();
     }
 }
