@@ -20,9 +20,8 @@ use super::reply::{Refused, envelope};
 use crate::app::{App, Upload};
 use crate::auth::Caller;
 use crate::long::{Long, SHORT_LIST, Turn};
+use crate::packages::MOST_LIST;
 
-/// Longest list of files, in bytes: some 300,000 files.
-const MOST_LIST: usize = 64 << 20;
 /// How long one that is not short waits for its turn, in silence: clients wait longer, and so do proxies.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
 /// How long a list may take to come, and bytes a millisecond that give it more.

@@ -40,7 +40,7 @@ use crate::durable;
 pub use error::PackageError;
 pub use homes::{Acting, Home, HomeError, Owner};
 pub use lock::{InUse, StorageLock};
-pub use receive::{Receiver, Wanted};
+pub use receive::{MOST_LIST, Receiver, Wanted};
 pub use runs::{RunFolders, WorkDir};
 pub use turns::Turn;
 use turns::Turns;

@@ -4,6 +4,7 @@
 //! stream broke stays and is gone on with; see `unfinished`.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read as _;
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
 
@@ -17,6 +18,10 @@ use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 use super::unfinished::stock;
 use super::{Owner, PackageError, Storage, Turn, ours};
 
+/// Longest list of files that is taken, in bytes: some 300,000 files.
+pub const MOST_LIST: usize = 64 << 20;
+/// Longest one that is read from a home. A job of the owner's may have put any file there.
+const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
 /// Earlier packages that are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
 
@@ -383,7 +388,8 @@ pub(super) fn stored_packages(home: &Root) -> Result<Vec<PackageId>, PackageErro
 
 pub(super) fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
     let (file, _) = home.open_file_no_links(path)?;
-    serde_json::from_reader(std::io::BufReader::new(file)).map_err(PackageError::Manifest)
+    let list = std::io::BufReader::new(file.take(MOST_STORED_LIST));
+    serde_json::from_reader(list).map_err(PackageError::Manifest)
 }
 
 pub(super) fn tree_path(id: PackageId) -> RelPath {
