@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 /// Threads that drive a store's connections. They wait for the network; two are plenty.
 const THREADS: usize = 2;
 
-/// No single request to a store takes longer, or it does not answer.
+/// No single request to a store takes longer, unless it moves many bytes, or the store does not answer.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// How long a service may take to answer for the first time.
@@ -39,6 +39,15 @@ impl Waiter {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         self.wait_within(LONGEST, work)
+    }
+
+    /// The same for what moves many bytes, which may take so much longer.
+    pub(crate) fn wait_longer<T: Send + 'static>(
+        &self,
+        more: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.wait_within(LONGEST + more, work)
     }
 
     /// The same when it is not known whether anybody is there.

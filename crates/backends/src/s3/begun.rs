@@ -2,8 +2,9 @@
 //! the upload, and not every service lists them. What a killed server had begun, the next one gives up.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,13 +34,16 @@ impl Begun {
         })
     }
 
-    /// Writes down an upload; must come before its first part.
+    /// Writes down an upload, to be found even after a power cut; must come before its first part.
     pub(super) fn note(&self, key: &Key, id: &str) -> io::Result<Note> {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let file = self.folder.join(format!("{:016x}", hasher.finish()));
         let note = self.claim(file, key.clone(), id.to_owned());
-        std::fs::write(&note.file, format!("{id}\n{key}"))?;
+        let mut written = File::create(&note.file)?;
+        written.write_all(format!("{id}\n{key}").as_bytes())?;
+        written.sync_all()?;
+        File::open(&self.folder)?.sync_all()?;
         Ok(note)
     }
 
@@ -51,11 +55,14 @@ impl Begun {
             if lock(&self.ours).contains(&file) {
                 continue;
             }
-            let text = std::fs::read_to_string(&file)?;
+            // An upload may end after it was listed.
+            let Some(text) = if_there(std::fs::read_to_string(&file))? else {
+                continue;
+            };
             match text.split_once('\n').map(|(id, key)| (id, Key::parse(key))) {
                 Some((id, Ok(key))) => left.push(self.claim(file, key, id.to_owned())),
-                // Torn by a full disk; no part was sent before it was whole.
-                _ => std::fs::remove_file(file)?,
+                // Torn by a full disk or a power cut; no part was sent before it was whole.
+                _ => if_there(std::fs::remove_file(file)).map(drop)?,
             }
         }
         Ok(left)
@@ -87,6 +94,13 @@ impl Drop for Note {
     }
 }
 
+fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 fn lock(ours: &Mutex<HashSet<PathBuf>>) -> MutexGuard<'_, HashSet<PathBuf>> {
     ours.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,6 +129,18 @@ mod tests {
         drop(found);
         next.left().unwrap().remove(0).forget();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// A link to nowhere is listed and cannot be read: as a note that goes just then.
+    #[test]
+    fn a_note_that_goes_while_notes_are_read_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Begun::open(folder.path()).unwrap();
+        drop(begun.note(&Key::from("k"), "id").unwrap());
+        for name in ["0", "z"] {
+            std::os::unix::fs::symlink("nowhere", folder.path().join(name)).unwrap();
+        }
+        assert_eq!(begun.left().unwrap().len(), 1);
     }
 
     #[test]

@@ -18,6 +18,23 @@ use object_store::client::{
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
+/// Bytes a second that reach a service at least, and that it moves by itself.
+const SLOWEST_SENT: u64 = 256 << 10;
+const SLOWEST_MOVED: u64 = 8 << 20;
+
+/// How long a service may move bytes by itself: how many, a request does not tell. Who sends it knows, and may wait less.
+const MOVES_WITHIN: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// How much longer than others a request may take that brings bytes there.
+pub(super) fn time_to_send(bytes: u64) -> Duration {
+    Duration::from_secs(bytes.div_ceil(SLOWEST_SENT))
+}
+
+/// The same where the service copies bytes, or puts parts together.
+pub(super) fn time_to_move(bytes: u64) -> Duration {
+    Duration::from_secs(bytes.div_ceil(SLOWEST_MOVED)).min(MOVES_WITHIN)
+}
+
 /// Makes the client for a store.
 #[derive(Debug)]
 pub(super) struct Connector;
@@ -57,7 +74,7 @@ struct Service(Client<HttpsConnector<TcpConnector>, HttpRequestBody>);
 #[async_trait]
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answered = tokio::time::timeout(ANSWERS_WITHIN, self.0.request(request)).await;
+        let answered = tokio::time::timeout(answers_within(&request), self.0.request(request)).await;
         let late = |_| HttpError::new(HttpErrorKind::Timeout, crate::waiting::timed_out());
         let response = answered.map_err(late)?.map_err(|error| {
             let kind = match error.is_connect() {
@@ -69,5 +86,50 @@ impl HttpService for Service {
         Ok(response.map(|body| {
             HttpResponseBody::new(body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error)))
         }))
+    }
+}
+
+/// How long an answer to a request may take to begin.
+fn answers_within(request: &HttpRequest) -> Duration {
+    let copies = request.headers().contains_key("x-amz-copy-source");
+    let completes = request.method() == "POST" && request.uri().query().is_some_and(has_upload);
+    match copies || completes {
+        true => ANSWERS_WITHIN + MOVES_WITHIN,
+        false => ANSWERS_WITHIN + time_to_send(request.body().content_length() as u64),
+    }
+}
+
+fn has_upload(query: &str) -> bool {
+    query.split('&').any(|part| part.starts_with("uploadId="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, uri: &str, body: usize) -> HttpRequest {
+        let mut request = HttpRequest::new(vec![0; body].into());
+        *request.method_mut() = method.parse().unwrap();
+        *request.uri_mut() = uri.parse().unwrap();
+        request
+    }
+
+    #[test]
+    fn who_moves_much_has_more_time() {
+        let minutes = |request: &HttpRequest| answers_within(request).as_secs() / 60;
+        assert_eq!(minutes(&request("GET", "http://s3/b/k", 0)), 1);
+        assert_eq!(minutes(&request("POST", "http://s3/b/k?uploads", 0)), 1);
+        assert_eq!(
+            minutes(&request("PUT", "http://s3/b/k?partNumber=2&uploadId=x", 100)),
+            1
+        );
+        let part = request("PUT", "http://s3/b/k?partNumber=2&uploadId=x", 30 << 20);
+        assert_eq!(minutes(&part), 3, "30 MiB take two minutes more");
+        assert!(minutes(&request("POST", "http://s3/b/k?uploadId=x", 100)) > 200);
+        let mut copy = request("PUT", "http://s3/b/k", 0);
+        copy.headers_mut()
+            .insert("x-amz-copy-source", "b/k".parse().unwrap());
+        assert!(minutes(&copy) > 200);
+        assert_eq!(time_to_move(5 << 30), Duration::from_secs(640));
     }
 }

@@ -96,7 +96,23 @@ impl S3Store {
         F: FnOnce(AmazonS3) -> W,
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        match self.0.waiter.wait(work(self.0.client.clone())) {
+        self.ask_longer(Duration::ZERO, action, path, work)
+    }
+
+    /// The same for what moves many bytes, which may take so much longer.
+    fn ask_longer<T, F, W>(
+        &self,
+        more: Duration,
+        action: &'static str,
+        path: &RelPath,
+        work: F,
+    ) -> Result<T, RootError>
+    where
+        T: Send + 'static,
+        F: FnOnce(AmazonS3) -> W,
+        W: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        match self.0.waiter.wait_longer(more, work(self.0.client.clone())) {
             Some(done) => done.map_err(|error| told(action, path, error)),
             None => Err(no_answer(path)),
         }
@@ -157,12 +173,19 @@ impl S3Store {
     /// Whether a new file may take a place.
     fn check_place(&self, place: &Place, existing: Existing) -> Result<(), RootError> {
         self.check_parent(place)?;
-        if existing == Existing::Keep && self.object(place)?.is_some() {
-            return Err(RootError::Exists(place.path.clone()));
-        }
+        self.check_nothing_to_keep(place, existing)?;
         match self.is_folder(place)? {
             true if existing == Existing::Keep => Err(RootError::Exists(place.path.clone())),
             true => Err(RootError::IsAFolder(place.path.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether an object is in the way that is to stay. Only a whole object in one request takes its place on a condition
+    /// that every service knows; for all else this is asked just before.
+    fn check_nothing_to_keep(&self, place: &Place, existing: Existing) -> Result<(), RootError> {
+        match existing == Existing::Keep && self.object(place)?.is_some() {
+            true => Err(RootError::Exists(place.path.clone())),
             false => Ok(()),
         }
     }
@@ -330,7 +353,7 @@ impl FileStore for S3Store {
         self.new_key(to)?;
         if let Some(meta) = self.object(from)? {
             self.check_place(to, existing)?;
-            self.copy_object(from, to, meta.size)?;
+            self.copy_object(from, to, meta.size, existing)?;
             return Ok(Copied {
                 bytes: meta.size,
                 files: 1,

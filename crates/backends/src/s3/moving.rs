@@ -12,6 +12,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use paddlecloud_pfs::store::FileStore;
 use paddlecloud_pfs::{Existing, Place, RootError, Space};
 
+use super::http::time_to_move;
 use super::listing::Below;
 use super::{AT_ONCE, S3Store};
 use crate::copy_through::copy_through;
@@ -26,7 +27,7 @@ impl S3Store {
         let Some(found) = self.head(from)? else {
             return Err(RootError::NotFound(from.path.clone()));
         };
-        self.copy_object(from, to, found.meta.size)?;
+        self.copy_object(from, to, found.meta.size, existing)?;
         self.remove_copied_object(from, &found.meta)
     }
 
@@ -104,12 +105,20 @@ impl S3Store {
         Ok(true)
     }
 
-    pub(super) fn copy_object(&self, from: &Place, to: &Place, size: u64) -> Result<(), RootError> {
+    pub(super) fn copy_object(
+        &self,
+        from: &Place,
+        to: &Place,
+        size: u64,
+        existing: Existing,
+    ) -> Result<(), RootError> {
         if size > COPIED_WHOLE {
-            return copy_through(self, from, to, Existing::Replace).map(drop);
+            return copy_through(self, from, to, existing).map(drop);
         }
         let (source, target) = (self.0.keys.of(from)?, self.new_key(to)?);
-        self.ask("copy", &from.path, move |client| async move {
+        self.check_nothing_to_keep(to, existing)?;
+        let more = time_to_move(size);
+        self.ask_longer(more, "copy", &from.path, move |client| async move {
             client.copy(&source, &target).await
         })
     }
@@ -142,14 +151,11 @@ impl S3Store {
             if one.is_marker {
                 return self.mark_folder(target);
             }
-            if existing == Existing::Keep && self.object(target)?.is_some() {
-                return Err(RootError::Exists(target.path.clone()));
-            }
             let source = Place {
                 space: from.space.clone(),
                 path: one.path.clone(),
             };
-            self.copy_object(&source, target, one.object.size)
+            self.copy_object(&source, target, one.object.size, existing)
         })
     }
 
@@ -188,7 +194,7 @@ fn is_still(now: &ObjectMeta, listed: &ObjectMeta) -> bool {
 }
 
 /// A tag without what proxies and services put around it.
-fn bare(tag: &str) -> &str {
+pub(super) fn bare(tag: &str) -> &str {
     tag.trim_start_matches("W/").trim_matches('"')
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use object_store::path::Path as Key;
 use object_store::{Attribute, GetOptions, GetResult, ObjectStore};
-use paddlecloud_pfs::root::{Kind, Meta, Stamp};
+use paddlecloud_pfs::root::{FileAttributes, Kind, Meta, Stamp};
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Mtime, Source};
 
@@ -84,6 +84,25 @@ pub(super) fn meta_of(found: &GetResult) -> Meta {
             size: found.meta.size,
             mtime,
             ctime: changed,
+        },
+    }
+}
+
+/// The same of an object that was written and that another one has replaced since. When it came, nobody tells any more, so
+/// its stamp fits nothing.
+pub(super) fn replaced_meta(tag: Option<&str>, size: u64, kept: FileAttributes) -> Meta {
+    let mtime = kept.mtime.unwrap_or_default();
+    Meta {
+        kind: Kind::File,
+        size,
+        mtime,
+        executable: kept.executable,
+        stamp: Stamp {
+            device: 0,
+            inode: number_of(tag.unwrap_or_default()),
+            size,
+            mtime,
+            ctime: Mtime::default(),
         },
     }
 }

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use paddlecloud_pfs::root::FileAttributes;
-use paddlecloud_pfs::store::FileStore;
+use paddlecloud_pfs::store::{FileStore, NewFile};
 use paddlecloud_pfs::{Existing, Place, RelPath, RootError, Space};
 
 use super::listing::Reach;
+use super::writing::NewObject;
 use super::{Inner, S3Store};
 use crate::{S3Settings, SecretText};
 
@@ -205,4 +206,62 @@ fn a_listing_of_many_pages_is_one_listing() {
     assert_eq!(listed, expected);
     assert_eq!(stage.files_below("d").len(), 8);
     assert_eq!(stage.store.usage(&stage.at("d")).unwrap().files, 8);
+}
+
+/// The steps of publishing, with somebody else who writes before the last one.
+#[test]
+fn of_two_writers_each_is_told_of_its_own_file() {
+    let Some(stage) = Stage::of("writing") else {
+        return;
+    };
+    let place = stage.at("f");
+    // One is sent as a whole, the other in parts.
+    for size in [3, (8 << 20) + 1] {
+        let begin = || {
+            let key = stage.store.new_key(&place).unwrap();
+            let mut file = NewObject::new(&stage.store, &place, key, FileAttributes::default());
+            file.append(&vec![7; 8 << 20][..size.min(8 << 20)]).unwrap();
+            file.append(&vec![7; size.saturating_sub(8 << 20)]).unwrap();
+            file
+        };
+        let mut alone = begin();
+        let tag = alone.send(Existing::Replace).unwrap();
+        let told = alone.published(tag.as_deref()).unwrap();
+        assert_eq!(told, stage.store.stat(&place).unwrap(), "{size} bytes");
+
+        let mut first = begin();
+        let tag = first.send(Existing::Replace).unwrap();
+        stage.put("f", "another");
+        let told = first.published(tag.as_deref()).unwrap();
+        assert_eq!(told.size, size as u64);
+        assert_ne!(told.stamp, stage.store.stat(&place).unwrap().stamp);
+        stage.store.remove(&place).unwrap();
+        assert_eq!(first.published(tag.as_deref()).unwrap().size, size as u64);
+    }
+}
+
+/// The last steps, after the place was found free and somebody else has taken it.
+#[test]
+fn what_is_to_stay_is_looked_for_again_just_before_it_would_go() {
+    let Some(stage) = Stage::of("keeping") else {
+        return;
+    };
+    let (store, place) = (&stage.store, stage.at("f"));
+    let key = store.new_key(&place).unwrap();
+    let mut large = NewObject::new(store, &place, key, FileAttributes::default());
+    large.append(&vec![7; 9 << 20]).unwrap();
+    stage.put("from", "new");
+    stage.put("f", "to stay");
+    let exists = |refused: Option<RootError>| matches!(refused, Some(RootError::Exists(_)));
+    assert!(exists(large.send(Existing::Keep).err()));
+    assert!(exists(
+        store
+            .copy_object(&stage.at("from"), &place, 3, Existing::Keep)
+            .err()
+    ));
+    assert_eq!(stage.get("f"), "to stay");
+    store
+        .copy_object(&stage.at("from"), &place, 3, Existing::Replace)
+        .unwrap();
+    assert_eq!(stage.get("f"), "new");
 }

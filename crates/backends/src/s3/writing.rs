@@ -4,27 +4,34 @@ use bytes::BytesMut;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    Attribute, Attributes, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
 };
 use paddlecloud_pfs::root::{FileAttributes, Meta};
-use paddlecloud_pfs::store::{FileStore, NewFile};
+use paddlecloud_pfs::store::NewFile;
 use paddlecloud_pfs::{Existing, Place, RelPath, RootError};
 
 use super::begun::Note;
+use super::http::{time_to_move, time_to_send};
+use super::moving::bare;
+use super::reading::{meta_of, replaced_meta};
 use super::{EXECUTABLE, MTIME, S3Store};
 
-/// Bytes of a part; a service takes ten thousand, so later ones are larger.
+/// Bytes of a part; a service takes ten thousand, so later ones are larger: twice as much after each so many, up to
+/// 128 MiB, as a part is held in memory.
 const PART: usize = 8 << 20;
-const LARGER_AFTER: usize = 1000;
-const LARGE_PART: usize = 128 << 20;
+const LARGER_AFTER: usize = 250;
+const MOST_DOUBLED: usize = 4;
 
 /// An object on its way; dropped unpublished, nothing of it stays.
 pub(super) struct NewObject {
     store: S3Store,
     place: Place,
     key: Key,
+    kept: FileAttributes,
     attributes: Attributes,
     waiting: BytesMut,
+    /// Bytes that were appended.
+    size: u64,
     upload: Option<Note>,
     parts: Vec<PartId>,
 }
@@ -45,17 +52,12 @@ impl NewObject {
             store: store.clone(),
             place: place.clone(),
             key,
+            kept,
             attributes,
             waiting: BytesMut::new(),
+            size: 0,
             upload: None,
             parts: Vec::new(),
-        }
-    }
-
-    fn part_size(&self) -> usize {
-        match self.parts.len() < LARGER_AFTER {
-            true => PART,
-            false => LARGE_PART,
         }
     }
 
@@ -69,9 +71,10 @@ impl NewObject {
         };
         let payload = PutPayload::from(self.waiting.split().freeze());
         let (key, number) = (self.key.clone(), self.parts.len());
+        let more = time_to_send(payload.content_length() as u64);
         let part = self
             .store
-            .ask("write", &self.place.path, move |client| async move {
+            .ask_longer(more, "write", &self.place.path, move |client| async move {
                 client.put_part(&key, &id, number, payload).await
             })?;
         self.parts.push(part);
@@ -92,15 +95,44 @@ impl NewObject {
         })
     }
 
-    fn complete(&mut self, id: String) -> Result<(), RootError> {
-        let (key, parts) = (self.key.clone(), std::mem::take(&mut self.parts));
-        self.store
-            .ask("publish", &self.place.path, move |client| async move {
-                client.complete_multipart(&key, &id, parts).await.map(drop)
-            })
+    /// Brings what is left there and publishes all of it; tells the tag that it has.
+    pub(super) fn send(&mut self, existing: Existing) -> Result<Option<String>, RootError> {
+        if self.upload.is_none() {
+            return self.put_whole(existing);
+        }
+        if !self.waiting.is_empty() {
+            self.send_part()?;
+        }
+        let tag = self.complete(existing)?;
+        self.upload.take().expect("parts were sent").forget();
+        Ok(tag)
     }
 
-    fn put_whole(&mut self, existing: Existing) -> Result<(), RootError> {
+    fn complete(&mut self, existing: Existing) -> Result<Option<String>, RootError> {
+        let id = self.upload.as_ref().expect("parts were sent").id.clone();
+        let (key, parts) = (self.key.clone(), std::mem::take(&mut self.parts));
+        self.store.check_nothing_to_keep(&self.place, existing)?;
+        let more = time_to_move(self.size);
+        let done = self
+            .store
+            .ask_longer(more, "publish", &self.place.path, move |client| async move {
+                client.complete_multipart(&key, &id, parts).await
+            })?;
+        Ok(done.e_tag)
+    }
+
+    /// What the object is that has this tag. By its name, another one may be found already.
+    pub(super) fn published(&self, tag: Option<&str>) -> Result<Meta, RootError> {
+        // Not every service replaces an object and its tag in one step.
+        let is_ours =
+            |found: &ObjectMeta| found.e_tag.as_deref().map(bare) == tag.map(bare) && found.size == self.size;
+        Ok(match self.store.head(&self.place)? {
+            Some(found) if is_ours(&found.meta) => meta_of(&found),
+            _ => replaced_meta(tag, self.size, self.kept),
+        })
+    }
+
+    fn put_whole(&mut self, existing: Existing) -> Result<Option<String>, RootError> {
         let options = PutOptions {
             mode: match existing {
                 Existing::Keep => PutMode::Create,
@@ -110,17 +142,21 @@ impl NewObject {
             ..PutOptions::default()
         };
         let (key, payload) = (self.key.clone(), PutPayload::from(self.waiting.split().freeze()));
-        self.store
-            .ask("publish", &self.place.path, move |client| async move {
-                client.put_opts(&key, payload, options).await.map(drop)
-            })
+        let more = time_to_send(self.size);
+        let done = self
+            .store
+            .ask_longer(more, "publish", &self.place.path, move |client| async move {
+                client.put_opts(&key, payload, options).await
+            })?;
+        Ok(done.e_tag)
     }
 }
 
 impl NewFile for NewObject {
     fn append(&mut self, bytes: &[u8]) -> Result<(), RootError> {
         self.waiting.extend_from_slice(bytes);
-        match self.waiting.len() >= self.part_size() {
+        self.size += bytes.len() as u64;
+        match self.waiting.len() >= part_size(self.parts.len()) {
             true => self.send_part(),
             false => Ok(()),
         }
@@ -128,17 +164,8 @@ impl NewFile for NewObject {
 
     fn publish(mut self: Box<Self>, existing: Existing) -> Result<Meta, RootError> {
         self.store.check_place(&self.place, existing)?;
-        if self.upload.is_none() {
-            self.put_whole(existing)?;
-        } else {
-            if !self.waiting.is_empty() {
-                self.send_part()?;
-            }
-            let id = self.upload.as_ref().expect("parts were sent").id.clone();
-            self.complete(id)?;
-            self.upload.take().expect("it was there").forget();
-        }
-        self.store.stat(&self.place)
+        let tag = self.send(existing)?;
+        self.published(tag.as_deref())
     }
 }
 
@@ -188,10 +215,35 @@ impl S3Store {
     }
 }
 
+/// Bytes of the part after so many.
+fn part_size(parts: usize) -> usize {
+    PART << (parts / LARGER_AFTER).min(MOST_DOUBLED)
+}
+
 fn not_noted(action: &'static str, path: &RelPath, source: std::io::Error) -> RootError {
     RootError::Io {
         action,
         path: path.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_grow_slowly_and_reach_a_large_object() {
+        let sizes: Vec<usize> = (0..10_000).map(part_size).collect();
+        assert!(
+            sizes
+                .windows(2)
+                .all(|pair| pair[0] <= pair[1] && pair[1] <= 2 * pair[0])
+        );
+        assert_eq!((sizes[0], sizes[9_999]), (8 << 20, 128 << 20));
+        assert!(
+            sizes.iter().sum::<usize>() > 1_200_000_000_000,
+            "as the guide says"
+        );
     }
 }
