@@ -20,6 +20,8 @@ struct Elsewhere {
     is_down: AtomicBool,
     /// Whether an entry of a listing costs as much as one that is asked for.
     lists_dearly: AtomicBool,
+    /// Files that were begun, also in vain.
+    begun: AtomicUsize,
     /// What was asked for: entries of listings, and single places.
     asked: AtomicUsize,
 }
@@ -74,7 +76,9 @@ impl FileStore for Elsewhere {
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
-        if self.is_down.load(Ordering::Relaxed) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        // Some stores fail so for a single file, too.
+        if self.is_down.load(Ordering::Relaxed) || place.path.name() == Some(b"unlucky") {
             return Err(RootError::Unreachable {
                 path: place.path.clone(),
                 source: std::io::ErrorKind::ConnectionRefused.into(),
@@ -109,6 +113,7 @@ fn stage() -> Stage {
         store: LocalStore::open(there.path()).unwrap(),
         is_down: AtomicBool::new(false),
         lists_dearly: AtomicBool::new(false),
+        begun: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
     });
     let spool = LocalStore::open(here.path()).unwrap();
@@ -207,6 +212,43 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
         ("new".into(), "x".into(), "z".into())
     );
     assert_eq!(stage.spooled(), Vec::<String>::new());
+}
+
+#[test]
+fn who_merges_into_a_store_that_does_not_answer_waits_for_few_files() {
+    let stage = stage();
+    let merge = |last: usize| {
+        let tree = StagedTree::create(stage.space.staging()).unwrap();
+        let names = (0..last).map(|index| format!("{index:03}"));
+        for name in names.chain(["unlucky".to_owned()]) {
+            let path = rel(&name);
+            tree.tree().write_file(&path, b"x", Existing::Keep).unwrap();
+        }
+        stage.space.merge(tree, &rel("d"), Existing::Replace).unwrap()
+    };
+    let merged = merge(100);
+    assert_eq!(
+        (merged.placed.len(), merged.failed.len()),
+        (100, 1),
+        "one alone stops nobody"
+    );
+
+    stage.store.is_down.store(true, Ordering::Relaxed);
+    stage.store.begun.store(0, Ordering::Relaxed);
+    let merged = merge(100);
+    let begun = stage.store.begun.load(Ordering::Relaxed);
+    let writers = stage.store.limits().writers;
+    assert!(
+        begun < 2 * writers,
+        "each writer at most had begun the next: {begun}"
+    );
+    assert_eq!(merged.failed.len(), 101);
+    for (path, error) in merged.failed {
+        let RootError::Unreachable { path: told, .. } = error else {
+            panic!("{path}: {error}");
+        };
+        assert_eq!(told, rel("d").join(&path).unwrap());
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod conformance;
 #[cfg(test)]
 mod elsewhere;
 mod local;
+mod patience;
 mod remote;
 mod space;
 

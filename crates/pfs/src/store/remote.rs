@@ -8,6 +8,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::patience::Patience;
 use super::{FileStore, LocalStore, ReadAt};
 use crate::pack::{Merged, StagedTree};
 use crate::path::{Place, Space};
@@ -20,6 +21,9 @@ const PIECE: usize = 1 << 20;
 
 /// So many paths of one folder are asked for one by one; more are found in its listing.
 const ONE_BY_ONE: usize = 4;
+
+/// So many folders that cannot be made, one after the other, are enough to see that the store does not answer.
+const FOLDERS_IN_VAIN: usize = 3;
 
 /// A space of a remote store; cheap to clone.
 #[derive(Clone)]
@@ -129,7 +133,10 @@ impl RemoteSpace {
             .filter(|(_, wanted)| *wanted > ONE_BY_ONE)
             .map(|(folder, _)| folder)
             .collect();
-        let there = self.for_each(&folders, |folder| if_there(self.stat(folder)));
+        // One that cannot be looked at is enough to fail.
+        let there = self.for_each(&folders, Patience::new(1), RelPath::clone, |folder| {
+            if_there(self.stat(folder))
+        });
         let mut absent = HashSet::new();
         for (folder, found) in folders.iter().zip(there) {
             if !found?.is_some_and(|meta| meta.is_dir()) {
@@ -140,11 +147,20 @@ impl RemoteSpace {
             true => Ok(None),
             false => if_there(self.stat(path)),
         };
-        self.for_each(paths, look).into_iter().collect()
+        let found = self.for_each(paths, Patience::new(1), RelPath::clone, look);
+        found.into_iter().collect()
     }
 
-    /// Does something for each item, as many at a time as the store likes; the answers are in the items' order.
-    fn for_each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    /// Does something for each item, as many at a time as the store likes; the answers are in the items' order. Where
+    /// patience ends, what is left fails without being tried.
+    fn for_each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        patience: Patience,
+        path_of: impl Fn(&T) -> RelPath + Sync,
+        work: impl Fn(&T) -> Result<R, RootError> + Sync,
+    ) -> Vec<Result<R, RootError>> {
+        let threads = self.store.limits().writers.clamp(1, items.len().max(1));
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::with_capacity(items.len()));
         let run = || {
@@ -153,13 +169,12 @@ impl RemoteSpace {
                 let Some(item) = items.get(index) else {
                     return;
                 };
-                let result = work(item);
+                let result = patience.with(|| path_of(item), || work(item));
                 done.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push((index, result));
             }
         };
-        let threads = self.store.limits().writers.clamp(1, items.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(run);
@@ -242,12 +257,14 @@ impl RemoteSpace {
         self.make_dirs(folder)?;
         let mut files = Vec::new();
         let mut merged = Merged::default();
+        let patience = Patience::new(FOLDERS_IN_VAIN);
         for entry in tree.walk(&RelPath::root()) {
             let entry = entry?;
             let place = folder.join(&entry.path)?;
             match entry.meta.kind {
                 Kind::Dir => {
-                    if let Err(error) = self.make_dirs(&place) {
+                    let made = patience.with(|| place.clone(), || self.make_dirs(&place));
+                    if let Err(error) = made {
                         merged.failed.push((entry.path, error));
                     }
                 }
@@ -274,7 +291,12 @@ impl RemoteSpace {
         files: &[DirEntry],
         merged: &mut Merged,
     ) {
-        let placed = self.for_each(files, |entry| self.merge_file(tree, folder, existing, entry));
+        let path_of = |entry: &DirEntry| folder.join(&entry.path).unwrap_or_default();
+        // As many as are sent at a time, all of them in vain.
+        let patience = Patience::new(self.store.limits().writers);
+        let placed = self.for_each(files, patience, path_of, |entry| {
+            self.merge_file(tree, folder, existing, entry)
+        });
         for (entry, placed) in files.iter().zip(placed) {
             match placed {
                 Ok((old, new)) => {

@@ -1,0 +1,89 @@
+//! How long to go on with a store that does not answer: one request may wait for minutes, and a tree needs thousands.
+//!
+//! One failure alone means little, as some stores fail so for a single file.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::relpath::RelPath;
+use crate::root::RootError;
+
+/// Ends when so many in a row were tried in vain.
+pub(super) struct Patience {
+    most: usize,
+    in_vain: AtomicUsize,
+    ended: OnceLock<(io::ErrorKind, String)>,
+}
+
+impl Patience {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            in_vain: AtomicUsize::new(0),
+            ended: OnceLock::new(),
+        }
+    }
+
+    /// Tries something about a path. Once patience has ended, that fails as the last try did.
+    pub(super) fn with<R>(
+        &self,
+        path: impl FnOnce() -> RelPath,
+        work: impl FnOnce() -> Result<R, RootError>,
+    ) -> Result<R, RootError> {
+        if let Some((kind, reason)) = self.ended.get() {
+            return Err(RootError::Unreachable {
+                path: path(),
+                source: io::Error::new(*kind, reason.clone()),
+            });
+        }
+        let done = work();
+        match &done {
+            Err(RootError::Unreachable { source, .. }) => {
+                if self.in_vain.fetch_add(1, Ordering::Relaxed) + 1 >= self.most {
+                    self.ended.get_or_init(|| (source.kind(), source.to_string()));
+                }
+            }
+            _ => self.in_vain.store(0, Ordering::Relaxed),
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::rel;
+
+    fn refused() -> Result<(), RootError> {
+        Err(RootError::Unreachable {
+            path: rel("first"),
+            source: io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        })
+    }
+
+    #[test]
+    fn it_ends_when_nothing_answers_and_not_before() {
+        let patience = Patience::new(2);
+        let with = |work: fn() -> Result<(), RootError>| patience.with(|| rel("later"), work);
+        assert!(with(refused).is_err());
+        with(|| Ok(())).unwrap();
+        assert!(with(refused).is_err());
+        assert!(
+            with(|| Err(RootError::Exists(rel("x")))).is_err(),
+            "an answer, too"
+        );
+        assert!(with(refused).is_err());
+        with(|| Ok(())).unwrap();
+        assert!(with(refused).is_err());
+        assert!(with(refused).is_err());
+        let Err(RootError::Unreachable { path, source }) = with(|| panic!("it is not tried")) else {
+            panic!("it fails as the others");
+        };
+        assert_eq!(path, rel("later"));
+        assert_eq!(
+            (source.kind(), source.to_string()),
+            (io::ErrorKind::TimedOut, "no answer in time".to_owned())
+        );
+    }
+}
