@@ -26,10 +26,43 @@ fn hdfs_passes_the_suite() {
         config: None,
         replication: Some(1),
     };
-    conformance::check(
-        &*paddlecloud_backends::open_hdfs(&settings).unwrap(),
-        Leaves::Drafts,
-    );
+    let open = || paddlecloud_backends::open_hdfs(&settings).unwrap();
+    conformance::check(&*open(), Leaves::OwnDrafts);
+    let home = Space::Home("suite".parse().unwrap());
+    assert_eq!(open().sweep(&home, Default::default()).unwrap(), 1);
+}
+
+#[cfg(feature = "hdfs")]
+#[test]
+fn drafts_in_hdfs_count_for_nobody_and_only_the_next_server_sweeps_them() {
+    let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
+        return;
+    };
+    let settings = paddlecloud_backends::HdfsSettings {
+        url: format!("{url}/drafts").parse().unwrap(),
+        user: None,
+        config: None,
+        replication: Some(1),
+    };
+    let open = || paddlecloud_backends::open_hdfs(&settings).unwrap();
+    let before = open();
+    before.make_folder(&anns("d")).unwrap();
+    write(&*before, &anns("d/f"), b"content").unwrap();
+    let mut draft = before.begin(&anns("lost"), FileAttributes::default()).unwrap();
+    draft.append(&vec![7; 1 << 20]).unwrap();
+    // As a process does that is killed: nothing is cleaned up.
+    std::mem::forget(draft);
+    let usage = before.usage(&anns("")).unwrap();
+    assert_eq!((usage.bytes, usage.files, usage.folders), (7, 1, 1));
+
+    let sweep = |store: &dyn FileStore| store.sweep(&anns("").space, Default::default()).unwrap();
+    assert_eq!(sweep(&*before), 0, "somebody is at it");
+    let next = open();
+    let soon = std::time::Duration::from_secs(3600);
+    assert_eq!(next.sweep(&anns("").space, soon).unwrap(), 0, "it is young");
+    assert_eq!(sweep(&*next), 1);
+    assert_eq!(sweep(&*next), 0);
+    next.remove_all(&anns("d")).unwrap();
 }
 
 #[cfg(feature = "s3")]

@@ -3,6 +3,7 @@
 //! A file is written in order under a temporary name and takes its place by one rename. There are no links and no
 //! writes at an offset; times have milliseconds.
 
+mod drafts;
 mod failure;
 mod quota;
 mod slots;
@@ -19,6 +20,7 @@ use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Kind, Meta, Stamp,
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
 
+use self::drafts::Drafts;
 use self::failure::told;
 use self::quota::Explained;
 use self::slots::Slots;
@@ -57,6 +59,7 @@ struct Inner {
     device: u64,
     replication: Option<u32>,
     slots: Slots,
+    drafts: Drafts,
     explained: Explained,
 }
 
@@ -85,6 +88,7 @@ impl HdfsStore {
             device: device_of(&name),
             replication: settings.replication,
             slots: Slots::new(WRITERS),
+            drafts: Drafts::default(),
             explained: Explained::default(),
             name,
         }));
@@ -349,13 +353,21 @@ impl FileStore for HdfsStore {
     fn usage(&self, place: &Place) -> Result<Usage, RootError> {
         let key = self.key(place)?;
         let is_folder = self.stat(place)?.is_dir();
+        let before = self.drafts_below(place)?;
         let summary = self.ask("measure", &place.path, move |client| async move {
             client.get_content_summary(&key).await
         })?;
+        // What was published since counts; so only what was a draft all the time is taken off.
+        let after = match before.files {
+            0 => before,
+            _ => self.drafts_below(place)?,
+        };
         Ok(Usage {
-            bytes: summary.length,
-            files: summary.file_count,
-            folders: summary.directory_count.saturating_sub(u64::from(is_folder)),
+            bytes: summary.length.saturating_sub(before.bytes.min(after.bytes)),
+            files: summary.file_count.saturating_sub(before.files.min(after.files)),
+            folders: summary
+                .directory_count
+                .saturating_sub(before.folders + u64::from(is_folder)),
             ..Usage::default()
         })
     }
@@ -376,9 +388,11 @@ impl FileStore for HdfsStore {
             other => other?,
         };
         let now = Mtime::from(SystemTime::now());
-        let old = |status: &&FileStatus| from_millis(status.modification_time).age(now) >= age;
+        let is_left = |status: &&FileStatus| {
+            last_touched(status).age(now) >= age && !self.0.drafts.is_held(&status.path)
+        };
         let mut swept = 0;
-        for status in listed.iter().filter(old) {
+        for status in listed.iter().filter(is_left) {
             let path = status.path.clone();
             let gone = self.ask("remove", &staging, move |client| async move {
                 client.delete(&path, true).await
@@ -394,6 +408,21 @@ impl FileStore for HdfsStore {
 }
 
 impl HdfsStore {
+    /// What the name node counts in a home although it has no name there: drafts, and the folder they grow in.
+    fn drafts_below(&self, place: &Place) -> Result<Usage, RootError> {
+        let staging = format!("{}/{STAGING}", self.space_key(&place.space));
+        let summary = match place.path.is_root() {
+            true => self.summary(staging)?,
+            false => None,
+        };
+        Ok(summary.map_or_else(Usage::default, |summary| Usage {
+            bytes: summary.length,
+            files: summary.file_count,
+            folders: summary.directory_count,
+            ..Usage::default()
+        }))
+    }
+
     fn delete(&self, place: &Place, recursive: bool) -> Result<(), RootError> {
         self.status(place)?;
         let key = self.key(place)?;
@@ -444,9 +473,42 @@ fn from_millis(millis: u64) -> Mtime {
     Mtime::new((millis / 1000) as i64, (millis % 1000) as u32 * 1_000_000)
 }
 
+/// When somebody was last at a draft. Shortly before it is published it has the sender's time, which may be any; when it was
+/// begun, its time of access tells.
+fn last_touched(draft: &FileStatus) -> Mtime {
+    from_millis(draft.modification_time.max(draft.access_time))
+}
+
 fn device_of(name: &str) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_is_as_old_as_its_writer_and_not_as_what_it_holds() {
+        let draft = |modification_time, access_time| FileStatus {
+            path: "/home/ann/.pfs-staging/1".to_owned(),
+            length: 3,
+            isdir: false,
+            permission: 0o644,
+            owner: String::new(),
+            group: String::new(),
+            modification_time,
+            access_time,
+            replication: None,
+            blocksize: None,
+        };
+        assert_eq!(
+            last_touched(&draft(1_000, 7_000)),
+            Mtime::new(7, 0),
+            "data of long ago"
+        );
+        assert_eq!(last_touched(&draft(7_001, 1_000)), Mtime::new(7, 1_000_000));
+    }
 }

@@ -55,7 +55,8 @@ impl HdfsStore {
         in_the_way(quotas)
     }
 
-    fn summary(&self, key: String) -> Result<Option<ContentSummary>, RootError> {
+    /// The name node's sums of a folder; `None` where there is none.
+    pub(super) fn summary(&self, key: String) -> Result<Option<ContentSummary>, RootError> {
         let summary = self.ask("measure", &RelPath::root(), move |client| async move {
             client.get_content_summary(&key).await
         });

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use hdfs_native::WriteOptions;
 use hdfs_native::file::FileWriter;
 use paddlecloud_pfs::root::{FileAttributes, Meta};
-use paddlecloud_pfs::store::{FileStore, NewFile};
+use paddlecloud_pfs::store::NewFile;
 use paddlecloud_pfs::{Existing, Place, RootError};
 
+use super::drafts::Draft;
 use super::failure::told;
 use super::slots::Slot;
 use super::{HdfsStore, STAGING};
@@ -20,12 +21,15 @@ const SIZES: u64 = 1 << 16;
 /// What a cluster sets aside for one copy of a file that is being written, at most.
 pub(super) const LARGEST_BLOCK: u64 = BLOCK + GRAIN * (SIZES - 1);
 
+/// Leaves a time alone: minus one for the name node. Clusters that keep no times of access refuse any other.
+const AS_IT_IS: u64 = u64::MAX;
+
 /// A file on its way; dropped unpublished, it is removed.
 pub(super) struct NewHdfsFile {
     store: HdfsStore,
     place: Place,
     target: String,
-    draft: String,
+    draft: Draft,
     attributes: FileAttributes,
     writer: Option<FileWriter>,
     published: bool,
@@ -43,6 +47,7 @@ impl NewHdfsFile {
         let slot = store.0.slots.take();
         let mark = uuid::Uuid::new_v4();
         let draft = format!("{}/{STAGING}/{}", store.space_key(&place.space), mark.simple());
+        let draft = store.0.drafts.hold(draft);
         // Times are the sender's, so a new version may have the time and size of the old one, and the cluster's client does
         // not tell a file's number. The block size is told, kept across renames and free to choose: it is the mark.
         let block = BLOCK + GRAIN * (mark.as_u128() as u64 % SIZES);
@@ -53,7 +58,7 @@ impl NewHdfsFile {
         if let Some(replication) = store.0.replication {
             options = options.replication(replication);
         }
-        let name = draft.clone();
+        let name = draft.path.clone();
         let writer = store.ask("begin", &place.path, move |client| async move {
             client.create(&name, options).await
         });
@@ -106,22 +111,29 @@ impl NewFile for NewHdfsFile {
             let closed = writer.close().await;
             (writer, closed)
         })?;
-        let (draft, target, path) = (self.draft.clone(), self.target.clone(), self.place.path.clone());
+        let (draft, target, path) = (
+            self.draft.path.clone(),
+            self.target.clone(),
+            self.place.path.clone(),
+        );
         let mtime = self
             .attributes
             .mtime
             .map(|mtime| mtime.as_nanos().max(0) as u64 / 1_000_000);
         let named = self.store.ask("publish", &path, move |client| async move {
             if let Some(mtime) = mtime {
-                client.set_times(&draft, mtime, mtime).await?;
+                client.set_times(&draft, mtime, AS_IT_IS).await?;
             }
+            // Once it has its name, another file may take that at once; the draft is ours, and stays as it is when it moves.
+            let status = client.get_file_info(&draft).await?;
             client
                 .rename(&draft, &target, existing == Existing::Replace)
-                .await
+                .await?;
+            Ok(status)
         });
-        named.map_err(|error| self.explained(error))?;
+        let status = named.map_err(|error| self.explained(error))?;
         self.published = true;
-        self.store.stat(&self.place)
+        Ok(self.store.meta(&status))
     }
 }
 
@@ -130,7 +142,7 @@ impl Drop for NewHdfsFile {
         if self.published {
             return;
         }
-        let (client, draft) = (self.store.0.client.clone(), self.draft.clone());
+        let (client, draft) = (self.store.0.client.clone(), self.draft.path.clone());
         // Nobody to tell here; what stays behind is swept with other drafts.
         let removed = self
             .store

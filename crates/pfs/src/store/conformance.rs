@@ -16,6 +16,8 @@ type Part = (&'static str, fn(&Suite<'_>));
 pub enum Leaves {
     /// A draft, which is swept.
     Drafts,
+    /// A draft that the store takes for one somebody is at, until it is opened anew.
+    OwnDrafts,
     /// Nothing: what is small is held back until all of it is there.
     Nothing,
 }
@@ -24,7 +26,7 @@ pub enum Leaves {
 pub fn check(store: &dyn FileStore, leaves: Leaves) {
     let suite = Suite { store, leaves };
     store.make_folder(&suite.at("")).expect("the home can be made");
-    let parts: [Part; 16] = [
+    let parts: [Part; 17] = [
         ("a written file is read back", a_written_file_is_read_back),
         ("an empty file is a file", an_empty_file_is_a_file),
         (
@@ -55,6 +57,10 @@ pub fn check(store: &dyn FileStore, leaves: Leaves) {
             what_is_beyond_a_limit_is_refused,
         ),
         ("many writers at once", many_writers_at_once),
+        (
+            "writers of one file are told of their own",
+            writers_of_one_file_are_told_of_their_own,
+        ),
         (
             "what was left unfinished is swept",
             what_was_left_unfinished_is_swept,
@@ -481,6 +487,26 @@ fn many_writers_at_once(suite: &Suite<'_>) {
     suite.clear("many");
 }
 
+fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
+    const ROUNDS: usize = 8;
+    let publish = |size: usize| {
+        let begun = suite.store.begin(&suite.at("one"), FileAttributes::default());
+        let mut file = begun.expect("begun");
+        file.append(&vec![7; size]).expect("appended");
+        let told = file.publish(Existing::Replace).expect("published");
+        assert_eq!(told.size, size as u64, "another writer's file is told");
+        told
+    };
+    std::thread::scope(|scope| {
+        for writer in 1..=4 {
+            scope.spawn(move || (0..ROUNDS).for_each(|_| drop(publish(writer))));
+        }
+    });
+    let told = publish(5);
+    assert_eq!(suite.store.stat(&suite.at("one")).expect("it is there"), told);
+    suite.clear("one");
+}
+
 fn what_was_left_unfinished_is_swept(suite: &Suite<'_>) {
     let mut file = suite
         .store
@@ -496,7 +522,7 @@ fn what_was_left_unfinished_is_swept(suite: &Suite<'_>) {
     };
     let left = match suite.leaves {
         Leaves::Drafts => 1,
-        Leaves::Nothing => 0,
+        Leaves::OwnDrafts | Leaves::Nothing => 0,
     };
     assert_eq!(sweep(), left, "what was left is told");
     assert_eq!(sweep(), 0, "and gone");
