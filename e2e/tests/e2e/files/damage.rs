@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use e2e::TestEnvironment;
+use e2e::{TestEnvironment, wait_until};
 
 use super::site::Site;
 use super::{arg, noise};
@@ -116,7 +116,28 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
         .ok()
         .says("7 files read, none damaged");
 
-    site.stop();
+    // What the service itself replaced, moved and removed is known also to a server that had no time to save anything.
+    fs::write(data.join("damaged"), noise(210, 9 << 20)).unwrap();
+    let at_home = |name: &str| format!("/pfs/cloud/home/ada/{name}");
+    for words in [
+        ["cp", arg(&data.join("damaged")), &at_home("damaged")],
+        ["cp", arg(&data.join("damaged")), &at_home("brief")],
+        ["mv", &at_home("sound"), &at_home("moved")],
+        ["mv", &at_home("moved"), &at_home("sound")],
+    ] {
+        site.run("ada", &words).ok();
+    }
+    site.run("ada", &["rm", &at_home("brief")]).ok();
+    site.server().killer()();
+    site.start_again();
+    site.run("ada", &["pfs", "fsck"])
+        .ok()
+        .says("7 files read, none damaged");
+    fs::write(data.join("damaged"), noise(211, 9 << 20)).unwrap();
+    site.run("ada", &["cp", arg(&data.join("damaged")), &at_home("damaged")])
+        .ok();
+    site.server().killer()();
+    wait_until("the server must be gone", || site.has_ended().then_some(()));
     let home = site.home("ada");
     fs::write(home.join("changed"), "a job wrote this").unwrap();
     fs::remove_file(home.join("removed")).unwrap();
