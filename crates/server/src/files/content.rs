@@ -104,7 +104,7 @@ pub struct Content {
     pub range: ByteRange,
     read: u64,
     /// What it is read by, where that is no login.
-    link: Option<Link>,
+    link: Option<Box<Link>>,
 }
 
 impl Content {
@@ -227,7 +227,7 @@ impl Files {
         let _acting = self.act(&share.place.space)?;
         let mut opened = self.open_content(&space.below(&share.place.path)?, asked)?;
         if let Opened::Content(content) = &mut opened {
-            content.link = Some(self.link(share));
+            content.link = Some(Box::new(self.link(share)));
         }
         Ok(opened)
     }

@@ -91,7 +91,6 @@ fn tell_stuck(space: &Space, cleared: &Cleared) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::files::testing;
 
     #[test]
