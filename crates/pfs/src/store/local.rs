@@ -209,13 +209,13 @@ impl NewFile for NewLocalFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::conformance::{self, Leaves};
+    use crate::store::conformance;
 
     #[test]
     fn the_local_folder_passes_the_suite() {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open(folder.path()).unwrap();
-        conformance::check(&store, Leaves::Drafts);
+        conformance::check(&store);
         let left = std::fs::read_dir(folder.path().join("home/suite"))
             .unwrap()
             .count();
