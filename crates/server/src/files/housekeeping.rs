@@ -25,7 +25,7 @@ impl Files {
     /// A sweep at another time, for tests.
     pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> Swept {
         let age = KEEP_UNFINISHED;
-        self.0.uploads.put_down_idle();
+        self.0.uploads.put_down_idle(now);
         self.0.old_writes.expire();
         // Those that are begun from now on are not among them.
         let notes = self.0.uploads.notes().unwrap_or_default();

@@ -11,7 +11,7 @@ mod presence;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
@@ -21,7 +21,7 @@ use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
-use paddlecloud_pfs::{Access, Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{Access, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
 use full::{EndedFull, Full};
@@ -126,9 +126,11 @@ impl Uploads {
         std::fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
-    /// Puts down what nobody touches, so that it holds no open files. Its room stays set aside.
-    pub(super) fn put_down_idle(&self) {
-        self.lock().retain(|_, live| live.presence.age() < IDLE);
+    /// Puts down what nobody touches until then, so that it holds no open files. Its room stays set aside.
+    pub(super) fn put_down_idle(&self, then: Mtime) {
+        let ahead = Mtime::from(SystemTime::now()).age(then);
+        self.lock()
+            .retain(|_, live| live.presence.age().saturating_add(ahead) < IDLE);
     }
 
     /// Where uploads are written down, and which they are.
