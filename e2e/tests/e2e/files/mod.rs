@@ -45,11 +45,6 @@ use std::process::{Command, Stdio};
 
 use e2e::{Ran, TestEnvironment, wait_until};
 
-/// Whether there is time for what takes minutes: `cargo xtask test --with crash` says so.
-fn is_thorough() -> bool {
-    std::env::var_os("PADDLECLOUD_CRASH_ROUNDS").is_some()
-}
-
 /// The caller's folder on the cluster.
 #[track_caller]
 fn home(env: &TestEnvironment) -> String {
