@@ -95,9 +95,7 @@ impl Files {
         let write = self.0.old_writes.get(&reached.place);
         // Who may only read the file is not the one who writes it.
         let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
-        let telling = write
-            .as_ref()
-            .and_then(|write| lock(write).on_asked(offset, len));
+        let telling = write.as_ref().and_then(|write| lock(write).on_asked(offset, len));
         let write = write.filter(|_| telling.is_some());
         let telling = telling.unwrap_or(Telling::Sum(len));
         let _acting = self.act(&reached.place.space)?;
