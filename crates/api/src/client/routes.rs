@@ -49,6 +49,9 @@ struct PruneRequest {
 /// How long a server that does not say that it is still at work may work on whole trees before it replies.
 pub(super) const TREES: Duration = Duration::from_secs(1800);
 
+/// The same where it used to reply soon: no longer than to anything else.
+const AS_LONG_AS_ANY: Duration = Duration::ZERO;
+
 impl Client {
     pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         let target = Target::new("/jobs")
@@ -64,7 +67,7 @@ impl Client {
         let mut call = Call::post(Target::new("/jobs"), request).replay(Replay::Safe);
         call.key = Some(key.to_owned());
         // A home that has a limit may be measured first.
-        self.json(&call.lasting(TREES)).await
+        self.json(&call.lasting(AS_LONG_AS_ANY)).await
     }
 
     /// `job` is a name, an id or `last`, here and below.
@@ -120,7 +123,7 @@ impl Client {
         }
         let mut call = Call::post(target, &serde_json::json!({})).replay(Replay::Safe);
         call.key = Some(key.to_owned());
-        self.json(&call.lasting(TREES)).await
+        self.json(&call.lasting(AS_LONG_AS_ANY)).await
     }
 
     /// Reads the job's logs; with `query.follow` until the job has ended, across lost connections.

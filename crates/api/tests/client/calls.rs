@@ -73,6 +73,20 @@ async fn a_submit_that_lasts_is_waited_for_and_told_as_it_was() {
     assert!(asked.iter().all(|seen| seen.header(ALIVE_HEADER).is_some()));
 }
 
+/// Half an hour is for those who copy whole trees.
+#[tokio::test]
+async fn who_submits_to_a_server_that_is_silent_hears_of_it_soon() {
+    let (endpoint, _) = serve(|_, _| Reply::Keep(Vec::new())).await;
+    let client = Client::new(endpoint.parse().unwrap()).with_limits(Limits {
+        reply: Duration::from_millis(50),
+        give_up: Duration::from_millis(50),
+        ..Limits::default()
+    });
+    let submit = client.job_submit(&JobRequest::default(), "key-1").await;
+    let told = submit.unwrap_err().to_string();
+    assert!(told.contains("did not reply"), "{told}");
+}
+
 #[tokio::test]
 async fn the_time_a_server_worked_at_a_request_that_was_lost_is_no_waiting() {
     let give_up = Duration::from_millis(50);
