@@ -263,6 +263,12 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
         "12345"
     );
     env.paddlectl(&line).ok().says("2 files copied, 2 unchanged");
+
+    let absent = env.folder("absent").join("below");
+    let (from, to) = (format!("{remote}/a.txt"), absent.join("a.txt"));
+    let foreseen = env.paddlectl(&["cp", "--dry-run", &from, arg(&to)]).ok();
+    foreseen.says("1 file would be copied");
+    assert!(!absent.exists());
 }
 
 #[test]

@@ -127,8 +127,7 @@ impl Engine<'_> {
                 entries,
             } => {
                 let opened = blocking(move || match dry_run {
-                    // A dry run makes nothing, and in a folder that is not there nothing is.
-                    true => open_or_nearest(&local),
+                    true => open_or_empty(&local),
                     false => open_or_make(&local),
                 })
                 .await;
@@ -140,8 +139,9 @@ impl Engine<'_> {
             }
         };
         let existing = self.existing();
+        let open = if dry_run { open_or_empty } else { open_folder };
         blocking(move || {
-            let added = add_single(&mut gathering, &remote, local, &meta, existing);
+            let added = add_single(&mut gathering, &remote, local, &meta, existing, open);
             (gathering, added)
         })
         .await
@@ -155,6 +155,7 @@ fn add_single(
     local: PathBuf,
     meta: &FileMeta,
     existing: Existing,
+    open: fn(&Path) -> Result<Root, TransferError>,
 ) -> Result<(), TransferError> {
     let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
     if !meta.is_file() {
@@ -168,9 +169,7 @@ fn add_single(
     let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
     let parent = folder_above(&local);
     let tree = Tree {
-        local: gathering.root(&parent, |parent| {
-            Ok(Root::open(parent)?.with_durability(Durability::Contents))
-        })?,
+        local: gathering.root(&parent, open)?,
         shown: folder.to_string(),
         remote: folder,
     };
@@ -230,11 +229,15 @@ fn open_or_make(folder: &Path) -> Result<Root, TransferError> {
         action: "make the folder",
         source,
     })?;
+    open_folder(folder)
+}
+
+fn open_folder(folder: &Path) -> Result<Root, TransferError> {
     Ok(Root::open(folder)?.with_durability(Durability::Contents))
 }
 
-/// For a dry run: a folder that is not there is as good as an empty one.
-fn open_or_nearest(folder: &Path) -> Result<Root, TransferError> {
+/// For a dry run, which makes nothing: a folder that is not there is as good as an empty one.
+fn open_or_empty(folder: &Path) -> Result<Root, TransferError> {
     match Root::open(folder) {
         Err(RootError::NotFound(_)) => {
             let empty =
