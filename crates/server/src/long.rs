@@ -30,6 +30,7 @@ const REMOVALS_OF_ONE_USER: usize = 2;
 /// Long lists of packages' files that are read and compared at a time, and of these one user's: they are in memory.
 const LISTS_AT_ONCE: usize = 2;
 const LISTS_OF_ONE_USER: usize = 1;
+const LONG_PACKAGES_OF_ONE_USER: usize = 2;
 /// Bytes of a list that is short: it waits for nobody.
 pub const SHORT_LIST: usize = 4 << 20;
 
@@ -68,7 +69,9 @@ struct Inner {
     ends: Turns,
     removals: Turns,
     lists: Turns,
-    /// One package of a user's with a long list is sent at a time: the list is in memory until its end.
+    /// One long list of a user's comes at a time, however slowly.
+    coming_lists: Keyed<UserName>,
+    /// So many packages of a user's with long lists are sent at a time: the lists are in memory until their end.
     long_packages: Keyed<UserName>,
     /// One at a time ends an upload; whoever repeats the request waits for what becomes of it.
     ending: Keyed<StagedId>,
@@ -115,7 +118,8 @@ impl Default for Long {
             ends: Turns::new(ENDS_AT_ONCE, ENDS_OF_ONE_USER),
             removals: Turns::new(REMOVALS_AT_ONCE, REMOVALS_OF_ONE_USER),
             lists: Turns::new(LISTS_AT_ONCE, LISTS_OF_ONE_USER),
-            long_packages: Keyed::new(1),
+            coming_lists: Keyed::new(1),
+            long_packages: Keyed::new(LONG_PACKAGES_OF_ONE_USER),
             ending: Keyed::new(1),
             packages: Keyed::new(1),
             measuring: Keyed::new(1),
@@ -139,7 +143,12 @@ impl Long {
         self.0.removals.turn(user).await
     }
 
-    /// The same to have a package's long list in memory, as it comes and until it was compared with what is here.
+    /// The right to send a long list, which may take hours: it keeps nobody else from sending theirs.
+    pub async fn coming_list(&self, user: &UserName) -> OwnedSemaphorePermit {
+        self.0.coming_lists.turn(user).await
+    }
+
+    /// The same as the others to compare a long list, which has come, with what is here.
     pub async fn list_turn(&self, user: &UserName) -> Turn {
         self.0.lists.turn(user).await
     }
@@ -283,7 +292,10 @@ mod tests {
         assert!(theirs.is_some(), "one user has one at a time");
         drop(mine);
         assert!(long.list_turn(&me).now_or_never().is_some());
-        let _sending = long.long_package(&me).await;
+        let _coming = long.coming_list(&me).await;
+        assert!(long.coming_list(&me).now_or_never().is_none());
+        assert!(long.coming_list(&you).now_or_never().is_some());
+        let _sending = [long.long_package(&me).await, long.long_package(&me).await];
         assert!(long.long_package(&me).now_or_never().is_none());
         assert!(long.long_package(&you).now_or_never().is_some());
     }

@@ -50,7 +50,7 @@ struct PruneRequest {
 pub(super) const TREES: Duration = Duration::from_secs(1800);
 
 /// The same where it used to reply soon: no longer than to anything else.
-const AS_LONG_AS_ANY: Duration = Duration::ZERO;
+pub(super) const AS_LONG_AS_ANY: Duration = Duration::ZERO;
 
 impl Client {
     pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {

@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 
 use paddlecloud_api::client::files::{Download, TransferError, TransferOptions};
+use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::CHUNK;
 
 use crate::files::{client, lines, names_in, remote, replaced_meanwhile};
 use crate::scripted::{Reply, json, serve};
 
-/// Fetches a file whose digest nobody knows. A job rewrites it in its place while it is sent, `changes` times: each time
-/// its first half is read before, its second after. Gives what is here then, and how often the server read it.
+/// Fetches a file whose digest nobody knows. A job rewrites it in its place while it is sent, `changes` times: the server
+/// notices when it has read all, and breaks off before the last name. Gives what is here then, and how often the server read it.
 async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usize) {
     let states = Mutex::new(0);
     let (endpoint, log) = serve(move |_, seen| {
@@ -22,9 +23,21 @@ async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usi
             let body = serde_json::json!({"code": 200, "msg": meta});
             return Reply::Keep(json(200, &body.to_string()));
         }
+        let asked = seen.header("if-match").unwrap_or_default();
+        if !asked.contains(&format!("v{state}")) {
+            let body = r#"{"code":409,"msg":"it changed","error":"conflict"}"#;
+            return Reply::Keep(json(409, body));
+        }
         let first = half(*state);
-        *state += usize::from(*state < changes);
-        replaced_meanwhile(seen, 0, &[first, half(*state)].concat())
+        let is_last = *state == changes;
+        *state += usize::from(!is_last);
+        match replaced_meanwhile(seen, 0, &[first, half(*state)].concat()) {
+            Reply::Keep(mut reply) if !is_last => {
+                reply.truncate(reply.len() - Digest::LEN);
+                Reply::Cut(reply)
+            }
+            whole => whole,
+        }
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +57,7 @@ async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usi
         None => Ok(std::fs::read(&local).unwrap()),
     };
     let lines = lines(&log);
-    let read = lines.iter().filter(|line| line.contains("/pfs/parts?")).count();
+    let read = lines.iter().filter(|line| line.contains("first=0")).count();
     (fetched, read)
 }
 

@@ -47,7 +47,7 @@ impl Transfer<'_> {
             Err(_) if self.options.no_overwrite => self.keep_link(shown).map(|()| None),
             Err(error) => {
                 let why = match error.refusal() {
-                    Some(ErrorName::NotFound) => leads_to_nothing(&link),
+                    Some(ErrorName::NotFound) => leads_nowhere(&link),
                     _ => format!("is a link that cannot be followed: {}", chain(&error)),
                 };
                 self.tally.lose(Lost::new(shown, format!("`{dest}` {why}")));
@@ -66,6 +66,14 @@ impl Transfer<'_> {
     }
 }
 
-fn leads_to_nothing(link: &LinkTarget) -> String {
-    format!("is a link that leads to nothing (`{link}`): remove it, or make what it leads to")
+/// Whether what it leads to exists cannot be told where the server does not go.
+fn leads_nowhere(link: &LinkTarget) -> String {
+    match link.as_bytes().starts_with(b"/") {
+        true => format!(
+            "is a link that has an absolute path (`{link}`), which the server does not follow: name the file itself, or make the link relative"
+        ),
+        false => format!(
+            "is a link that leads to nothing, or out of the space (`{link}`): remove it, or make what it leads to"
+        ),
+    }
 }

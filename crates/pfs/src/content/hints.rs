@@ -8,6 +8,7 @@
 //! checked against the file's stamp, and again by hashing while the bytes are copied. And an answer is given only
 //! for spaces the asker may read: a digest is no key to another user's file.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +45,8 @@ pub struct Wanted {
 }
 
 const MAGIC: &[u8; 8] = b"PFSHINT2";
+/// Files that are tried for one content: what became of them behind the service is found out one by one.
+const CANDIDATES: usize = 16;
 
 /// What was known in memory.
 #[derive(Serialize, Deserialize)]
@@ -121,6 +124,8 @@ impl HintStore {
         };
         let body = serde_json::to_vec(&saved).expect("strings and numbers always become JSON");
         sealed::write(path, MAGIC, &body)?;
+        // What is saved there leaves the log.
+        fs::File::open(path)?.sync_all()?;
         match self.notes.as_ref().zip(mark) {
             Some((notes, mark)) => notes.compact(&mark),
             None => Ok(()),
@@ -310,10 +315,7 @@ impl HintStore {
         path: &RelPath,
         existing: Existing,
     ) -> Result<Option<Meta>, RootError> {
-        for place in self.candidates(wanted.digest) {
-            let Some((_, root)) = readable.iter().find(|(space, _)| *space == place.space) else {
-                continue;
-            };
+        for (place, root) in self.candidates(wanted.digest, readable) {
             let made = self.try_copy(wanted, &place, root, (target, path), existing)?;
             if made.is_some() {
                 return Ok(made);
@@ -324,22 +326,27 @@ impl HintStore {
 
     /// Whether the asker may read a file that has this content, as far as its stamp tells.
     pub fn has(&self, digest: Digest, readable: &[(Space, OpenSpace)]) -> bool {
-        self.candidates(digest).any(|place| {
-            let root = readable
-                .iter()
-                .find(|(space, _)| *space == place.space)
-                .map(|(_, root)| root);
-            let meta = root.and_then(|root| root.stat_link(&place.path).ok());
+        self.candidates(digest, readable).any(|(place, root)| {
+            let meta = root.stat_link(&place.path).ok();
             meta.is_some_and(|meta| self.digest_of(&place, &meta.stamp) == Some(digest))
         })
     }
 
-    /// Files with this content, looked for one after the other: the first one will mostly do.
-    fn candidates(&self, digest: Digest) -> impl Iterator<Item = Arc<Place>> + '_ {
+    /// Files with this content that the asker may read, looked for one after the other: the first one will mostly do.
+    fn candidates<'a>(
+        &'a self,
+        digest: Digest,
+        readable: &'a [(Space, OpenSpace)],
+    ) -> impl Iterator<Item = (Arc<Place>, &'a OpenSpace)> + 'a {
         let first = self.lock().next_with(digest, None);
-        std::iter::successors(first, move |place| {
+        let all = std::iter::successors(first, move |place| {
             self.lock().next_with(digest, Some(place.clone()))
-        })
+        });
+        let open = |place: Arc<Place>| {
+            let (_, root) = readable.iter().find(|(space, _)| *space == place.space)?;
+            Some((place, root))
+        };
+        all.filter_map(open).take(CANDIDATES)
     }
 
     fn try_copy(

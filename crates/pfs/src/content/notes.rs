@@ -178,7 +178,8 @@ impl Notes {
     /// the last there is, must have been saved.
     pub fn compact(&self, mark: &Mark) -> io::Result<()> {
         let log = self.lock();
-        if log.len < SHORT.max(log.compact * 2) {
+        // One that is full takes nothing more.
+        if log.len < SHORT.max(log.compact * 2).min(LONGEST) {
             return Ok(());
         }
         let file = log.file.try_clone()?;

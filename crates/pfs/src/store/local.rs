@@ -163,6 +163,21 @@ pub(super) struct OpenFile {
     pub meta: Meta,
 }
 
+impl OpenFile {
+    /// Whether it has lost its last name.
+    #[cfg(unix)]
+    fn is_nameless(&self) -> io::Result<bool> {
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(self.file.metadata()?.nlink() == 0)
+    }
+
+    /// Here an open file keeps its name.
+    #[cfg(not(unix))]
+    fn is_nameless(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+}
+
 impl Source for OpenFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         Source::read_at(&self.file, buffer, offset)
@@ -183,7 +198,12 @@ impl ReadAt for OpenFile {
     }
 
     fn is_as_opened(&self) -> io::Result<bool> {
-        Ok(Meta::of_file(&self.file)?.stamp == self.meta.stamp)
+        let (before, now) = (self.meta.stamp, Meta::of_file(&self.file)?.stamp);
+        if (before.size, before.mtime) != (now.size, now.mtime) {
+            return Ok(false);
+        }
+        // Losing its last name changes a file's ctime alone.
+        Ok(before.ctime == now.ctime || self.is_nameless()?)
     }
 }
 

@@ -85,7 +85,8 @@ pub trait ReadAt: Source {
     /// Kind, size and times when it was opened.
     fn meta(&self) -> &Meta;
 
-    /// Whether it has still the stamp it was opened with. Nobody writes into a file that lies in a remote store.
+    /// Whether nobody wrote to it since it was opened. Who removes it, or gives its name to another, does not. Nobody writes into
+    /// a file that lies in a remote store.
     fn is_as_opened(&self) -> io::Result<bool> {
         Ok(true)
     }

@@ -15,7 +15,7 @@ use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Node, RootError};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{App, chain_of, internal};
 use crate::auth::Caller;
@@ -112,8 +112,7 @@ impl App {
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
-        let turns = timeout(SENT_WITHIN, self.turns_to_send(caller, package)).await;
-        let (alone, list) = turns.map_err(|_| being_sent())??;
+        let (alone, list) = self.turns_to_send(caller, package).await?;
         if self.package_has(caller, id).await? {
             // Another one has just brought it: whoever asks again hears that.
             return Err(being_sent());
@@ -147,11 +146,16 @@ impl App {
     ) -> Result<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>), ErrorBody> {
         let user = caller.user.clone();
         let list = self.with_files(move |storage| storage.awaited_list(&user, id));
+        let until = Instant::now() + SENT_WITHIN;
         let list = match list.await? > SHORT_LIST as u64 {
-            true => Some(self.long.long_package(&caller.user).await),
+            true => {
+                let turn = timeout_at(until, self.long.long_package(&caller.user)).await;
+                Some(turn.map_err(|_| others_being_sent())?)
+            }
             false => None,
         };
-        Ok((self.long.package(&caller.user, id).await, list))
+        let alone = timeout_at(until, self.long.package(&caller.user, id)).await;
+        Ok((alone.map_err(|_| being_sent())?, list))
     }
 
     /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
@@ -420,6 +424,11 @@ impl Drop for Upload {
 fn being_sent() -> ErrorBody {
     let problem = "the package is just being sent";
     ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
+}
+
+fn others_being_sent() -> ErrorBody {
+    let problem = "other packages of yours that have very many files are just being sent";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for those `submit`s, or end them")
 }
 
 /// Nothing of the package is missing.

@@ -183,6 +183,12 @@ impl Parts {
         hasher.update(piece.as_ref());
         let read = piece.as_ref().len() as u64;
         if read == left {
+            // Names say what was read, whatever that is. The last one is the word that all of it was of one state.
+            if self.next + 1 == self.end && !self.file.is_as_opened()? {
+                return Err(std::io::Error::other(
+                    "somebody wrote to the file while it was read",
+                ));
+            }
             piece.push(hasher.finish().as_bytes());
             self.next += 1;
         } else {
@@ -325,7 +331,52 @@ impl FilesError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::files::testing::{files_of, home, me};
+
+    /// The chunks of a file to which something happens when the first bytes of it are read.
+    fn read_while(happens: impl FnOnce(&std::path::Path)) -> std::io::Result<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files_of(folder.path(), "- {name: me, password_file: word}\n");
+        let real = home(folder.path()).join("output");
+        fs::write(&real, vec![1; 2 * PIECE]).unwrap();
+        let asked = PartsAsked {
+            first: 0,
+            count: 1,
+            skip: 0,
+        };
+        let path = "/pfs/dc/home/me/output".parse().unwrap();
+        let mut parts = files.parts(&me(), &path, asked, None).unwrap();
+        let mut read = parts.next_piece()?.unwrap().to_vec();
+        happens(&real);
+        while let Some(piece) = parts.next_piece()? {
+            read.extend_from_slice(&piece);
+        }
+        read.truncate(2 * PIECE);
+        Ok(read)
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_read_to_its_end_and_one_that_is_written_to_is_not() {
+        let old = vec![1; 2 * PIECE];
+        assert!(read_while(|_| ()).unwrap() == old);
+        assert!(read_while(|real| fs::remove_file(real).unwrap()).unwrap() == old);
+        let replaced = read_while(|real| {
+            let new = real.with_extension("new");
+            fs::write(&new, "another").unwrap();
+            fs::rename(&new, real).unwrap();
+        });
+        assert!(replaced.unwrap() == old);
+        let mixed = read_while(|real| {
+            fs::write(real, vec![2; 2 * PIECE]).unwrap();
+            // Files' clocks tick coarsely; this one has ticked.
+            let file = fs::File::options().write(true).open(real).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        });
+        assert!(mixed.is_err(), "half of it is old");
+    }
 
     #[test]
     fn ranges_are_read_as_http_has_them() {

@@ -25,15 +25,8 @@ use crate::packages::MOST_LIST;
 /// How long one that is not short waits for its turn, in silence: clients wait longer, and so do proxies.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
 /// How long a list may take to come, and bytes a millisecond that give it more.
-const LIST_WITHIN: Pace = Pace {
-    first: Duration::from_secs(600),
-    bytes: 8,
-};
-/// The same from when it has its turn, which others wait for.
-const TURN_FOR: Pace = Pace {
-    first: Duration::from_secs(30),
-    bytes: 64,
-};
+const LIST_WITHIN: Duration = Duration::from_secs(600);
+const SLOWEST: u64 = 8;
 /// How much of a refused upload is taken, and for how long.
 const DRAIN_BYTES: usize = 1 << 30;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -88,40 +81,36 @@ async fn lasting(
     }
 }
 
-/// How fast something must come.
-#[derive(Clone, Copy)]
-struct Pace {
-    first: Duration,
-    /// In a millisecond.
-    bytes: u64,
-}
-
-/// The whole list, and the turn that a long one has as long as it is in memory.
+/// The whole list, and the turn that a long one has when it has come: whoever sends slowly keeps only their own from that.
 async fn list_of(long: &Long, user: &UserName, body: Stream) -> Result<(Bytes, Option<Turn>), Refused> {
     let mut pieces = body.into_data_stream();
-    let (mut list, mut turn) = (BytesMut::new(), None);
-    let mut pace = LIST_WITHIN;
-    let mut until = Instant::now() + pace.first;
+    let (mut list, mut coming) = (BytesMut::new(), None);
+    let mut until = Instant::now() + LIST_WITHIN;
     while let Some(piece) = timeout_at(until, pieces.next()).await.map_err(|_| late())? {
         let piece = piece.map_err(|_| cut())?;
         if list.len() + piece.len() > MOST_LIST {
-            drop((list, turn));
+            drop((list, coming));
             let _ = timeout(DRAIN_TIME, drain(pieces)).await;
             return Err(too_long());
         }
-        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
-            let Ok(free) = timeout(TURN_WITHIN, long.list_turn(user)).await else {
+        if coming.is_none() && list.len() + piece.len() > SHORT_LIST {
+            let waited = Instant::now();
+            let Ok(free) = timeout(TURN_WITHIN, long.coming_list(user)).await else {
                 drop(list);
                 return Err(refused_at(pieces, busy()).await);
             };
-            turn = Some(free);
-            pace = TURN_FOR;
-            until = Instant::now() + pace.first;
+            coming = Some(free);
+            until += waited.elapsed();
         }
-        until += Duration::from_millis(piece.len() as u64 / pace.bytes);
+        until += Duration::from_millis(piece.len() as u64 / SLOWEST);
         list.extend_from_slice(&piece);
     }
-    Ok((list.freeze(), turn))
+    if coming.is_none() {
+        return Ok((list.freeze(), None));
+    }
+    let turn = timeout(TURN_WITHIN, long.list_turn(user)).await;
+    let turn = turn.map_err(|_| Refused(busy()))?;
+    Ok((list.freeze(), Some(turn)))
 }
 
 fn busy() -> ErrorBody {
@@ -206,7 +195,7 @@ fn cut() -> Refused {
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream;
+    use futures_util::{FutureExt as _, stream};
 
     use super::*;
 
@@ -218,16 +207,27 @@ mod tests {
 
     /// The time is not real.
     #[tokio::test(start_paused = true)]
-    async fn who_has_a_turn_for_a_long_list_and_sends_slowly_loses_it_soon() {
+    async fn who_sends_a_long_list_slowly_keeps_nobody_else_from_comparing_theirs() {
         let (long, me) = (Long::default(), "me".parse().unwrap());
         let began = Instant::now();
-        let Err(Refused(refused)) = list_of(&long, &me, slow_list()).await else {
+        let (list, turns) = tokio::join!(list_of(&long, &me, slow_list()), async {
+            timeout(Duration::from_secs(1), long.list_turn(&me)).await
+        });
+        assert!(turns.is_ok(), "the turn is for lists that have come");
+        let Err(Refused(refused)) = list else {
             panic!("it never ends");
         };
         assert_eq!(refused.error, ErrorName::RequestTimeout);
-        let with_their_turns = Duration::from_secs(120);
-        assert!(began.elapsed() < with_their_turns, "{:?}", began.elapsed());
-        let turn = timeout(Duration::from_secs(1), long.list_turn(&me)).await;
-        assert!(turn.is_ok(), "it is free again");
+        assert!(began.elapsed() >= LIST_WITHIN, "{:?}", began.elapsed());
+        assert!(long.coming_list(&me).now_or_never().is_some(), "it is free again");
+    }
+
+    #[tokio::test]
+    async fn a_long_list_that_has_come_has_its_turn() {
+        let (long, me) = (Long::default(), "me".parse().unwrap());
+        let whole = Stream::from(vec![b' '; SHORT_LIST + 1]);
+        let (list, turn) = list_of(&long, &me, whole).await.unwrap();
+        assert_eq!(list.len(), SHORT_LIST + 1);
+        assert!(turn.is_some() && long.list_turn(&me).now_or_never().is_none());
     }
 }

@@ -28,6 +28,12 @@ impl Way {
     }
 }
 
+/// Files and bytes among entries.
+pub(super) fn amount_of(entries: &[Entry]) -> (u64, u64) {
+    let files = entries.iter().filter(|entry| !entry.is_dir());
+    files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.size()))
+}
+
 impl Engine<'_> {
     /// The items of a tree. Links that lead out of it are told as failures.
     pub(super) fn items_of(&self, tree: Tree, entries: Vec<Entry>) -> Vec<Item> {
@@ -46,10 +52,12 @@ impl Engine<'_> {
         items
     }
 
-    /// Tells what will be looked at.
-    pub(super) fn plan(&self, items: &[Item]) {
+    /// Tells what will be looked at: what is at hand, and files and bytes of what comes when that is done.
+    pub(super) fn plan(&self, items: &[Item], later: impl Iterator<Item = (u64, u64)>) {
         let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
-        self.tally.planned(files, items.iter().map(Item::size).sum());
+        let now = (files, items.iter().map(Item::size).sum());
+        let (files, bytes) = later.fold(now, |all, next| (all.0 + next.0, all.1 + next.1));
+        self.tally.planned(files, bytes);
     }
 
     /// Tells what would be transferred.

@@ -15,7 +15,7 @@ use crate::Envelope;
 use crate::client::ClientError;
 use crate::client::call::{Absence, Call, Replay};
 use crate::client::query::Target;
-use crate::client::routes::TREES;
+use crate::client::routes::{AS_LONG_AS_ANY, TREES};
 use crate::error::ErrorName;
 use crate::files::{
     CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
@@ -203,14 +203,15 @@ impl<'a> FileClient<'a> {
 
     /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedUpload>, ClientError> {
-        self.get(Target::new(FILES).word("uploads")).await
+        let call = Call::get(Target::new(FILES).word("uploads"));
+        self.message(&call.lasting(AS_LONG_AS_ANY)).await
     }
 
     /// Gives an unfinished upload up, with all that arrived.
     pub async fn give_up(&self, upload: &StagedId) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("uploads").word(&upload.to_string());
         let call = Call::new(Method::DELETE, target.into_string());
-        self.bytes(&call).await.map(drop)
+        self.bytes(&call.lasting(AS_LONG_AS_ANY)).await.map(drop)
     }
 
     /// Makes a link that anybody can read one of the caller's files by, for a while.

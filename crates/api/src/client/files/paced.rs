@@ -60,6 +60,8 @@ impl Throttle {
 
 /// Bytes that are handed over at a time: small enough that whoever watches sees them go.
 const PIECE: usize = 256 << 10;
+/// A clock that ticks in milliseconds makes more of less, and a high rate is never reached.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// With a rate, pieces are smaller: the rate is kept over every fraction of a second.
 const PACED_PIECE: usize = 32 << 10;
 
@@ -174,7 +176,9 @@ impl Body for PacedBody {
                 .as_ref()
                 .map(|throttle| throttle.delay(piece.len() as u64));
             match delay {
-                None | Some(Duration::ZERO) => return self.leave(piece),
+                None => return self.leave(piece),
+                // It is booked all the same: the next one waits for both.
+                Some(delay) if delay < SHORTEST_WAIT => return self.leave(piece),
                 Some(delay) => self.waiting = Some((Box::pin(tokio::time::sleep(delay)), piece)),
             }
         }

@@ -156,9 +156,10 @@ impl Engine<'_> {
         let fetched = self.fetch_into(&fetching).await;
         if matches!(
             fetched,
-            Err(TransferError::Assembly(AssemblyError::WrongDigest { .. }))
+            Err(TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. }))
         ) {
-            self.tally.again(wanted);
+            self.tally
+                .again(wanted.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
         }
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
             let assembly = fetching.assembly.clone();
@@ -319,8 +320,7 @@ impl Engine<'_> {
 
     /// The digest of the whole: from the names of all chunks, or by the server's word where some came otherwise.
     ///
-    /// The server names what it reads, whatever that is. Without its word from before, the names are those of one state of the
-    /// file only if nobody has written to it since it was looked at first.
+    /// The last name of every reply comes only if nobody wrote to the file meanwhile.
     async fn digest(&self, fetching: &Fetching) -> Result<Digest, TransferError> {
         let layout = fetching.assembly.layout();
         let names: Vec<ChunkName> = {
@@ -332,14 +332,12 @@ impl Engine<'_> {
             // Names of our own making prove nothing: what is wrong is found when the file is to appear.
             (_, Some(said)) if !fetching.is_named => Ok(said),
             (None, Some(said)) => Ok(said),
+            (Some(found), None) => Ok(found),
             (Some(found), Some(said)) if found == said => Ok(found),
-            (Some(found), said) => {
+            (Some(_), Some(_)) => {
                 let _permit = self.permit().await;
                 fetching.must_be(&self.files.stat(&fetching.remote).await?)?;
-                match said {
-                    Some(_) => Err(TransferError::Damaged),
-                    None => Ok(found),
-                }
+                Err(TransferError::Damaged)
             }
             (None, None) => {
                 let _permit = self.permit().await;

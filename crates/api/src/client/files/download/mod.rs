@@ -15,7 +15,7 @@ use std::vec::IntoIter;
 use paddlecloud_pfs::root::Durability;
 use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootError};
 
-use super::both_ways::Way;
+use super::both_ways::{Way, amount_of};
 use super::engine::{Engine, blocking};
 use super::gathering::Gathering;
 use super::item::{Item, Tree, with_files};
@@ -37,9 +37,11 @@ impl FileClient<'_> {
         let engine = Engine::new(self.patient(), options, &tally);
         let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
         let mut downloads = downloads.into_iter();
+        let items = engine.items_to_fetch(&mut downloads).await;
+        engine.plan(&items, downloads.as_slice().iter().map(foreseen));
+        engine.fetch_all(items).await;
         while downloads.len() > 0 {
             let items = engine.items_to_fetch(&mut downloads).await;
-            engine.plan(&items);
             engine.fetch_all(items).await;
         }
         if !options.dry_run {
@@ -145,6 +147,15 @@ impl Engine<'_> {
             (gathering, added)
         })
         .await
+    }
+}
+
+/// Files and bytes that will be looked at, as far as that is known.
+fn foreseen(download: &Download) -> (u64, u64) {
+    match download {
+        Download::File { .. } => (1, 0),
+        Download::Known { meta, .. } => (1, meta.size),
+        Download::Tree { entries, .. } => amount_of(entries),
     }
 }
 

@@ -12,7 +12,7 @@ use std::vec::IntoIter;
 use paddlecloud_pfs::{Node, PfsPath, RelPath, Root, RootError};
 
 pub(super) use self::compare::asked_together;
-use super::both_ways::Way;
+use super::both_ways::{Way, amount_of};
 use super::engine::{Engine, blocking};
 use super::gathering::Gathering;
 use super::item::{Item, Tree};
@@ -31,9 +31,11 @@ impl FileClient<'_> {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
         let mut uploads = uploads.into_iter();
+        let items = engine.items_to_send(&mut uploads).await;
+        engine.plan(&items, uploads.as_slice().iter().map(foreseen));
+        engine.send_all(items).await;
         while uploads.len() > 0 {
             let items = engine.items_to_send(&mut uploads).await;
-            engine.plan(&items);
             engine.send_all(items).await;
         }
         tally.into_summary()
@@ -103,6 +105,15 @@ impl Engine<'_> {
 /// The path on this side.
 fn source(item: &Item) -> String {
     Way::Up.source(item)
+}
+
+/// Files and bytes that will be looked at.
+fn foreseen(upload: &Upload) -> (u64, u64) {
+    match upload {
+        // One that cannot be looked at is told when it is its turn.
+        Upload::File { local, .. } => (1, local.metadata().map_or(0, |meta| meta.len())),
+        Upload::Tree { entries, .. } => amount_of(entries),
+    }
 }
 
 /// One file, whose name may change on the way.
