@@ -154,6 +154,8 @@ pub struct Parts {
     /// Bytes that are only hashed.
     skip: u64,
     current: Option<(ChunkHasher, u64, u64)>,
+    /// Whether somebody asked for one version; others want what is there, be it a log that grows.
+    is_of_version: bool,
     /// The digest of the whole file, where it is known.
     pub digest: Option<Digest>,
     /// Bytes of the whole reply.
@@ -183,8 +185,8 @@ impl Parts {
         hasher.update(piece.as_ref());
         let read = piece.as_ref().len() as u64;
         if read == left {
-            // Names say what was read, whatever that is. The last one is the word that all of it was of one state.
-            if self.next + 1 == self.end && !self.file.is_as_opened()? {
+            // Names say what was read, whatever that is. The last one is the word that all of it was of the version asked for.
+            if self.is_of_version && self.next + 1 == self.end && !self.file.is_as_opened()? {
                 return Err(std::io::Error::other(
                     "somebody wrote to the file while it was read",
                 ));
@@ -296,6 +298,7 @@ impl Files {
             end,
             skip: asked.skip,
             current: None,
+            is_of_version: version.is_some(),
             version: found,
         })
     }
@@ -338,6 +341,10 @@ mod tests {
 
     /// The chunks of a file to which something happens when the first bytes of it are read.
     fn read_while(happens: impl FnOnce(&std::path::Path)) -> std::io::Result<Vec<u8>> {
+        read_any_while(true, happens)
+    }
+
+    fn read_any_while(of_version: bool, happens: impl FnOnce(&std::path::Path)) -> std::io::Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let files = files_of(folder.path(), "- {name: me, password_file: word}\n");
         let real = home(folder.path()).join("output");
@@ -348,7 +355,9 @@ mod tests {
             skip: 0,
         };
         let path = "/pfs/dc/home/me/output".parse().unwrap();
-        let mut parts = files.parts(&me(), &path, asked, None).unwrap();
+        let version = files.parts(&me(), &path, asked, None).unwrap().version;
+        let version = of_version.then_some(version.as_str());
+        let mut parts = files.parts(&me(), &path, asked, version).unwrap();
         let mut read = parts.next_piece()?.unwrap().to_vec();
         happens(&real);
         while let Some(piece) = parts.next_piece()? {
@@ -369,13 +378,14 @@ mod tests {
             fs::rename(&new, real).unwrap();
         });
         assert!(replaced.unwrap() == old);
-        let mixed = read_while(|real| {
+        let rewrite = |real: &std::path::Path| {
             fs::write(real, vec![2; 2 * PIECE]).unwrap();
             // Files' clocks tick coarsely; this one has ticked.
             let file = fs::File::options().write(true).open(real).unwrap();
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        });
-        assert!(mixed.is_err(), "half of it is old");
+        };
+        assert!(read_while(rewrite).is_err(), "half of it is old");
+        assert!(read_any_while(false, rewrite).is_ok(), "a log that grows is read");
     }
 
     #[test]
