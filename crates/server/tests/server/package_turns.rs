@@ -137,15 +137,20 @@ fn files(count: usize) -> (Manifest, Vec<u8>) {
     (Manifest::new(found.entries).unwrap(), stream)
 }
 
+/// Sends the beginning of a package, which lies unfinished then.
+async fn send_a_part(stage: &Stage) {
+    let (manifest, stream) = files(4);
+    announce(stage, &manifest).await;
+    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
+    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+}
+
 #[tokio::test]
 async fn what_came_of_a_package_gives_way_only_to_one_that_fits_without_it() {
     let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi, files: 10}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
-    let (manifest, stream) = files(4);
-    announce(&stage, &manifest).await;
-    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
-    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+    send_a_part(&stage).await;
     let staging = home(stage.folder.path(), "me").join(".pfs-staging");
     assert!(staging.exists());
     let refused = announce(&stage, &files(20).0).await;
@@ -162,10 +167,7 @@ async fn nothing_is_given_up_for_a_package_in_a_home_that_is_too_full_without_it
     let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
-    let (manifest, stream) = files(4);
-    announce(&stage, &manifest).await;
-    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
-    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+    send_a_part(&stage).await;
     let home = home(stage.folder.path(), "me");
     std::fs::write(home.join("output"), vec![0; 2 << 20]).unwrap();
     // Less than what came of the other one.
@@ -177,8 +179,13 @@ async fn nothing_is_given_up_for_a_package_in_a_home_that_is_too_full_without_it
 
 /// A package of so many empty files that its list is long.
 fn very_many() -> Manifest {
-    let entry = |number: usize| Entry {
-        path: format!("a-name-as-cameras-give-it-{number:08}.jpg")
+    Manifest::new((0..30_000).map(|number| photo("", number)).collect()).unwrap()
+}
+
+/// An empty file with a name as cameras give it.
+pub fn photo(folder: &str, number: usize) -> Entry {
+    Entry {
+        path: format!("{folder}a-name-as-cameras-give-it-{number:08}.jpg")
             .parse()
             .unwrap(),
         node: Node::File {
@@ -187,8 +194,7 @@ fn very_many() -> Manifest {
             digest: Some(Digest::of(b"")),
         },
         mtime: Mtime::default(),
-    };
-    Manifest::new((0..30_000).map(entry).collect()).unwrap()
+    }
 }
 
 #[tokio::test]

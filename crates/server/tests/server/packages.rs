@@ -12,6 +12,7 @@ use paddlecloud_server::auth::Caller;
 use serde_json::json;
 
 use crate::client::Request;
+use crate::package_turns::photo;
 use crate::stage::{Stage, basic, home};
 
 /// Far longer than anything here takes.
@@ -182,17 +183,7 @@ async fn a_package_that_is_here_needs_no_turn_of_long_work() {
 #[tokio::test]
 async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_with_what_to_do() {
     let stage = Stage::new().await;
-    let entry = |number: usize| Entry {
-        path: format!("images/a-name-as-cameras-give-it-{number:08}.jpg")
-            .parse()
-            .unwrap(),
-        node: Node::File {
-            size: 0,
-            executable: false,
-            digest: Some(Digest::of(b"")),
-        },
-        mtime: Mtime::default(),
-    };
+    let entry = |number| photo("images/", number);
     let folder = Entry {
         path: "images".parse().unwrap(),
         node: Node::Dir,
