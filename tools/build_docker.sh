@@ -8,7 +8,8 @@
 #   build_docker.sh <base image> <runtime image>
 #       an image without a package: jobs bring theirs when they are submitted
 #
-# PADDLECLOUD_PROGRAM: a `paddlecloud` built for Linux, put into the image under the names a worker uses
+# PADDLECLOUD_PROGRAM: a static `paddlecloud`, put into the image under the names a worker uses, with /root/start.sh
+# PADDLECLOUD_WHEEL: the Python wheel, installed with the image's own `pip`
 # DOCKER: another program than `docker`, for instance `podman`
 set -euo pipefail
 
@@ -51,14 +52,28 @@ check_package() {
     if [[ ! -d $1 ]]; then fail 1 "the package \`$1\` is not a folder here"; fi
 }
 
-# The program and the names a worker calls it by.
+# The program, the names a worker calls it by, and what starts a pod of a hand-written Job.
 add_program() {
     cp -- "$PADDLECLOUD_PROGRAM" "$context/paddlecloud"
-    chmod 755 "$context/paddlecloud"
+    cp -- "$here/../deploy/images/runtime/start.sh" "$context/start.sh"
+    chmod 755 "$context/paddlecloud" "$context/start.sh"
     cat >>"$context/Dockerfile" <<'TEXT'
 COPY paddlecloud /usr/local/bin/paddlecloud
-RUN cd /usr/local/bin && ln -sf paddlecloud paddle && ln -sf paddlecloud paddle-data && ln -sf paddlecloud paddlectl
+COPY start.sh /root/start.sh
+RUN cd /usr/local/bin && ln -sf paddlecloud paddle && ln -sf paddlecloud paddle-data && ln -sf paddlecloud paddlectl && \
+    ln -sf paddlecloud paddle_k8s && ln -sf paddlecloud start_paddle && ln -sf paddlecloud start_paddle.py && chmod 755 /root
 TEXT
+}
+
+add_wheel() {
+    local name
+    name=$(basename -- "$PADDLECLOUD_WHEEL")
+    if [[ ! $name =~ ^[A-Za-z0-9._+-]+\.whl$ ]]; then
+        fail 2 "\`$name\` is not the name of a wheel"
+    fi
+    cp -- "$PADDLECLOUD_WHEEL" "$context/$name"
+    printf 'COPY %s /tmp/%s\nRUN pip install --no-cache-dir /tmp/%s && rm /tmp/%s\n' \
+        "$name" "$name" "$name" "$name" >>"$context/Dockerfile"
 }
 
 # What is in the package, with its hidden files and its links as they are.
@@ -84,6 +99,10 @@ fi
 if [[ -n ${PADDLECLOUD_PROGRAM:-} && ! -f $PADDLECLOUD_PROGRAM ]]; then
     fail 1 "PADDLECLOUD_PROGRAM: there is no file \`$PADDLECLOUD_PROGRAM\`"
 fi
+if [[ -n ${PADDLECLOUD_WHEEL:-} && ! -f $PADDLECLOUD_WHEEL ]]; then
+    fail 1 "PADDLECLOUD_WHEEL: there is no file \`$PADDLECLOUD_WHEEL\`"
+fi
+here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 docker=${DOCKER:-docker}
 if ! command -v "$docker" >/dev/null; then
     fail 1 "the program \`$docker\` is not in PATH" 'install Docker, or name another program: DOCKER=podman'
@@ -98,6 +117,7 @@ if [[ -n ${PADDLECLOUD_PROGRAM:-} ]]; then
 elif [[ $# == 2 ]]; then
     printf 'note: PADDLECLOUD_PROGRAM is not set, so %s is %s under another name\n' "$image" "$base" >&2
 fi
+if [[ -n ${PADDLECLOUD_WHEEL:-} ]]; then add_wheel; fi
 if [[ $# == 4 ]]; then add_package; fi
 
 "$docker" build --tag "$image" "$context"

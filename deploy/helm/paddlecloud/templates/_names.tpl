@@ -1,0 +1,13 @@
+{{- define "paddlecloud.labels" -}}
+app.kubernetes.io/name: paddlecloud
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+{{- define "paddlecloud.volume" -}}
+{{- if .claim -}}
+persistentVolumeClaim: {claimName: {{ .claim }}}
+{{- else if .nfs -}}
+nfs: {{ toJson .nfs }}
+{{- else -}}
+hostPath: {path: {{ .hostPath }}, type: DirectoryOrCreate}
+{{- end -}}
+{{- end -}}
