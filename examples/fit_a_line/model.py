@@ -1,43 +1,27 @@
-"""The line to fit: y = w·x + b with weights that are known, so that anyone can see whether training worked."""
+"""The line to fit: y = x·w + b with weights that are known, so that anyone can see whether training worked."""
 
-import random
+import numpy as np
 
-TRUE_WEIGHTS = [2.0, -3.4, 0.7, 1.5]
+TRUE_WEIGHTS = np.array([2.0, -3.4, 0.7, 1.5], np.float32)
 TRUE_BIAS = 4.2
 
-# What is learned: the weights, then the bias.
-TRUE = TRUE_WEIGHTS + [TRUE_BIAS]
-INITIAL = [0.0] * len(TRUE)
-
-LEARNING_RATE = 0.1
 NOISE = 0.01
-SAMPLES_PER_TRAINER = 512
 BATCH = 32
+# Batches of a pass, for each trainer.
+BATCHES = 150
 
 
-def samples(trainer):
-    """This trainer's own share of the data: the same on every run, different from every other trainer's."""
-    source = random.Random(1000 + trainer)
-    share = []
-    for _ in range(SAMPLES_PER_TRAINER):
-        x = [source.uniform(-1.0, 1.0) for _ in TRUE_WEIGHTS]
-        y = sum(w * v for w, v in zip(TRUE_WEIGHTS, x)) + TRUE_BIAS + source.gauss(0.0, NOISE)
-        share.append((x, y))
-    return share
+def batch(trainer, number):
+    """A batch of this trainer's share: the same on every run, different from every other trainer's."""
+    source = np.random.default_rng([trainer, number])
+    x = source.uniform(-1.0, 1.0, (BATCH, len(TRUE_WEIGHTS))).astype(np.float32)
+    y = x @ TRUE_WEIGHTS + np.float32(TRUE_BIAS) + source.normal(0.0, NOISE, BATCH).astype(np.float32)
+    return x, y
 
 
-def loss_and_gradient(parameters, batch):
+def loss_and_gradient(values, samples):
     """Mean squared error over the batch, and its slope in every parameter."""
-    loss = 0.0
-    gradient = [0.0] * len(parameters)
-    for x, y in batch:
-        inputs = x + [1.0]
-        error = sum(p * v for p, v in zip(parameters, inputs)) - y
-        loss += error * error
-        for i, v in enumerate(inputs):
-            gradient[i] += 2.0 * error * v
-    return loss / len(batch), [g / len(batch) for g in gradient]
-
-
-def farthest_from_truth(parameters):
-    return max(abs(p - t) for p, t in zip(parameters, TRUE))
+    x, y = samples
+    error = x @ values["w"] + values["b"] - y
+    gradient = {"w": 2.0 * (x.T @ error) / len(y), "b": np.array([2.0 * error.mean()], np.float32)}
+    return float(np.mean(error * error)), gradient

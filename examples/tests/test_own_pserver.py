@@ -1,4 +1,4 @@
-"""The example fit_a_line: its parts, and the whole of it on real sockets and real processes."""
+"""The example own_pserver: its parts, and the whole of it on real sockets and real processes."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import tempfile
 import threading
 import unittest
 
-PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "fit_a_line")
+PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "own_pserver")
 sys.path.insert(0, PACKAGE)
 
 import model  # noqa: E402
