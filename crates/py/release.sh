@@ -10,7 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export CARGO_TARGET_DIR=$PWD/target/py/cargo
 tools=target/py/release-tools
 wheels=target/py/release
-packages=('maturin[zig]>=1.9,<2' auditwheel abi3audit)
+packages=('maturin[zig]>=1.9,<2' cargo-zigbuild auditwheel abi3audit)
+glibc=2.28
 
 say() { printf 'wheel: %s\n' "$*" >&2; }
 
@@ -22,15 +23,24 @@ if [ "$(cat "$tools/packages" 2>/dev/null)" != "${packages[*]}" ]; then
 fi
 
 rm -rf "$wheels"
-# maturin finds zig through the Python it is installed for.
-PATH="$PWD/$tools/bin:$PATH" "$tools/bin/maturin" build --quiet --release --locked --zig --compatibility manylinux_2_28 \
+# maturin and cargo-zigbuild find zig through the Python they are installed for.
+export PATH="$PWD/$tools/bin:$PATH"
+target=$(rustc -vV | sed -n 's/^host: //p')
+cargo zigbuild --quiet --release --locked -p paddlecloud --target "$target.$glibc" >&2
+crates/py/stage.sh "$CARGO_TARGET_DIR/$target/release/paddlecloud"
+maturin build --quiet --release --locked --zig --target "$target" --compatibility "manylinux_${glibc/./_}" \
     --manifest-path crates/py/Cargo.toml --out "$wheels" >&2
 wheel=$(ls "$wheels"/paddlecloud-*.whl)
 
-# What the shared object asks for, whatever the wheel's name promises.
+# What the module and the program ask for, whatever the wheel's name promises.
 needs=$("$tools/bin/auditwheel" show "$wheel" | grep -o 'manylinux_2_[0-9]*' | head -1)
-if [ "${needs##*_}" -gt 28 ]; then
-    say "this wheel asks for more than glibc 2.28: $needs"
+if [ "${needs##*_}" -gt "${glibc#*.}" ]; then
+    say "this wheel asks for more than glibc $glibc: $needs"
+    exit 1
+fi
+needs_of_program=$(objdump -T crates/py/wheel/scripts/paddlectl | grep -o 'GLIBC_2[.0-9]*' | sort -V | tail -1)
+if [ "$(printf '%s\n' "GLIBC_$glibc" "$needs_of_program" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
+    say "the program asks for more than glibc $glibc: $needs_of_program"
     exit 1
 fi
 "$tools/bin/abi3audit" --strict --assume-minimum-abi3 3.10 "$wheel" >&2
@@ -45,5 +55,8 @@ with recordio.writer("tried") as out:
 assert list(recordio.reader("tried")) == [b"record"]
 paddlecloud.Client("http://127.0.0.1:1")
 ') >&2
+for program in paddlectl paddlecloud paddlecloud-server; do
+    "$bare/bin/$program" --version >&2
+done
 say "$(du -h "$wheel" | cut -f1), $needs, abi3, imports in a bare environment"
 echo "$wheel"

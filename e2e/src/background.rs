@@ -1,4 +1,4 @@
-//! A command that goes on while the test does something else, read line by line as lines come.
+//! A command that runs in the background of a test, read line by line.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -97,6 +97,11 @@ impl Background {
         move || {
             let _ = pidfd_send_signal(process, signal);
         }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn pid(&self) -> Pid {

@@ -1,4 +1,4 @@
-//! A small disk of its own, full or read-only at a test's will. Needs root, as mounting does.
+//! A small disk that a test can fill or make read-only. Needs root to mount.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A user of their own: an empty home, a cleared environment, the programs by their names.
+//! A test's own user: an empty home, a cleared environment, the programs by their names.
 
 use std::env;
 use std::fs;
@@ -169,6 +169,12 @@ impl TestEnvironment {
     /// Starts one of the program's names and goes on.
     pub fn start_as(&self, name: &str, args: &[&str]) -> Background {
         Background::start(shown(name, args), &mut self.command(name, args))
+    }
+
+    /// Starts a program that is none of ours and goes on.
+    pub fn start_program(&self, program: &str, args: &[&str]) -> Background {
+        let mut command = self.in_environment(Command::new(program), args);
+        Background::start(shown(program, args), &mut command)
     }
 
     /// Starts one of the program's names under a tool that watches it, such as `strace -o FILE`.

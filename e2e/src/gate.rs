@@ -1,6 +1,6 @@
-//! A gate in a worker's way: the worker's `cat $GATE` goes on when the test opens it, and not before.
+//! A gate for a worker: the worker's `cat $GATE` returns when the test opens it, and not before.
 //!
-//! It makes a test the master of time without anybody sleeping.
+//! A test controls the time with it, without sleeping.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

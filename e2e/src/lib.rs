@@ -1,10 +1,12 @@
-//! The real programs, driven as a user does: an empty home, a cleared environment, nothing left behind.
+//! Drives the real programs as a user does: an empty home, a cleared environment, nothing left behind.
 //!
-//! This is only the stage; the plays are in `tests/`, one file per theme. It uses none of our crates, so that
-//! it sees what users see.
+//! This is only the test environment; the tests are in `tests/`, one file per theme. It uses none of our crates, so
+//! that it sees what users see.
 #![cfg(target_os = "linux")]
 
+pub mod api_proxy;
 mod background;
+pub mod cluster;
 mod disk;
 mod environment;
 mod gate;

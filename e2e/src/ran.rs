@@ -1,4 +1,4 @@
-//! A command that has ended: what it wrote and how it ended, with checks that explain themselves.
+//! A command that has ended: its output and exit code, with checks that explain themselves.
 
 use std::fmt;
 use std::process::Output;

@@ -1,4 +1,4 @@
-//! A server that people share: configured, with a password, a capacity of its own and a port that was free.
+//! A shared server: configured, with a password, its own capacity and a free port.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +21,11 @@ impl Shared {
     /// `settings` are lines of the configuration, an `inventory` of their own included; `of_the_user` are lines of
     /// `ada`, indented by two.
     pub fn start(env: &TestEnvironment, settings: &str, of_the_user: &str) -> Self {
+        Self::start_under(env, &["env"], settings, of_the_user)
+    }
+
+    /// The same below a tool that becomes the server, such as `prlimit --nofile=100`.
+    pub fn start_under(env: &TestEnvironment, tool: &[&str], settings: &str, of_the_user: &str) -> Self {
         let folder = env.folder("server");
         let password = folder.join("password");
         fs::write(&password, PASSWORD).expect("a file in the test's own folder");
@@ -37,7 +42,8 @@ impl Shared {
             password = password.display(),
         );
         fs::write(&config, text).expect("a file in the test's own folder");
-        let mut server = env.start_as(
+        let mut server = env.start_under(
+            tool,
             "paddlecloud-server",
             &["--config", config.to_str().expect("a plain name")],
         );
@@ -53,6 +59,11 @@ impl Shared {
     /// The program itself, for whoever wants to see its end.
     pub fn into_server(self) -> Background {
         self.server
+    }
+
+    /// The process id of the server.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
     }
 
     /// Writes the user's configuration in the shape of the documents' first.

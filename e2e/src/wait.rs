@@ -1,4 +1,4 @@
-//! Waiting for a condition, under a limit.
+//! Waits for a condition, with a limit.
 
 use std::thread;
 use std::time::{Duration, Instant};

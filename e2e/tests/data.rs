@@ -8,7 +8,13 @@ mod commands;
 mod docker;
 #[path = "data/examples.rs"]
 mod examples;
+#[path = "data/faults.rs"]
+mod faults;
+#[path = "data/legacy.rs"]
+mod legacy;
 #[path = "data/preparation.rs"]
 mod preparation;
 #[path = "data/python.rs"]
 mod python;
+#[path = "data/training.rs"]
+mod training;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: runs one benchmark, built with optimisations.
 //!
-//! The measuring lives beside what is measured; this only knows where.
+//! Each benchmark is beside the code it measures; this file only lists them.
 
 use anyhow::{Result, bail};
 
@@ -13,11 +13,11 @@ struct Bench {
     about: &'static str,
     package: &'static str,
     example: &'static str,
-    /// What the example drives, so that it must be built first.
+    /// The program that the example drives and that must be built first.
     drives: Drives,
 }
 
-/// What a benchmark needs beside itself.
+/// What a benchmark needs besides itself.
 #[derive(PartialEq, Eq)]
 enum Drives {
     Itself,
@@ -27,7 +27,7 @@ enum Drives {
 const BENCHES: &[Bench] = &[
     Bench {
         name: "jobs",
-        about: "the shipped programs: start-up, submits, logs, history; --peers: others beside them",
+        about: "the released programs: start-up, submits, logs, history; --peers: compared with others",
         package: "e2e",
         example: "bench_jobs",
         drives: Drives::TheProgram,
@@ -41,14 +41,14 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "recordio",
-        about: "reading and writing records, MB per cpu-second; --python: the wheel beside its peers",
+        about: "reading and writing records, MB per cpu-second; --python: the wheel compared with its peers",
         package: "paddlecloud-recordio",
         example: "bench_read",
         drives: Drives::Itself,
     },
     Bench {
         name: "pfs",
-        about: "the shipped programs move files, beside nginx, rsync, scp and cp",
+        about: "the released programs move files, compared with nginx, rsync, scp and cp",
         package: "e2e",
         example: "bench_pfs",
         drives: Drives::TheProgram,
@@ -62,6 +62,20 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
+/// Benchmarks of the wheel: their name, what they measure, and the script that does it.
+const SCRIPTS: &[(&str, &str, &str)] = &[
+    (
+        "pserver",
+        "the parameter server beside PyTorch's RPC and bare sockets; memory, connections",
+        "crates/py/bench/pserver.sh",
+    ),
+    (
+        "v2",
+        "programs of 2017 beside the same networks in PaddlePaddle 3, processor time per sample",
+        "crates/py/bench/v2.sh",
+    ),
+];
+
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     let Some((name, rest)) = args.split_first() else {
         print!("{}", help());
@@ -70,6 +84,9 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     if name == "-h" || name == "--help" {
         print!("{}", help());
         return Ok(());
+    }
+    if let Some((.., script)) = SCRIPTS.iter().find(|(known, ..)| known == name) {
+        return step::run(workspace.program("bash", &[script]).args(rest));
     }
     let bench = find(name)?;
     if bench.name == "recordio"
@@ -99,6 +116,7 @@ fn find(name: &str) -> Result<&'static Bench> {
         BENCHES
             .iter()
             .map(|bench| bench.name)
+            .chain(SCRIPTS.iter().map(|(name, ..)| *name))
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -113,6 +131,9 @@ fn help() -> String {
     for bench in BENCHES {
         text.push_str(&format!("  {:10} {}\n", bench.name, bench.about));
     }
+    for (name, about, _) in SCRIPTS {
+        text.push_str(&format!("  {name:10} {about}\n"));
+    }
     text
 }
 
@@ -125,7 +146,7 @@ mod tests {
         let error = find("luck").err().unwrap().to_string();
         assert_eq!(
             error,
-            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine"
+            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine, pserver, v2"
         );
     }
 

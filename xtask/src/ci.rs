@@ -1,17 +1,19 @@
 //! `cargo xtask ci`: everything that must pass before a change is merged.
 //!
-//! People and CI run this same command; what a bare machine lacks is installed by `.ci/run`.
+//! People and CI run the same command; `.ci/run` installs what a bare machine lacks.
 
 use anyhow::Result;
 
 use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
-use crate::workspace::{Workspace, is_installed};
-use crate::{no_arguments, spec, test, tidy};
+use crate::tools::{self, Background};
+use crate::workspace::{EVERYTHING, Workspace, is_installed};
+use crate::{cluster, no_arguments, spec, test, tidy};
 
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     no_arguments("ci", args)?;
     let mut steps = Steps::default();
+    let tools = Background::start(workspace);
     steps.run(
         "tidy",
         "each finding says what to do; then `cargo xtask tidy`",
@@ -22,52 +24,44 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     });
     steps.run(
         "lints",
-        "run `cargo clippy --workspace --all-targets` and mend what it names",
+        "run `cargo clippy --workspace --all-targets` and fix what it reports",
         || {
-            let args = [
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--locked",
-                "--",
-                "-D",
-                "warnings",
-            ];
-            step::run(&mut workspace.cargo(&args))
+            let mut clippy = workspace.cargo(&["clippy", "--all-targets"]);
+            step::run(clippy.args(EVERYTHING).args(["--", "-D", "warnings"]))
         },
     );
-    deny(workspace, &mut steps);
     scripts(workspace, &mut steps);
+    test::all(workspace, &mut steps, &test::Options::default());
     steps.run(
         "openapi.json",
         "run `cargo xtask spec` and commit what it writes",
         || spec::check(workspace),
     );
-    test::all(workspace, &mut steps, &test::Options::default());
+    tools.wait();
+    deny(workspace, &mut steps);
     services::test(workspace, &mut steps, &Service::ALL, Absent::Skipped);
+    cluster::test(workspace, &mut steps, Absent::Skipped);
     steps.finish()
 }
 
 /// Bans, licenses and sources. Advisories need a network and belong to the release workflow.
-///
-/// Building cargo-deny takes minutes, so it is used where it is installed; `.ci/run` installs it.
 fn deny(workspace: &Workspace, steps: &mut Steps) {
     const TITLE: &str = "dependencies";
-    if !is_installed("cargo-deny") {
-        steps.skip(
-            TITLE,
-            "cargo-deny is not installed (`cargo install --locked cargo-deny`)",
-        );
+    if let Err(error) = tools::DENY.install(workspace) {
+        steps.skip(TITLE, &format!("{error:#}"));
         return;
     }
     steps.run(
         TITLE,
         "deny.toml gives the reason of each rule; change the dependency, not the rule",
-        || step::run(&mut workspace.cargo(&["deny", "check", "bans", "licenses", "sources"])),
+        || {
+            let mut deny = workspace.program(&tools::DENY.path(workspace).to_string_lossy(), &["check"]);
+            step::run(deny.args(["bans", "licenses", "sources"]))
+        },
     );
 }
 
-/// Every shell script, that of CI included.
+/// Every shell script, including that of CI.
 fn scripts(workspace: &Workspace, steps: &mut Steps) {
     const TITLE: &str = "shell scripts";
     if !is_installed("shellcheck") {

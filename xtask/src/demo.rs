@@ -22,23 +22,25 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("the demo runs its job on this machine, which needs Linux");
     }
-    let Some(python) = python() else {
+    if python().is_none() {
         bail!("the demo's trainers are Python programs and there is no python3 here; install python3");
-    };
+    }
     build_programs(workspace)?;
     let demo = Demo::prepare(workspace)?;
-    let result = demo.show(python);
+    let result = demo.show();
     demo.stop_server();
     result?;
     demo.say_what_next(workspace);
     Ok(())
 }
 
-/// A home of its own and the program under the names people type.
+/// Its own home, and the program under the names people type.
 struct Demo {
     root: PathBuf,
     bin: PathBuf,
     home: PathBuf,
+    /// A virtual environment with the wheel of this checkout, which the trainers import.
+    python: PathBuf,
 }
 
 impl Demo {
@@ -48,6 +50,7 @@ impl Demo {
             root: workspace.root().to_owned(),
             bin: folder.join("bin"),
             home: folder.join("home"),
+            python: wheel_environment(workspace)?,
         };
         fs::create_dir_all(&demo.home).with_context(|| format!("cannot make {}", demo.home.display()))?;
         fs::create_dir_all(&demo.bin).with_context(|| format!("cannot make {}", demo.bin.display()))?;
@@ -57,16 +60,14 @@ impl Demo {
         Ok(demo)
     }
 
-    fn show(&self, python: &str) -> Result<()> {
-        let pserver = format!("{python} pserver.py");
-        let trainer = format!("{python} train.py");
-        let roles = ["-parallelism", "2", "-cpu", "500m", "-memory", "128Mi"];
+    fn show(&self) -> Result<()> {
+        let roles = ["-parallelism", "2", "-cpu", "500m", "-memory", "256Mi"];
         let servers = ["-pservers", "2", "-pscpu", "250m", "-psmemory", "128Mi"];
         let mut submit = self.paddlectl(&["submit", "-jobname", JOB]);
         submit
             .args(roles)
             .args(servers)
-            .args(["-psentry", &pserver, "-entry", &trainer, "-f", PACKAGE]);
+            .args(["-entry", "python train.py", "-f", PACKAGE]);
         step::run(&mut submit)?;
         eprintln!();
         step::run(&mut self.paddlectl(&["get", "jobs", "-a"]))?;
@@ -86,11 +87,12 @@ impl Demo {
 
     fn search_path(&self) -> OsString {
         let inherited = env::var_os("PATH").unwrap_or_default();
-        let folders = std::iter::once(self.bin.clone()).chain(env::split_paths(&inherited));
+        let own = [self.bin.clone(), self.python.join("bin")];
+        let folders = own.into_iter().chain(env::split_paths(&inherited));
         env::join_paths(folders).unwrap_or(inherited)
     }
 
-    /// Also after a failure: nothing the demo started outlives it.
+    /// Also after a failure: nothing that the demo started outlives it.
     fn stop_server(&self) {
         if let Err(error) = step::run(&mut self.paddlectl(&["server", "stop"])) {
             eprintln!("warning: {error:#}");
@@ -115,11 +117,25 @@ The job ran 2 parameter servers and 2 trainers from {PACKAGE}. What to type next
   export PATH=\"$PWD/{bin}:$PATH\" PADDLECLOUD_HOME=\"$PWD/{home}\"
   paddlectl logs {JOB}                 what every worker printed
   paddlectl describe {JOB}             what happened, step by step
+  paddlectl cp /pfs/local/home/$USER/fit_a_line/output/pass-00000 .
+                                       the model it learned
   paddlectl submit -f -entry 'python3 train.py' -pservers 0 <your folder>
 
 To keep the program: cargo install --path crates/paddlecloud"
         );
     }
+}
+
+/// Created once and kept; the wheel is rebuilt only after a change.
+fn wheel_environment(workspace: &Workspace) -> Result<PathBuf> {
+    eprintln!("building the Python wheel");
+    let mut script = workspace.program("bash", &["crates/py/tests/environment.sh", "demo", "numpy"]);
+    let made = script.stderr(std::process::Stdio::inherit()).output();
+    let made = made.context("cannot run crates/py/tests/environment.sh")?;
+    if !made.status.success() {
+        bail!("the demo's Python environment cannot be made; are numpy and maturin reachable with pip?");
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim_end()))
 }
 
 #[cfg(unix)]

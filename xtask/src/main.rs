@@ -1,16 +1,19 @@
-//! What developers run: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`, `wheel`, `portable`.
+//! Tasks for developers: `cargo xtask demo`, `test`, `ci`, `tidy`, `spec`, `bench`, `wheel`, `image`, `portable`.
 //!
-//! Picks the task and prints its failure; it holds no task itself.
+//! Selects the task and prints its error; the tasks are in their own files.
 
 mod bench;
 mod ci;
+mod cluster;
 mod demo;
+mod image;
 mod portable;
 mod services;
 mod spec;
 mod step;
 mod test;
 mod tidy;
+mod tools;
 mod wheel;
 mod workspace;
 
@@ -27,11 +30,12 @@ Tasks:
   demo                    build, submit a small training job, follow it, show the tables
   test [OPTIONS] [-- ..]  build the programs, then run the tests; see `cargo xtask test --help`
   ci                      everything that must pass before a change is merged
-  tidy                    the invariants of ARCHITECTURE.md that a program can check
+  tidy [--sizes]          check the invariants of ARCHITECTURE.md; with `--sizes`, print the size of each crate
   spec [--check]          write openapi.json from the routes, or compare it with them
-  wheel                   the Python wheel as it is released: built, checked, tried
+  wheel                   build, check and test the Python wheel for a release
+  image [OPTIONS] [..]    container images with static programs, as OCI archives; see `cargo xtask image --help`
   bench <WHAT>            jobs, pfs, scheduler …; see `cargo xtask bench --help`
-  portable                check the client for Windows and macOS, where the tools are there
+  portable                check the client for Windows and macOS, if the tools are installed
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn run(args: &[String]) -> Result<()> {
         "spec" => spec::run(&workspace, rest),
         "bench" => bench::run(&workspace, rest),
         "wheel" => wheel::run(&workspace, rest),
+        "image" => image::run(&workspace, rest),
         "portable" => portable::run(&workspace, rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");

@@ -1,6 +1,6 @@
-//! `cargo xtask portable`: has the compiler check the client for Windows and macOS, where the tools are there.
+//! `cargo xtask portable`: lets the compiler check the client for Windows and macOS, if the tools are installed.
 //!
-//! What it cannot check it skips and says what is missing. It links and runs nothing.
+//! Checks that cannot run are skipped, with the missing tool. It links and runs nothing.
 
 use std::env;
 use std::fs;
@@ -37,7 +37,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     for system in &SYSTEMS {
         let title = format!("check the client for {}", system.name);
         match Tools::find(workspace, system) {
-            Ok(tools) => steps.run(&title, "read the compiler's words above", || {
+            Ok(tools) => steps.run(&title, "read the compiler's messages above", || {
                 step::run(&mut tools.cargo(workspace, system))
             }),
             Err(missing) => steps.skip(&title, &format!("{missing:#}")),
@@ -46,7 +46,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     steps.finish()
 }
 
-/// What compiles for another system.
+/// The settings to compile for another system.
 struct Tools {
     /// Whether the standard library is built from its sources.
     builds_std: bool,
@@ -67,7 +67,7 @@ impl Tools {
     fn cargo(&self, workspace: &Workspace, system: &System) -> Command {
         let mut cargo = workspace.cargo(&["check", "--locked", "--package", "paddlecloud"]);
         cargo.args(["--target", system.target]);
-        // Apart from the usual builds: another compiler may be at work here.
+        // Separate from the usual builds: the compiler may be another one.
         cargo.arg("--target-dir").arg(workspace.target().join("portable"));
         if self.builds_std {
             cargo
@@ -79,7 +79,7 @@ impl Tools {
     }
 }
 
-/// Whether the target's standard library must be built first; an error when it can neither be found nor built.
+/// Whether the target's standard library must be built first; an error if it can neither be found nor built.
 fn needs_std_built(workspace: &Workspace, target: &str) -> Result<bool> {
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let printed = |what: &str| -> Result<PathBuf> {
@@ -99,7 +99,7 @@ fn needs_std_built(workspace: &Workspace, target: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// The C parts of our dependencies for Windows.
+/// A C compiler for Windows, for our dependencies.
 fn mingw() -> Result<Vec<(String, PathBuf)>> {
     anyhow::ensure!(
         is_installed("x86_64-w64-mingw32-gcc"),
@@ -108,7 +108,7 @@ fn mingw() -> Result<Vec<(String, PathBuf)>> {
     Ok(Vec::new())
 }
 
-/// The C parts for macOS, by the compiler in the Python package `ziglang`.
+/// A C compiler for macOS, from the Python package `ziglang`.
 fn zig(workspace: &Workspace, target: &str) -> Result<Vec<(String, PathBuf)>> {
     let found = step::capture(&mut workspace.program("python3", &["-m", "ziglang", "version"]));
     found.context("a C compiler is missing: `pip install ziglang`")?;
@@ -120,7 +120,7 @@ fn zig(workspace: &Workspace, target: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(vec![(format!("CC_{name}"), cc), (format!("AR_{name}"), ar)])
 }
 
-/// Cargo names the target in Apple's words, which this compiler spells otherwise.
+/// Cargo passes Apple's name of the target, which this compiler spells differently.
 const MACOS_CC: &str = "#!/bin/sh
 for arg do
     shift

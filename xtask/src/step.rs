@@ -1,4 +1,4 @@
-//! One step of a task: says what it does, how long it took, and what mends it when it fails.
+//! One step of a task: prints what it does, how long it took, and how to fix it if it fails.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs steps one after the other and remembers how each ended.
+/// Runs steps one after the other and records their results.
 #[derive(Default)]
 pub struct Steps {
     ended: Vec<Ended>,
@@ -21,13 +21,13 @@ struct Ended {
 enum Outcome {
     Passed,
     Skipped(String),
-    Failed { mend: String },
+    Failed { fix: String },
 }
 
 impl Steps {
-    /// Runs one step. A failure is printed with `mend` and remembered; the steps after it still run,
-    /// so that one look at the output shows everything that is wrong.
-    pub fn run(&mut self, title: &str, mend: &str, body: impl FnOnce() -> Result<()>) {
+    /// Runs one step. A failure is printed with `fix` and recorded; the following steps still run, so that one run
+    /// shows everything that is wrong.
+    pub fn run(&mut self, title: &str, fix: &str, body: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {title}");
         let begun = Instant::now();
         let result = body();
@@ -39,10 +39,8 @@ impl Steps {
             }
             Err(error) => {
                 eprintln!("-- {title}: failed ({}): {error:#}", in_words(took));
-                eprintln!("   to mend it: {mend}");
-                Outcome::Failed {
-                    mend: mend.to_owned(),
-                }
+                eprintln!("   to fix it: {fix}");
+                Outcome::Failed { fix: fix.to_owned() }
             }
         };
         self.ended.push(Ended {
@@ -63,7 +61,7 @@ impl Steps {
         });
     }
 
-    /// Prints how every step ended; an error when one of them failed.
+    /// Prints the results of all steps; an error if one of them failed.
     pub fn finish(self) -> Result<()> {
         eprint!("\n{}{}", self.summary(), self.not_tried());
         let failed = self
@@ -78,12 +76,12 @@ impl Steps {
         }
     }
 
-    /// What a run that ends well leaves open, each with its reason; empty when nothing was left out.
+    /// What a successful run did not test, each with its reason; empty if nothing was skipped.
     fn not_tried(&self) -> String {
         let mut text = String::new();
         for step in &self.ended {
             if let Outcome::Skipped(why) = &step.outcome {
-                writeln!(text, "NOT TRIED HERE: {}: {why}", step.title).expect("a string takes any text");
+                writeln!(text, "NOT TESTED HERE: {}: {why}", step.title).expect("a string takes any text");
             }
         }
         match text.is_empty() {
@@ -99,7 +97,7 @@ impl Steps {
             let end = match &step.outcome {
                 Outcome::Passed => format!("ok       {:>7}", in_words(step.took)),
                 Outcome::Skipped(why) => format!("skipped  {why}"),
-                Outcome::Failed { mend } => format!("FAILED   {:>7}  mend: {mend}", in_words(step.took)),
+                Outcome::Failed { fix } => format!("FAILED   {:>7}  fix: {fix}", in_words(step.took)),
             };
             writeln!(text, "{:width$}  {end}", step.title).expect("a string takes any text");
         }
@@ -107,7 +105,7 @@ impl Steps {
     }
 }
 
-/// Runs a command to its end with this terminal, and says which command it was when it fails.
+/// Runs a command with this terminal; the error names the command.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
@@ -120,7 +118,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and returns what it wrote to stdout.
+/// Runs a command and returns its stdout.
 pub fn capture(command: &mut Command) -> Result<Vec<u8>> {
     let shown = shown(command);
     let output = command
@@ -169,7 +167,7 @@ mod tests {
     fn a_failed_step_does_not_keep_the_next_from_running() {
         let mut steps = Steps::default();
         let mut ran = false;
-        steps.run("first", "mend it", || Err(anyhow!("broken")));
+        steps.run("first", "fix it", || Err(anyhow!("broken")));
         steps.run("second", "nothing", || {
             ran = true;
             Ok(())
@@ -179,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_what_mends_a_failure() {
+    fn the_summary_says_how_to_fix_a_failure() {
         let mut steps = Steps::default();
         steps.run("format", "run `cargo fmt --all`", || Err(anyhow!("differs")));
         steps.skip("deny", "cargo-deny is not installed");
         let summary = steps.summary();
-        assert!(summary.contains("mend: run `cargo fmt --all`"), "{summary}");
+        assert!(summary.contains("fix: run `cargo fmt --all`"), "{summary}");
         assert!(
             summary.contains("skipped  cargo-deny is not installed"),
             "{summary}"
@@ -199,7 +197,7 @@ mod tests {
         steps.skip("deny", "cargo-deny is not installed");
         assert_eq!(
             steps.not_tried(),
-            "\nNOT TRIED HERE: deny: cargo-deny is not installed\n"
+            "\nNOT TESTED HERE: deny: cargo-deny is not installed\n"
         );
         assert!(steps.finish().is_ok());
     }

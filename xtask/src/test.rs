@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::cluster;
 use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::workspace::{Workspace, is_installed};
@@ -17,18 +18,20 @@ Without options: all Rust tests (unit, simulation, port suites, end to end), the
   --with crash   run the crash tests for 200 rounds instead of a few
   --with ceph,hdfs,s3
                  start these storage services and run the tests that need them, and nothing else
+  --with cluster run the tests on the Kubernetes cluster of KUBECONFIG, and nothing else
 
-What follows `--` goes to `cargo test`, for instance `-- -p paddlecloud-core job::`; then only that runs.
+Arguments after `--` are passed to `cargo test`, for example `-- -p paddlecloud-core job::`; only those tests run then.
 ";
 
-/// All that `--with` takes.
-const KINDS: &str = "sim, crash, ceph, hdfs and s3";
+/// All values of `--with`.
+const KINDS: &str = "sim, crash, ceph, hdfs, s3 and cluster";
 
 /// What to run beyond the usual.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     env: Vec<(&'static str, &'static str)>,
     services: Vec<Service>,
+    cluster: bool,
     cargo_args: Vec<String>,
 }
 
@@ -43,13 +46,19 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         all(workspace, &mut steps, &options);
     }
     services::test(workspace, &mut steps, &options.services, Absent::Fails);
+    if options.cluster {
+        cluster::test(workspace, &mut steps, Absent::Fails);
+    }
     steps.finish()
 }
 
-/// Adds the steps of all tests. The end-to-end tests drive the built program, so it comes first.
+/// Adds the steps of all tests.
 pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
-    steps.run("build", "run `cargo build -p paddlecloud`", || {
-        build_programs(workspace)
+    steps.run("compile", "the compiler names the line", || {
+        match options.cargo_args.is_empty() {
+            true => compile(workspace),
+            false => build_programs(workspace),
+        }
     });
     steps.run(
         "rust tests",
@@ -71,6 +80,12 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
         ),
         None => steps.skip("example tests", "there is no python3 on this machine"),
     }
+    if !has_torch() {
+        steps.skip(
+            "torch example",
+            "/usr/bin/python3 has no torch (Debian: python3-torch)",
+        );
+    }
     match python() {
         Some(_) => steps.run("python package", "run `crates/py/tests/run.sh`", || {
             step::run(&mut workspace.program("bash", &["crates/py/tests/run.sh"]))
@@ -79,14 +94,28 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     }
 }
 
-/// Builds the one program that answers to every name.
+/// Builds the programs and all Rust tests.
+pub fn compile(workspace: &Workspace) -> Result<()> {
+    step::run(&mut workspace.cargo_test(&["--no-run"]))
+}
+
+/// Builds the one program that answers to every name, exactly as the tests build it: as a part of the test of its names.
 pub fn build_programs(workspace: &Workspace) -> Result<()> {
-    step::run(&mut workspace.cargo(&["build", "--locked", "-p", "paddlecloud"]))
+    step::run(&mut workspace.cargo_test(&["--no-run", "--test", "names"]))
 }
 
 /// The name under which Python 3 is installed.
 pub fn python() -> Option<&'static str> {
     ["python3", "python"].into_iter().find(|name| is_installed(name))
+}
+
+/// Whether Debian's torch is installed.
+fn has_torch() -> bool {
+    let mut import = Command::new("/usr/bin/python3");
+    import
+        .args(["-c", "import torch"])
+        .stderr(std::process::Stdio::null());
+    import.status().is_ok_and(|status| status.success())
 }
 
 impl Options {
@@ -115,6 +144,7 @@ impl Options {
         for kind in kinds.split(',') {
             match (kind, Service::parse(kind)) {
                 ("sim", _) => self.env.push(("SIMULATOR_SEEDS", "100000")),
+                ("cluster", _) => self.cluster = true,
                 ("crash", _) => self.env.push(("PADDLECLOUD_CRASH_ROUNDS", "200")),
                 (_, Some(service)) if !self.services.contains(&service) => self.services.push(service),
                 (_, Some(_)) => {}
@@ -124,16 +154,16 @@ impl Options {
         Ok(())
     }
 
-    /// Whether nothing but services was asked for.
+    /// Whether only services or a cluster were requested.
     fn only_services(&self) -> bool {
-        !self.services.is_empty() && self.env.is_empty() && self.cargo_args.is_empty()
+        (self.cluster || !self.services.is_empty()) && self.env.is_empty() && self.cargo_args.is_empty()
     }
 
     fn cargo_test(&self, workspace: &Workspace) -> Command {
-        let mut command = workspace.cargo(&["test", "--locked"]);
-        if self.cargo_args.is_empty() {
-            command.args(["--workspace", "--no-fail-fast"]);
-        }
+        let mut command = match self.cargo_args.is_empty() {
+            true => workspace.cargo_test(&["--no-fail-fast"]),
+            false => workspace.cargo(&["test", "--locked"]),
+        };
         command.args(&self.cargo_args).envs(self.env.iter().copied());
         command
     }
@@ -165,7 +195,7 @@ mod tests {
         let error = parse(&["--with", "luck"]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there are no tests of kind `luck`; the kinds are sim, crash, ceph, hdfs and s3"
+            "there are no tests of kind `luck`; the kinds are sim, crash, ceph, hdfs, s3 and cluster"
         );
     }
 
@@ -174,6 +204,7 @@ mod tests {
         let options = parse(&["--with", "ceph,hdfs", "--with=s3,hdfs"]).unwrap();
         assert_eq!(options.services, Service::ALL);
         assert!(options.only_services());
+        assert!(parse(&["--with", "cluster"]).unwrap().only_services());
         assert!(!parse(&["--with", "sim,s3"]).unwrap().only_services());
         assert!(!parse(&[]).unwrap().only_services());
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask wheel`: the Python wheel as it is released, checked and tried in a bare environment.
+//! `cargo xtask wheel`: builds the release wheel, checks it and tests it in a bare environment.
 //!
-//! The work is done by `crates/py/release.sh`; this only finds it.
+//! `crates/py/release.sh` does the work.
 
 use anyhow::{Result, bail};
 

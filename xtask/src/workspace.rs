@@ -1,12 +1,22 @@
-//! Where things are: the repository's root, cargo, the built programs.
+//! Paths and commands of the workspace: the repository's root, cargo, the built programs.
 //!
-//! Runs nothing; it only hands out paths and prepared commands.
+//! Runs nothing.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The packages and features of every cargo command that builds or tests. Cargo compiles a dependency again for each other
+/// set of features, and each other choice of packages makes another set.
+pub const EVERYTHING: [&str; 4] = [
+    "--workspace",
+    "--locked",
+    "--features",
+    "paddlecloud/hdfs,paddlecloud/s3,paddlecloud-backends/hdfs,paddlecloud-backends/s3",
+];
+
 /// The checkout this xtask was built from.
+#[derive(Clone)]
 pub struct Workspace {
     root: PathBuf,
 }
@@ -38,6 +48,13 @@ impl Workspace {
         command
     }
 
+    /// `cargo test` of the whole workspace with all features; `args` choose what is built and run.
+    pub fn cargo_test(&self, args: &[&str]) -> Command {
+        let mut command = self.cargo(&["test"]);
+        command.args(EVERYTHING).args(args);
+        command
+    }
+
     /// Any other program, started in the root.
     pub fn program(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(name);
@@ -53,7 +70,7 @@ impl Workspace {
         }
     }
 
-    /// The one program that answers to every name, as the dev profile builds it.
+    /// The single executable, as the dev profile builds it.
     pub fn built_program(&self) -> PathBuf {
         self.target()
             .join("debug")
@@ -61,7 +78,7 @@ impl Workspace {
     }
 }
 
-/// Whether `name` can be run from `PATH`.
+/// Whether `name` is in `PATH`.
 pub fn is_installed(name: &str) -> bool {
     let Some(path) = env::var_os("PATH") else {
         return false;

@@ -1,5 +1,6 @@
-//! Errors as the wire carries them: a stable name for programs, a sentence and hints for people.
+//! Errors on the wire: a stable name for programs, a sentence and hints for people.
 
+use paddlecloud_core::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
 /// The stable names. Programs match on these; the sentences may change.
@@ -7,48 +8,48 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorName {
-    /// The request cannot be read, or a field is wrong.
+    /// The request cannot be parsed, or a field is invalid.
     BadRequest,
-    /// No token, a wrong one, or a wrong password.
+    /// No token, an invalid one, or a wrong password.
     Unauthorized,
-    /// Known, but not allowed to do this.
+    /// Authenticated, but not allowed to do this.
     Forbidden,
     /// No such job, worker, package or path, or not the caller's.
     NotFound,
-    /// The request did not arrive whole in time.
+    /// The request did not arrive completely in time.
     RequestTimeout,
-    /// Too many wrong passwords: not now.
+    /// Too many wrong passwords: try later.
     TooManyRequests,
-    /// The path exists, the method does not.
+    /// The path exists, but does not support the method.
     MethodNotAllowed,
     /// The job name is still in use.
     NameTaken,
-    /// The job is in order so far, but the package it names was not uploaded: send it, then submit again.
+    /// The job is valid so far, but the package it names was not uploaded: upload it, then submit again.
     PackageMissing,
-    /// The request contradicts what is there.
+    /// The request conflicts with the current state.
     Conflict,
-    /// What it is about changed meanwhile. Nothing took effect, or the message says what did.
+    /// The object changed meanwhile. Nothing took effect, or the message says what did.
     Changing,
-    /// More than this server can ever give.
+    /// More than this server can ever provide.
     TooBig,
-    /// More than the user may have.
+    /// More than the user's quota.
     QuotaExceeded,
-    /// The body is larger than the server takes.
+    /// The body is too large.
     PayloadTooLarge,
-    /// What arrived does not match its digest.
+    /// The received bytes do not match their digest.
     Damaged,
     /// The disk is full.
     StorageFull,
-    /// Part of the contract, but of a later version.
+    /// Not supported yet.
     NotThereYet,
     /// The server is starting, stopping or overloaded; try again.
     Unavailable,
-    /// A mistake of the server's own; its log has the story.
+    /// An internal error; see the server's log.
     Internal,
 }
 
 impl ErrorName {
-    /// The HTTP status that goes with the name.
+    /// The HTTP status of the name.
     pub fn status(self) -> u16 {
         match self {
             ErrorName::BadRequest | ErrorName::TooBig | ErrorName::Damaged => 400,
@@ -70,7 +71,7 @@ impl ErrorName {
     }
 }
 
-/// The body of every reply that is not a success.
+/// The body of every error reply.
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{msg}")]
@@ -95,5 +96,13 @@ impl ErrorBody {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+}
+
+impl From<SpecError> for ErrorBody {
+    /// Fields have the names of the wire.
+    fn from(error: SpecError) -> Self {
+        let body = ErrorBody::new(ErrorName::BadRequest, error.to_string());
+        error.hint.into_iter().fold(body, ErrorBody::with_hint)
     }
 }

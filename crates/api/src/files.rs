@@ -1,7 +1,7 @@
 //! The file service on the wire, below `/api/v1/pfs/`.
 //!
-//! Paths travel in their text form: bytes that are not UTF-8 as `\xNN`, a backslash as `\\`. Contents travel
-//! as plain bytes, packs (`paddlecloud_pfs::pack`) and parts (see [`PARTS`]), never as JSON.
+//! Paths are sent as text: bytes that are not UTF-8 as `\xNN`, a backslash as `\\`. Contents are sent as plain bytes,
+//! packs (`paddlecloud_pfs::pack`) and parts (see [`PARTS`]), never as JSON.
 
 mod fsck;
 mod uploads;
@@ -18,38 +18,38 @@ pub use self::uploads::{
     CommitRequest, ReuseRequest, TakeRequest, UnfinishedUpload, UploadReply, UploadRequest,
 };
 
-/// Where all routes of the file service begin, below [`crate::PREFIX`].
+/// Prefix of all routes of the file service, below [`crate::PREFIX`].
 pub const FILES: &str = "/pfs";
 
-/// Parts of a file: for every chunk its bytes, then the 32 bytes of its name.
+/// Parts of a file: for each chunk its bytes, then the 32 bytes of its name.
 pub const PARTS: &str = "application/x-pfs-parts";
 
-/// Carries the version of a file's content, and asks for it (`if-match`).
+/// Contains the version of a file's content, or asks for it (`if-match`).
 pub const VERSION_OF_FILE: &str = "etag";
 
-/// Carries the digest of a whole file, where the server knows it.
+/// Contains the digest of a whole file, if the server knows it.
 pub const DIGEST_HEADER: &str = "pfs-digest";
 
-/// Carries the size of the whole file that parts are of.
+/// Contains the size of the whole file that the parts belong to.
 pub const SIZE_HEADER: &str = "pfs-size";
 
-/// Files up to this size travel packed; bigger ones in chunks.
+/// Files up to this size are sent in packs; larger ones in chunks.
 pub const SMALL_FILE: u64 = 1 << 20;
 
-/// About how many bytes of content one pack holds: what a broken connection costs at most.
+/// Approximate bytes of content in one pack: the most that a lost connection costs.
 pub const PACK_BYTES: u64 = 16 << 20;
 
-/// How many entries one pack holds at most.
+/// Most entries of one pack.
 pub const PACK_ENTRIES: usize = 8192;
 
-/// Bytes the server copies inside its storage for one request; more would let the reply wait too long.
+/// Bytes the server copies inside its storage for one request; with more the reply would take too long.
 pub const COPY_AT_ONCE: u64 = 1 << 30;
 
-/// Old files up to this size are searched for content that moved; in bigger ones only chunks that stayed in
-/// their place are found.
+/// Old files up to this size are searched for content that moved; in larger ones only chunks at the same position are
+/// found.
 pub const LARGEST_DELTA: u64 = 16 << 30;
 
-/// A path of the file service in its text form.
+/// A path of the file service as text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct WirePath(pub PfsPath);
@@ -58,7 +58,7 @@ impl FromStr for WirePath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The target of a link is the type that reads the text form without judging what it reads.
+        // The target of a link is the type that parses the text form without checking the path.
         let bytes: LinkTarget = text
             .parse()
             .map_err(|_| format!("`{}` is not a path", text.escape_default()))?;
@@ -111,10 +111,10 @@ pub fn below(folder: &PfsPath, path: &RelPath) -> Result<PfsPath, PfsPathError> 
     at(folder, &folder.place().path.join(path)?)
 }
 
-/// The server's own folder in every home: read like anything else, changed by the server alone.
+/// The server's own folder in every home: readable like anything else, changed by the server only.
 pub const OURS: &str = ".paddlecloud";
 
-/// Whether something below a folder is the server's own: never compared, sent or removed with the user's files.
+/// Whether something below a folder belongs to the server: never compared, sent or removed with the user's files.
 pub fn is_ours(folder: &PfsPath, path: &RelPath) -> bool {
     let place = folder.place();
     matches!(place.space, Space::Home(_))
@@ -122,7 +122,7 @@ pub fn is_ours(folder: &PfsPath, path: &RelPath) -> bool {
         && path.parts().next() == Some(OURS.as_bytes())
 }
 
-/// The folder a path lies in, and the last name; `None` for a home itself.
+/// The parent folder of a path and the last name; `None` for a home itself.
 pub fn split_last(path: &PfsPath) -> Option<(PfsPath, RelPath)> {
     let (parent, name) = path.place().path.split_last()?;
     Some((at(path, &parent).ok()?, RelPath::from_bytes(name).ok()?))
@@ -139,7 +139,7 @@ fn at(near: &PfsPath, path: &RelPath) -> Result<PfsPath, PfsPathError> {
     PfsPath::from_bytes(&parts.join(&b'/'))
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -147,16 +147,16 @@ pub enum FileKind {
     File,
     Folder,
     Link,
-    /// A socket, pipe or device: shown, never read.
+    /// A socket, pipe or device: listed, never read.
     Special,
 }
 
-/// What is known of one node.
+/// Metadata of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileMeta {
     pub kind: FileKind,
-    /// Bytes of content; zero for everything but files.
+    /// Bytes of content; zero for everything except files.
     #[serde(default)]
     pub size: u64,
     /// Last change, in nanoseconds since 1970.
@@ -164,21 +164,21 @@ pub struct FileMeta {
     pub mtime: Mtime,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
-    /// Where a link points.
+    /// The target of a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub target: Option<LinkTarget>,
-    /// BLAKE3 of the content, where it was asked for.
+    /// BLAKE3 of the content, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub digest: Option<Digest>,
-    /// Changes whenever the content does; only `stat` tells it.
+    /// Changes whenever the content does; only `stat` returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
 impl FileMeta {
-    /// What the wire says of a node, without digest and version.
+    /// A node on the wire, without digest and version.
     pub fn of(meta: &Meta) -> FileMeta {
         let (kind, target) = match &meta.kind {
             Kind::File => (FileKind::File, None),
@@ -206,7 +206,7 @@ impl FileMeta {
     }
 }
 
-/// The version of a file's content, from what the file system says.
+/// The version of a file's content, from the file system's metadata.
 pub fn version_of(stamp: &Stamp) -> String {
     let mut hasher = blake3::Hasher::new();
     for number in [stamp.device, stamp.inode, stamp.size] {
@@ -230,7 +230,7 @@ pub struct ListEntry {
 }
 
 impl ListEntry {
-    /// As it travels; `None` for what cannot travel.
+    /// As it is sent; `None` if it cannot be.
     pub fn entry(&self) -> Option<Entry> {
         let node = match self.meta.kind {
             FileKind::Folder => Node::Dir,
@@ -260,20 +260,20 @@ pub struct UnreadEntry {
     pub error: crate::error::ErrorBody,
 }
 
-/// A line of a streamed listing: entries, then exactly one end or error. A stream without either was cut.
+/// A line of a streamed listing: entries, then exactly one end or error. A stream without either was truncated.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ListLine {
     Entry(ListEntry),
-    /// Something that could not be looked at; the rest follows.
+    /// An unreadable entry; the rest follows.
     Unread(UnreadEntry),
     /// How many entries there were.
     End(u64),
     Error(crate::error::ErrorBody),
 }
 
-/// A node and its whole path.
+/// A node and its full path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileView {
@@ -282,7 +282,7 @@ pub struct FileView {
     pub meta: FileMeta,
 }
 
-/// Asks what some paths below a folder are.
+/// Asks for the metadata of some paths below a folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StatsRequest {
@@ -294,39 +294,39 @@ pub struct StatsRequest {
     pub digest: bool,
 }
 
-/// Asks for folders.
+/// Asks to create folders.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MkdirRequest {
     pub path: WirePath,
-    /// Whether folders on the way are made, and one that is there is fine.
+    /// Whether missing parent folders are created, and an existing folder is accepted.
     #[serde(default)]
     pub parents: bool,
 }
 
-/// Asks for the removal of files, links and folders.
+/// Asks to remove files, links and folders.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RemoveRequest {
     pub paths: Vec<WirePath>,
-    /// Whether folders go with all they hold.
+    /// Whether folders are removed with their contents.
     #[serde(default)]
     pub recursive: bool,
     #[serde(default)]
     pub dry_run: bool,
-    /// Whether only folders are meant that are empty, as rmdir(2) has it.
+    /// Whether only empty folders are removed, as by rmdir(2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty_folders: bool,
 }
 
-/// What became of one path.
+/// The result for one path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Removed {
     pub path: WirePath,
-    /// What went, or would go.
+    /// What was removed, or would be.
     pub usage: UsageView,
-    /// Why it is still there.
+    /// Why it was not removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<crate::error::ErrorBody>,
 }
@@ -337,15 +337,15 @@ pub struct Removed {
 pub struct MoveRequest {
     pub from: WirePath,
     pub to: WirePath,
-    /// Whether what is there stays.
+    /// Whether an existing destination is kept.
     #[serde(default)]
     pub no_overwrite: bool,
-    /// Whether a link is copied as a link; else what it leads to is.
+    /// Whether a link is copied as a link; otherwise its target is copied.
     #[serde(default)]
     pub keep_link: bool,
 }
 
-/// What a copy brought over.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CopyReply {
@@ -353,7 +353,7 @@ pub struct CopyReply {
     pub files: u64,
 }
 
-/// What a place holds.
+/// The contents of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageView {
@@ -361,7 +361,7 @@ pub struct UsageView {
     /// Files and links.
     pub files: u64,
     pub folders: u64,
-    /// Folders that may not be read: what lies in them is not counted.
+    /// Unreadable folders: their contents are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unread: u64,
 }
@@ -370,7 +370,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a user may store and stores.
+/// A user's storage limit and use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StorageView {
@@ -380,10 +380,10 @@ pub struct StorageView {
     pub bytes_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_limit: Option<u64>,
-    /// What of the bytes used is set aside for unfinished uploads.
+    /// The part of the used bytes that is reserved for unfinished uploads.
     #[serde(default)]
     pub unfinished_bytes: u64,
-    /// How many uploads were begun and not ended; each is one of the files used.
+    /// Number of unfinished uploads; each counts as a used file.
     #[serde(default)]
     pub unfinished_uploads: u64,
 }
@@ -393,18 +393,18 @@ pub struct StorageView {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackRequest {
     pub path: WirePath,
-    /// Relative to `path`, ascending. What cannot be read is left out of the pack.
+    /// Relative to `path`, ascending. Unreadable files are left out of the pack.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub files: Vec<RelPath>,
 }
 
-/// What became of a pack that was sent.
+/// The result of a pack upload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackReply {
-    /// Files and links that took their place.
+    /// Files and links that were stored.
     pub stored: u64,
-    /// Those that were there and were to stay, relative to the folder.
+    /// Existing ones that were kept, relative to the folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub kept: Vec<RelPath>,
@@ -412,7 +412,7 @@ pub struct PackReply {
     pub failed: Vec<PackFailure>,
 }
 
-/// One entry of a pack that could not take its place.
+/// One entry of a pack that could not be stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackFailure {
@@ -421,7 +421,7 @@ pub struct PackFailure {
     pub error: crate::error::ErrorBody,
 }
 
-/// Asks for a link that anybody can read a file by.
+/// Asks for a link that anyone can read a file by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ShareRequest {
@@ -430,16 +430,16 @@ pub struct ShareRequest {
     pub seconds: u64,
 }
 
-/// A link that was given out.
+/// A link to a published file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ShareView {
-    /// Takes the link back.
+    /// Revokes the link.
     pub id: String,
     pub path: WirePath,
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub expires: jiff::Timestamp,
-    /// The path of the link on this server; absent in lists, as the link is a secret.
+    /// The path of the link on this server; omitted in lists, because the link is a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }

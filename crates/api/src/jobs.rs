@@ -1,12 +1,12 @@
-//! Jobs, workers and quotas on the wire. S4's field names come first, ours stand beside them.
-
-use std::collections::BTreeMap;
+//! Jobs, workers and quotas on the wire.
 
 use jiff::Timestamp;
 use paddlecloud_pfs::RelPath;
 use serde::{Deserialize, Serialize};
 
-/// A number or a text: S4 writes `"cpu": 1`, people also write `"cpu": "500m"`.
+pub use crate::submit::{JobRequest, JobView, parse_job_name};
+
+/// A number or a text: the client design writes `"cpu": 1`, people also write `"cpu": "500m"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
@@ -25,7 +25,7 @@ impl std::fmt::Display for Amount {
 }
 
 impl<'de> Deserialize<'de> for Amount {
-    /// Takes every number, so that whoever reads the amount can say what is wrong with it.
+    /// Accepts every number, so that the code that parses the amount can say what is wrong with it.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -48,77 +48,7 @@ impl From<&str> for Amount {
     }
 }
 
-/// Body of `POST /api/v1/jobs`. What is left out gets the default of the documents.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(default)]
-pub struct JobRequest {
-    /// Left out: made from the package's folder name, unique.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// `/pfs/…`: a package that lies on the cluster, used in place.
-    #[serde(alias = "jobPackage", skip_serializing_if = "Option::is_none")]
-    pub job_package: Option<String>,
-    /// Id of an uploaded package (`/api/v1/packages`), instead of `job_package`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub package_id: Option<String>,
-    /// The uploaded folder's name, which it keeps below the user's home.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub package_name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parallelism: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Amount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Amount>,
-    /// Left out: as many as trainers; 0: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pservers: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pscpu: Option<Amount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub psmemory: Option<Amount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub topology: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entry: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub psentry: Option<String>,
-    /// Ports a parameter server must listen on before the trainers start (2 for `paddle pserver`, else 1).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub psports: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub passes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub registry: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub datacenter: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub envs: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retries: Option<i64>,
-    /// `90s`, `10m`, `1h30m`, or a number of seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_runtime: Option<Amount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_limit: Option<Amount>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grace: Option<Amount>,
-    /// `PATH`, virtual environment and locale of the submitter; used on one machine only.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub shell_env: BTreeMap<String, String>,
-    /// Check everything and reply with the plan, but start nothing.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub dry_run: bool,
-}
-
-/// Reply to a submit: S4's `{"code":200,"msg":"OK"}` and the job beside it.
+/// Reply to a submit: `{"code":200,"msg":"OK"}` as in the client design, and the job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubmitReply {
@@ -127,14 +57,18 @@ pub struct SubmitReply {
     /// Empty for a dry run.
     pub id: String,
     pub job: JobView,
-    /// Which engine really runs it: `local` or `kubernetes`.
+    /// The engine that runs it: `local` or `kubernetes`.
     pub engine: String,
-    /// Things the user should know: degraded isolation, oversubscription.
+    /// Notes for the user: degraded isolation, oversubscription.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Kubernetes objects that run the job without a server, if a dry run asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub manifests: Vec<serde_json::Value>,
 }
 
-/// Where a job stands.
+/// The status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum JobStatus {
@@ -163,54 +97,6 @@ impl std::fmt::Display for JobStatus {
     }
 }
 
-/// A job as lists and `describe` show it: S4's fields, then ours.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct JobView {
-    pub name: String,
-    pub job_package: Option<String>,
-    pub parallelism: u32,
-    /// A number for whole cores, else a text such as `500m`.
-    pub cpu: Amount,
-    pub gpu: u32,
-    pub memory: String,
-    pub pservers: u32,
-    pub pscpu: Amount,
-    pub psmemory: String,
-    pub topology: Option<String>,
-    pub entry: String,
-    pub psentry: String,
-    pub passes: u32,
-    pub image: Option<String>,
-    pub registry: Option<String>,
-    pub datacenter: String,
-    pub envs: BTreeMap<String, String>,
-    pub priority: i32,
-    pub retries: u32,
-    pub max_runtime: Option<String>,
-    pub start_limit: String,
-    pub grace: String,
-
-    pub id: String,
-    pub user: String,
-    pub namespace: String,
-    pub status: JobStatus,
-    /// One sentence: why it waits, or how it ended.
-    pub message: Option<String>,
-    /// `/pfs/…` where its results lie.
-    pub output: Option<String>,
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
-    pub submitted: Timestamp,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
-    pub started: Option<Timestamp>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
-    pub completed: Option<Timestamp>,
-    /// Trainers that succeeded, failed, run now.
-    pub succeeded: u32,
-    pub failed: u32,
-    pub active: u32,
-}
-
 /// One worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -230,7 +116,7 @@ pub struct WorkerView {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub ended: Option<Timestamp>,
     pub exit_code: Option<i32>,
-    /// The end in words.
+    /// An explanation of the exit.
     pub message: Option<String>,
 }
 
@@ -241,9 +127,21 @@ pub struct JobDetail {
     pub job: JobView,
     pub workers: Vec<WorkerView>,
     pub events: Vec<EventView>,
+    /// What the run has in the cluster now; empty on one machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectView>,
 }
 
-/// One line of a job's history.
+/// An object of the cluster that belongs to a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ObjectView {
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// One line of a job's timeline.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventView {
@@ -259,18 +157,18 @@ pub struct WhyView {
     pub job: JobView,
     /// Why it waits, or how it ended.
     pub reason: String,
-    /// Who is ahead, nearest first: name and id.
+    /// Jobs ahead, nearest first: name and id.
     #[serde(default)]
     pub ahead: Vec<String>,
     pub ahead_total: usize,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub estimate: Option<Timestamp>,
-    /// What the estimate rests on.
+    /// The assumptions of the estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_basis: Option<String>,
     /// The smallest change that would start it now.
     pub change: Option<String>,
-    /// For a failed job: the first worker that failed, its end in words, its last lines.
+    /// For a failed job: the first worker that failed, an explanation of its exit, its last lines.
     pub first_failure: Option<FailureView>,
 }
 
@@ -281,7 +179,7 @@ pub struct FailureView {
     pub worker: WorkerView,
     pub exit: String,
     pub last_lines: Vec<String>,
-    /// How many others ended because of it.
+    /// How many other workers were stopped because of it.
     pub others: u32,
 }
 
@@ -293,6 +191,9 @@ pub struct QuotaRow {
     pub resource: String,
     pub limit: Option<String>,
     pub used: String,
+    /// The part of it that is held and not in use yet: jobs that start, unfinished uploads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<String>,
 }
 
 /// Reply to a kill.
@@ -304,9 +205,30 @@ pub struct KillReply {
     pub id: String,
     #[serde(default)]
     pub name: String,
-    /// Workers that are being ended in the background.
+    /// Workers that are terminating in the background.
     pub ending: u32,
     pub removed: bool,
+    /// Set if the kill took effect but is not durable yet: a server that stops now forgets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What a kill does besides stopping the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KillOptions {
+    /// Also remove the job from the history.
+    pub remove: bool,
+    /// Kill its workers without waiting for the grace period.
+    pub now: bool,
+}
+
+/// What a prune does besides removing ended jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PruneOptions {
+    /// Only report what would be removed.
+    pub dry_run: bool,
+    /// Also remove the jobs' outputs.
+    pub outputs: bool,
 }
 
 /// Reply to `POST /api/v1/prune`.
@@ -314,11 +236,14 @@ pub struct KillReply {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PruneReply {
     pub removed: Vec<String>,
-    /// Freed, or what would be: logs, working copies, packages.
+    /// Bytes freed, or that would be: logs, working copies, packages.
     pub bytes: u64,
-    /// What the ids in `removed` stand for.
+    /// Describes the ids in `removed`.
     #[serde(default)]
     pub jobs: Vec<PrunedJob>,
+    /// Set if some of it is not durable yet, as in [`KillReply::note`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// A job that was removed from the history, or would be.
@@ -331,7 +256,7 @@ pub struct PrunedJob {
     pub ended: Option<Timestamp>,
 }
 
-/// One page of `GET /api/v1/jobs`; `next` is given back as `?after=`.
+/// One page of `GET /api/v1/jobs`; pass `next` as `?after=` for the next page.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobPage {
@@ -341,14 +266,14 @@ pub struct JobPage {
     pub next: Option<String>,
 }
 
-/// What the server says of a package that a client wants to use.
+/// The server's state of a package that a client wants to use.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackageReply {
     pub id: String,
-    /// Digests (hex) of files the server cannot find among the caller's packages; empty: it is stored.
+    /// Digests (hex) of files the server lacks; empty: the package is stored.
     pub missing: Vec<String>,
-    /// Files among the missing of which the server has the beginning, from an upload that broke.
+    /// Missing files of which the server has the beginning, from an interrupted upload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PackagePart>,
     pub stored: bool,
@@ -360,6 +285,6 @@ pub struct PackageReply {
 pub struct PackagePart {
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: RelPath,
-    /// Bytes from its beginning on; the rest may be sent as such.
+    /// Bytes from its beginning; only the rest must be sent.
     pub have: u64,
 }

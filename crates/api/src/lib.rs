@@ -1,7 +1,8 @@
-//! What travels between the server and everyone who talks to it: wire types, error names, the log stream.
+//! The wire format between the server and its clients: wire types, error names, the log stream.
 //!
-//! JSON names and status codes are known here and in `server::http`, nowhere else.
+//! Only this crate and `server::http` know JSON names and status codes.
 
+pub mod admin;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod error;
@@ -9,21 +10,26 @@ pub mod files;
 pub mod jobs;
 pub mod logs;
 pub mod server;
+mod submit;
 
 /// Every path begins with this; a trailing slash is accepted everywhere.
 pub const PREFIX: &str = "/api/v1";
 
-/// Carries a submit's idempotency key: the same key never makes a second job.
+/// Contains a submit's idempotency key: the same key never creates a second job.
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 
 /// Every reply carries the server's version in this header.
 pub const VERSION_HEADER: &str = "paddlecloud-version";
 
-/// Who sends this header takes a reply that begins before the work is done. It carries the header too, its status is 200,
-/// and spaces come until the work is over; then comes what the reply would have been, and its `code` is the status.
+/// Every reply carries the id of its request in this header; the server's log and its audit log show it too.
+pub const REQUEST_ID_HEADER: &str = "x-request-id";
+
+/// A client that sends this header accepts a reply that begins before the work is done. That reply contains the header
+/// too, has status 200, and sends spaces until the work is done; then comes the actual reply, whose `code` is the
+/// status.
 pub const ALIVE_HEADER: &str = "paddlecloud-alive";
 
-/// S4's envelope: the HTTP status equals `code`, `msg` is the data.
+/// The envelope of the client design: the HTTP status equals `code`, `msg` is the data.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Envelope<T> {

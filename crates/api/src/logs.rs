@@ -1,9 +1,8 @@
-//! The log stream: `GET /api/v1/jobs/{job}/logs` replies with frames, so that any bytes pass unharmed.
+//! The log stream: `GET /api/v1/jobs/{job}/logs` replies with frames, so that any bytes can be sent.
 //!
-//! A frame is a 26-byte head (little-endian) and its bytes:
-//! `kind u8 · stream u8 · worker u32 · offset u64 · unix nanoseconds u64 · length u32`.
-//! `worker` counts within the `Workers` frame that comes first and again whenever a worker joins.
-//! Whoever loses the connection asks again with the offsets it has and gets the rest, once.
+//! A frame is a 26-byte head (little-endian) and its bytes: `kind u8 · stream u8 · worker u32 · offset u64 · unix
+//! nanoseconds u64 · length u32`. `worker` is an index into the `Workers` frame, which comes first and again whenever a
+//! worker joins. A client that loses the connection asks again with the offsets it has and gets the rest, once.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +15,14 @@ pub const HEAD: usize = 26;
 /// Most bytes one frame carries.
 pub const MAX_FRAME: usize = 1 << 20;
 
-/// Which pipe a piece of log came from.
+/// The origin of a piece of log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stream {
-    /// Lines of the launcher itself: the preamble, why a start failed.
+    /// Lines of the launcher itself: the preamble, or why a start failed.
     Launcher = 0,
-    Stdout = 1,
-    Stderr = 2,
+    /// The worker's processes; standard output and standard error are not distinguished.
+    Output = 1,
 }
 
 /// One worker attempt whose log is in the stream.
@@ -33,7 +32,7 @@ pub struct LogWorker {
     pub role: String,
     pub index: u32,
     pub attempt: u32,
-    /// Where its log begins in this stream: whoever loses the connection before its first byte goes on there.
+    /// Where its log begins in this stream: a client that loses the connection before the first byte resumes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
 }
@@ -59,15 +58,15 @@ pub enum Frame {
         unix_nanos: u64,
         bytes: Vec<u8>,
     },
-    /// Bytes `[offset, to)` are gone: rotated away, or the disk was full.
+    /// Bytes `[offset, to)` are missing: rotated away, or the disk was full.
     Gap { worker: u32, offset: u64, to: u64 },
-    /// Nothing happened for a while; the connection lives.
+    /// Nothing happened for a while; the connection is alive.
     Alive,
     /// The reply is complete. With a body: the job is final.
     End(Option<LogEnd>),
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the log stream has a frame of unknown kind {0}")]
@@ -118,7 +117,7 @@ impl Frame {
         }
     }
 
-    /// Takes one frame from the front of `input`: the frame and how many bytes it took, or `None` if it is not whole yet.
+    /// Takes one frame from the front of `input`: the frame and its length, or `None` if it is not complete yet.
     pub fn decode(input: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
         let Some(head) = input.get(..HEAD) else {
             return Ok(None);
@@ -159,8 +158,8 @@ impl Frame {
 fn stream_of(byte: u8) -> Result<Stream, FrameError> {
     match byte {
         0 => Ok(Stream::Launcher),
-        1 => Ok(Stream::Stdout),
-        2 => Ok(Stream::Stderr),
+        // 2 was standard error, when it was still distinguished.
+        1 | 2 => Ok(Stream::Output),
         _ => Err(FrameError::Body),
     }
 }
@@ -180,7 +179,7 @@ fn put(out: &mut Vec<u8>, kind: u8, stream: u8, worker: u32, offset: u64, time: 
     out.extend_from_slice(body);
 }
 
-/// What a reader wants of a job's logs; the query of the request.
+/// What to read of a job's logs; the query of the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogQuery {
@@ -197,7 +196,7 @@ pub struct LogQuery {
     pub since: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// Where to go on, `<worker name>:<attempt>:<offset>` separated by commas. Beats `n` and `since`.
+    /// Where to resume, `<worker name>:<attempt>:<offset>` separated by commas. Overrides `n` and `since`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
@@ -227,7 +226,7 @@ mod tests {
         round_trip(Frame::Workers(vec![worker]));
         round_trip(Frame::Data {
             worker: 7,
-            stream: Stream::Stderr,
+            stream: Stream::Output,
             offset: u64::MAX - 1,
             unix_nanos: 5,
             bytes: b"\xff\0\r".to_vec(),

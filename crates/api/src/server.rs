@@ -1,4 +1,4 @@
-//! What the server says about itself and about the caller.
+//! What the server reports about itself and about the caller.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,9 @@ pub struct ServerInfo {
     pub engine: String,
     /// Where it listens.
     pub listen: String,
-    /// Its folders, as paths of its own machine; users' files may lie in a store elsewhere.
+    /// Its folders, as paths on its own machine; users' files may be in a store elsewhere.
     pub storage: String,
-    /// What cannot be kept there, in words.
+    /// The limits of the storage, in words.
     #[serde(default)]
     pub storage_limits: String,
     pub data: String,
@@ -25,7 +25,7 @@ pub struct ServerInfo {
     pub cpu: String,
     pub memory: String,
     pub gpus: u32,
-    /// What this machine does not permit, each a sentence.
+    /// What this machine does not permit, one sentence each.
     #[serde(default)]
     pub degraded: Vec<String>,
     pub jobs_pending: u64,

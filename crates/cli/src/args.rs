@@ -1,4 +1,4 @@
-//! The command line as types, and what is said when it cannot be read.
+//! The command line as types, and the messages when it cannot be parsed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub struct GlobalFlags {
 }
 
 impl GlobalFlags {
-    /// Which server these flags ask for.
+    /// The server these flags select.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             config: self.config.clone(),
@@ -62,7 +62,7 @@ impl GlobalFlags {
 /// Help is wrapped here, the same on every terminal.
 const HELP_WIDTH: usize = 100;
 
-/// The commands' definition under the name the program was called by.
+/// The definition of all commands, under the name the program was called by.
 pub fn definition(program: &str) -> clap::Command {
     let mut command = Cli::command()
         .name(program.to_owned())
@@ -89,7 +89,7 @@ pub fn parse(program: &str, args: Vec<OsString>) -> Result<Cli, CliError> {
         .map_err(|error| usage_error(program, &path, &typed, &error))
 }
 
-/// `--help` anywhere before `--` beats every missing argument; `-h` too, unless the command has its own (`ls -h`).
+/// `--help` anywhere before `--` overrides missing arguments; so does `-h`, unless the command has its own (`ls -h`).
 fn wants_help(root: &clap::Command, path: &[String], args: &[OsString]) -> bool {
     let named = path
         .iter()
@@ -123,11 +123,14 @@ fn help_cli(path: Vec<String>) -> Cli {
             help: false,
             version: false,
         },
-        command: Some(Command::Help(crate::commands::help::Args { command: path })),
+        command: Some(Command::Help(crate::commands::help::Args {
+            command: path,
+            markdown: false,
+        })),
     }
 }
 
-/// Clap's findings in our words' form: one sentence, hints behind it.
+/// Clap's errors in our form: one sentence, then hints.
 fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Error) -> CliError {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim();
@@ -147,6 +150,9 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
         .filter(|tip| !tip.starts_with("to pass") && !is_far_guess(tip, error))
         .map(|tip| typed.form(&backticks(tip)))
         .collect();
+    if let Some(meant) = meant_by(error) {
+        hints = vec![format!("`{program} {meant}` does that")];
+    }
     let words = [&["help".to_owned()], path].concat().join(" ");
     hints.push(format!("`{program} {words}` shows how it is used"));
     CliError::Usage {
@@ -155,7 +161,27 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
     }
 }
 
-/// Clap suggests words that nobody would have mistyped so.
+/// Names that other programs have for our commands.
+const SYNONYMS: [(&str, &str); 6] = [
+    ("cancel", "kill"),
+    ("list", "get jobs"),
+    ("ps", "get jobs"),
+    ("run", "submit"),
+    ("stop", "kill"),
+    ("tail", "logs -f"),
+];
+
+fn meant_by(error: &clap::Error) -> Option<&'static str> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(word) => {
+            let known = SYNONYMS.iter().find(|(synonym, _)| synonym == word);
+            known.map(|(_, command)| *command)
+        }
+        _ => None,
+    }
+}
+
+/// Clap suggests words that are too far from what was typed.
 fn is_far_guess(tip: &str, error: &clap::Error) -> bool {
     let kinds = [
         ContextKind::InvalidSubcommand,
@@ -184,10 +210,10 @@ fn flags_of(args: &[OsString]) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The flags as they were typed, so that they are spoken of in the same form.
+/// The flags as typed, so that messages use the same form.
 struct Typed {
     flags: Vec<String>,
-    /// What was typed for a flag, by the name clap speaks of it with.
+    /// What was typed for a flag, by clap's name for it.
     spelled: Vec<(String, String)>,
 }
 
@@ -203,7 +229,7 @@ impl Typed {
         }
     }
 
-    /// Gives the long flags in `text`, which have two dashes there, the form they have on the command line.
+    /// Rewrites the long flags in `text`, which have two dashes there, to the form used on the command line.
     fn form(&self, text: &str) -> String {
         let mut parts = text.split("`--");
         let mut formed = parts.next().unwrap_or_default().to_owned();
@@ -222,7 +248,7 @@ impl Typed {
         formed
     }
 
-    /// A flag that was not typed goes with those that were.
+    /// A flag that was not typed gets the form of those that were.
     fn has_one_dash(&self, name: &str) -> bool {
         let typed = |dashes: &str| {
             self.flags
@@ -234,7 +260,7 @@ impl Typed {
     }
 }
 
-/// The name that clap has for a flag of the command at `path`.
+/// Clap's name for a flag of the command at `path`.
 fn long_name(flag: &str, root: &clap::Command, path: &[String]) -> Option<String> {
     let mut commands = vec![root];
     for name in path {
@@ -256,7 +282,7 @@ fn long_name(flag: &str, root: &clap::Command, path: &[String]) -> Option<String
     args.find(is_it)?.get_long().map(str::to_owned)
 }
 
-/// Clap quotes with `'`; our messages use backticks around what is typed. An apostrophe inside a value stays.
+/// Clap quotes with `'`; our messages put backticks around what can be typed. An apostrophe inside a value stays.
 fn backticks(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut open = false;

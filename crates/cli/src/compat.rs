@@ -1,6 +1,7 @@
-//! The spellings of the documents: Go's single-dash long flags (`-jobname x`, `-rm`) beside clap's own.
+//! The spellings of the documents: Go's single-dash long flags (`-jobname x`, `-rm`) in addition to clap's own.
 //!
-//! Rewrites the command line from the commands' own definitions before clap reads it; knows no command by name.
+//! Rewrites the command line, using the commands' own definitions, before clap parses it; no command is known by name
+//! here.
 
 use std::ffi::{OsStr, OsString};
 
@@ -31,12 +32,12 @@ pub fn rewrite(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
 }
 
 struct Rewriter<'a> {
-    /// From the root to the command the next word belongs to.
+    /// From the root to the command that the next word belongs to.
     path: Vec<&'a Command>,
     out: Vec<OsString>,
 }
 
-/// A token that may be a flag, taken apart.
+/// A parsed token that may be a flag.
 struct Flag<'t> {
     name: &'t str,
     value: Option<&'t str>,
@@ -63,7 +64,7 @@ impl<'t> Flag<'t> {
 }
 
 impl<'a> Rewriter<'a> {
-    /// Takes one token over; true when its value must be the next one.
+    /// Rewrites one token; true if its value must be the next one.
     fn token(&mut self, token: OsString) -> bool {
         let Some(flag) = Flag::of(&token) else {
             self.descend(&token);
@@ -95,7 +96,7 @@ impl<'a> Rewriter<'a> {
             self.out.push(spelled.into());
             return flag.value.is_none();
         }
-        // Go takes `-rm=true` and `-rm=false` for a switch.
+        // Go accepts `-rm=true` and `-rm=false` for a switch.
         match flag.value {
             Some("false" | "0" | "f" | "F" | "FALSE" | "False") => {}
             Some(value) if !matches!(value, "true" | "1" | "t" | "T" | "TRUE" | "True") => {
@@ -106,7 +107,7 @@ impl<'a> Rewriter<'a> {
         false
     }
 
-    /// Gives an unknown flag to clap in the form for which it can suggest the nearest.
+    /// Passes an unknown flag to clap in a form for which clap can suggest the nearest.
     fn unknown(&mut self, flag: &Flag<'_>, token: OsString) {
         let cluster = self.is_cluster(flag.name);
         let misspelled = self
@@ -123,7 +124,7 @@ impl<'a> Rewriter<'a> {
         self.out.push(format!("--{}{value}", flag.name).into());
     }
 
-    /// Whether these are short flags in a row, the last of them perhaps with its value behind it: `rf`, `n10`, `ojson`.
+    /// Whether these are combined short flags, the last perhaps with its value: `rf`, `n10`, `ojson`.
     fn is_cluster(&self, letters: &str) -> bool {
         for (at, letter) in letters.char_indices() {
             match self.short(&letter.to_string()) {
@@ -137,7 +138,7 @@ impl<'a> Rewriter<'a> {
         true
     }
 
-    /// Puts the value behind the flag before it, so that a leading `-` cannot make a flag of it.
+    /// Appends the value to the flag before it, so that a leading `-` does not make it a flag.
     fn join(&mut self, value: &OsStr) {
         let flag = self.out.last_mut().expect("a flag was just written");
         flag.push("=");
@@ -151,7 +152,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Whether a token would be read as a flag: then the flag before it lacks its value.
+    /// Whether a token would be parsed as a flag: then the flag before it lacks its value.
     fn is_flag(&self, token: &OsStr) -> bool {
         if token == "--" {
             return true;
@@ -205,7 +206,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// Whether the flag may have this value; nothing means that the value is still to come.
+/// Whether the flag accepts this value; `None` means that the value is still to come.
 fn could_be_value(arg: &Arg, text: &str) -> bool {
     let possible = arg.get_possible_values();
     text.is_empty() || possible.is_empty() || possible.iter().any(|value| value.matches(text, true))

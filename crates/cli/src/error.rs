@@ -1,4 +1,4 @@
-//! Every way a command can fail, and the one place that turns it into words, hints and an exit code.
+//! Every way a command can fail, and the one place that turns it into a message, hints and an exit code.
 
 use paddlecloud_api::client::ClientError;
 pub use paddlecloud_connect::chain;
@@ -11,7 +11,7 @@ use crate::world::World;
 pub const DONE: u8 = 0;
 /// The request failed or was refused, or the job did.
 pub const FAILED: u8 = 1;
-/// The command line cannot be understood.
+/// The command line is wrong.
 pub const USAGE: u8 = 2;
 /// The server was never reached.
 pub const UNREACHED: u8 = 3;
@@ -29,7 +29,7 @@ pub enum CliError {
     Refused { message: String, hints: Vec<String> },
     #[error("{message}")]
     NoServer { message: String, hints: Vec<String> },
-    #[error("`{0}` is not there yet")]
+    #[error("`{0}` is not available yet")]
     NotThereYet(&'static str),
     #[error("cannot write the output")]
     Stdout(#[source] std::io::Error),
@@ -67,7 +67,9 @@ impl CliError {
             | CliError::NoServer { hints, .. } => hints.clone(),
             CliError::Config(error) => error.hints(program),
             CliError::Client(error) => client_hints(program, error),
-            CliError::NotThereYet(_) => vec!["it comes with a later version; nothing was changed".to_owned()],
+            CliError::NotThereYet(_) => {
+                vec!["it will come in a later version; nothing was changed".to_owned()]
+            }
             CliError::Stdout(_) => Vec::new(),
         }
     }
@@ -92,7 +94,7 @@ impl From<ConnectError> for CliError {
     }
 }
 
-/// Tells the user and gives the exit code. A reader that went away is nobody's error.
+/// Prints the error and returns the exit code. A closed pipe is not an error.
 pub fn report(program: &str, error: &CliError, world: &mut World) -> u8 {
     if let CliError::Stdout(source) = error
         && source.kind() == std::io::ErrorKind::BrokenPipe

@@ -1,4 +1,4 @@
-//! The help of the whole program: groups as in S0, ours beside them; names and flags as lists.
+//! The help of the whole program: the groups of the submit guide and ours; lists of names and flags.
 
 use crate::args;
 
@@ -37,48 +37,54 @@ const GROUPS: [Group; 5] = [
         commands: &[
             ("cat", "print files"),
             ("check", "compare a local folder with a remote one"),
-            ("data", "prepare and look at data sets"),
+            ("data", "prepare and inspect data sets"),
             ("du", "show how much space files take"),
             ("mv", "move or rename files"),
             ("pfs", "the same commands, as `pfs cp` and so on"),
             ("publish", "share files by a link"),
-            ("stat", "show what is known of a file"),
-            ("sync", "make a remote folder like a local one"),
+            ("stat", "show the metadata of a file"),
+            ("sync", "make two folders alike"),
         ],
     },
     Group {
         title: "More subcommands for jobs",
         commands: &[
-            ("describe", "Show all that is known of a job."),
-            ("jobs", "List the jobs that run."),
+            ("describe", "Show everything about a job."),
+            ("jobs", "List running jobs."),
             ("prune", "Remove ended jobs from history."),
-            ("rerun", "Submit a job again as it was."),
+            ("rerun", "Submit a job again unchanged."),
+            ("secret", "Store secrets for jobs."),
             ("top", "Show what jobs use now."),
             ("wait", "Wait until a job has ended."),
-            ("why", "Tell why a job waits or why it failed."),
+            ("why", "Explain why a job waits or failed."),
         ],
     },
     Group {
         title: "Subcommands for this client",
         commands: &[
+            ("admin", "manage accounts, groups and the audit log"),
             ("completion", "print a completion script for a shell"),
             ("config", "show the configuration, choose a datacenter"),
+            ("doctor", "check programs written for Paddle of 2016 and 2017"),
             ("flags", "list top-level flags, or those of a command"),
-            ("login", "check the password and keep a token"),
+            ("login", "log in and keep a token"),
+            ("logout", "revoke the kept token"),
+            ("passwd", "change your password"),
             (
                 "server",
-                "start or stop the embedded server, or look at the one in use",
+                "start or stop the embedded server, or show the current one",
             ),
+            ("token", "make, list and revoke tokens"),
             ("version", "print the version"),
             ("whoami", "print user, datacenter and home"),
         ],
     },
 ];
 
-/// Commands that are understood and only say that they come with a later version.
-pub const LATER: [&str; 3] = ["delete", "registry", "top"];
+/// Commands that exist but only say that they will come in a later version.
+pub const LATER: [&str; 1] = ["top"];
 
-/// What `paddlectl` alone prints.
+/// The output of `paddlectl` without arguments.
 pub fn overview(program: &str) -> String {
     let mut text = format!("Usage: {program} <flags> <subcommand> <subcommand args>\n");
     for group in &GROUPS {
@@ -107,13 +113,45 @@ pub fn command_names() -> Vec<&'static str> {
     names
 }
 
-/// The full help of one command; `None` when there is no such command.
+/// The full help of one command; `None` if there is no such command.
 pub fn of_command(program: &str, path: &[String]) -> Option<String> {
     let mut command = args::definition(program);
     for word in path {
         command = command.find_subcommand(word)?.clone();
     }
     Some(command.render_long_help().to_string())
+}
+
+/// Every command with its full help, as the page `docs/reference/commands.md`.
+pub fn reference(program: &str) -> String {
+    let mut page = String::from(
+        "# Commands\n\n\
+         <!-- Written by `cargo xtask spec`. Change the commands' doc comments instead. -->\n\n\
+         Long flags take one dash or two: `-jobname x`, `--jobname x`, `--jobname=x`. Every command also takes `--config`,\n\
+         `--datacenter` and `--help`. [Exit codes](exit-codes.md) are the same for all.\n",
+    );
+    let definition = args::definition(program);
+    for command in definition.get_subcommands() {
+        add_to_reference(&mut page, program, command, 2);
+    }
+    page
+}
+
+fn add_to_reference(page: &mut String, parent: &str, command: &clap::Command, level: usize) {
+    if command.is_hide_set() {
+        return;
+    }
+    let name = format!("{parent} {}", command.get_name());
+    let help = command.clone().render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let marks = "#".repeat(level);
+    page.push_str(&format!(
+        "\n{marks} `{name}`\n\n```text\n{}\n```\n",
+        help.join("\n").trim_end()
+    ));
+    for inner in command.get_subcommands() {
+        add_to_reference(page, &name, inner, level + 1);
+    }
 }
 
 /// Flags, one per line with what they mean: of the whole program, or of one command.

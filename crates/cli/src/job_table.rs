@@ -1,25 +1,28 @@
-//! Jobs and workers as tables, with the columns of the documents first.
+//! Jobs and workers as tables: for programs the columns of the original documents first, for a terminal what fits.
 
 use jiff::Timestamp;
 use paddlecloud_api::jobs::{JobView, WorkerView};
 
 use crate::printer::Table;
-use crate::time_text::{age, between, rfc3339};
+use crate::time_text::{age, between, rfc3339, short_time};
 
-/// What S0 prints for zero and for what is not known.
+/// How the submit guide prints zero and unknown values.
 const NIL: &str = "<nil>";
+
+/// How a terminal shows unknown values.
+const NOTHING: &str = "-";
 
 /// Which columns a table of jobs has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Columns {
-    /// S0's.
+    /// The columns of the submit guide.
     Plain,
     /// With id and status, for the history.
     History,
     Wide,
 }
 
-/// The head of S0's table and what `columns` adds.
+/// The header of the submit guide's table, and what `columns` adds.
 pub fn jobs_head(columns: Columns) -> Vec<&'static str> {
     let mut head = vec!["NUM", "NAME", "SUCC", "FAIL", "START", "COMP", "ACTIVE"];
     if columns != Columns::Plain {
@@ -57,7 +60,64 @@ pub fn job_row(number: usize, job: &JobView, columns: Columns) -> Vec<String> {
     row
 }
 
-/// S4's columns, which `paddlecloud jobs` prints, and with `wide` what is known beside them.
+/// Unfinished jobs, in 80 columns of a terminal.
+pub fn jobs_at_a_glance() -> Table {
+    Table::new(&["NAME", "STATUS", "ACTIVE", "SUCC", "FAIL", "START", "AGE"]).with_flexible("NAME")
+}
+
+/// One row of it.
+pub fn glance_row(job: &JobView, now: Timestamp) -> Vec<String> {
+    vec![
+        job.name.clone(),
+        job.status.to_string(),
+        job.active.to_string(),
+        job.succeeded.to_string(),
+        job.failed.to_string(),
+        short(job.started, now),
+        age(between(job.submitted, now)),
+    ]
+}
+
+/// Jobs of the history, in 80 columns of a terminal.
+pub fn history() -> Table {
+    Table::new(&["NAME", "ID", "STATUS", "START", "TOOK", "AGE"]).with_flexible("NAME")
+}
+
+/// One row of it.
+pub fn history_row(job: &JobView, now: Timestamp) -> Vec<String> {
+    let took = job
+        .started
+        .map(|started| age(between(started, job.completed.unwrap_or(now))));
+    vec![
+        job.name.clone(),
+        job.id.clone(),
+        job.status.to_string(),
+        short(job.started, now),
+        took.unwrap_or_else(|| NOTHING.to_owned()),
+        age(between(job.submitted, now)),
+    ]
+}
+
+/// Workers in 80 columns of a terminal. `trainer-0` is what `logs -w` accepts.
+pub fn workers_at_a_glance(workers: &[WorkerView], now: Timestamp) -> Table {
+    let head = ["WORKER", "STATUS", "ATTEMPT", "START", "AGE", "NAME"];
+    let mut table = Table::new(&head).with_flexible("NAME");
+    for worker in workers {
+        table.push(vec![
+            format!("{}-{}", worker.role, worker.index),
+            worker.status.clone(),
+            worker.attempt.to_string(),
+            short(worker.started, now),
+            worker
+                .started
+                .map_or_else(|| NOTHING.to_owned(), |started| age(between(started, now))),
+            worker.name.clone(),
+        ]);
+    }
+    table
+}
+
+/// The columns of the client design, which `paddlecloud jobs` prints, and with `wide` more.
 pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
     let mut head = vec!["NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE"];
     if wide {
@@ -85,7 +145,7 @@ pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
     table
 }
 
-/// S0's columns of workers, and with `wide` what is known beside them.
+/// The submit guide's columns of workers, and with `wide` more.
 pub fn workers(workers: &[WorkerView], wide: bool) -> Table {
     let mut head = vec!["NAME", "STATUS", "START"];
     if wide {
@@ -121,4 +181,8 @@ fn count(number: u32) -> String {
 
 fn time(time: Option<Timestamp>) -> String {
     time.map_or_else(|| NIL.to_owned(), rfc3339)
+}
+
+fn short(time: Option<Timestamp>, now: Timestamp) -> String {
+    time.map_or_else(|| NOTHING.to_owned(), |time| short_time(time, now))
 }

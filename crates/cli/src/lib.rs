@@ -1,11 +1,13 @@
-//! The programs `paddlectl` and `paddlecloud`: reads the command line, talks to a server, shows what it says.
+//! The programs `paddlectl` and `paddlecloud`: parse the command line, talk to a server, show its replies.
 //!
-//! Decides nothing about jobs; that is the server's. Only `printer` writes to stdout, and only data.
+//! The server makes all decisions about jobs. Only `printer` writes to stdout, and only data.
 
 mod args;
 mod commands;
 mod compat;
+mod complete;
 mod console;
+mod doctor;
 mod error;
 mod help;
 mod job_table;
@@ -16,6 +18,7 @@ mod nearest;
 mod one_line;
 mod package;
 mod printer;
+mod secret_input;
 mod submission;
 mod time_text;
 mod transfer;

@@ -1,17 +1,17 @@
-//! Log bytes as people read them: whole lines, a prefix where several workers speak, times on demand.
+//! Shows log bytes: whole lines, a prefix if there are several workers, times if requested.
 //!
-//! Any bytes pass: what is not UTF-8 stays as it is. Without prefix and times the bytes are not touched at all.
+//! Bytes that are not UTF-8 stay unchanged. Without prefix and times all bytes are printed unchanged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use paddlecloud_api::client::LogEvent;
-use paddlecloud_api::logs::{LogWorker, Stream};
+use paddlecloud_api::logs::LogWorker;
 
 use crate::printer::Paint;
 use crate::time_text::rfc3339_millis;
 
-/// A line that never ends is broken here, so that it cannot fill the memory.
+/// A line that never ends is broken here, to limit memory.
 const LONGEST_LINE: usize = 1 << 20;
 
 /// How lines are shown.
@@ -21,7 +21,7 @@ pub struct Style {
     pub raw: bool,
     pub timestamps: bool,
     pub colour: bool,
-    /// Show every step of a progress bar as a line; else only its last one, as `-n` counts it.
+    /// Show every step of a progress bar as a line; otherwise only its last one, as `-n` counts it.
     pub steps: bool,
 }
 
@@ -29,11 +29,11 @@ pub struct Style {
 pub struct LogView {
     style: Style,
     workers: Vec<Arc<LogWorker>>,
-    /// What goes before each worker's lines, in the order of `workers`.
+    /// The prefix of each worker's lines, in the order of `workers`.
     prefixes: Vec<Vec<u8>>,
-    /// By worker's place and stream.
-    partial: HashMap<(usize, u8), Partial>,
-    /// Bytes went out as they came, and the last of them ended no line.
+    /// By the worker's index.
+    partial: HashMap<usize, Partial>,
+    /// Bytes were printed unchanged, and the last of them did not end a line.
     is_within_line: bool,
 }
 
@@ -55,7 +55,7 @@ impl LogView {
         }
     }
 
-    /// Whether what went out last ended no line, so that other words must begin a new one.
+    /// Whether the last output did not end a line, so that a message must begin a new one.
     pub fn is_within_line(&self) -> bool {
         self.is_within_line
     }
@@ -66,12 +66,11 @@ impl LogView {
             LogEvent::Workers(workers) => self.meet(workers),
             LogEvent::Data {
                 worker,
-                stream,
                 unix_nanos,
                 bytes,
                 ..
-            } => self.data(worker, *stream, *unix_nanos, bytes, out),
-            // What is missing is no data: whoever reads is told beside the stream.
+            } => self.data(worker, *unix_nanos, bytes, out),
+            // Missing bytes are not data: they are reported beside the stream.
             LogEvent::Gap { worker, .. } => self.end_of(worker, out),
             LogEvent::End(_) => self.end(out),
             LogEvent::Lost(_) => {}
@@ -96,13 +95,13 @@ impl LogView {
         self.prefixes = workers.iter().map(prefix).collect();
     }
 
-    /// Workers are shared, so the same one is the same place in memory.
+    /// Workers are shared, so the same worker has the same address in memory.
     fn place(&self, worker: &Arc<LogWorker>) -> usize {
         let same = |known: &Arc<LogWorker>| Arc::ptr_eq(known, worker);
         self.workers.iter().position(same).unwrap_or(usize::MAX)
     }
 
-    /// Several programs speak, so it must be said who.
+    /// Several workers print, so each line needs a name.
     fn has_prefix(&self) -> bool {
         let several = self
             .workers
@@ -111,25 +110,18 @@ impl LogView {
         several && !self.style.raw
     }
 
-    /// Lines must be kept whole when something goes before them or when several workers share the output.
+    /// Lines must be kept whole if they get a prefix or if several workers share the output.
     fn works_by_line(&self) -> bool {
         self.style.timestamps || self.workers.len() > 1
     }
 
-    fn data(
-        &mut self,
-        worker: &Arc<LogWorker>,
-        stream: Stream,
-        unix_nanos: u64,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-    ) {
+    fn data(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, bytes: &[u8], out: &mut Vec<u8>) {
         if !self.works_by_line() && self.partial.is_empty() {
             out.extend_from_slice(bytes);
             self.is_within_line = bytes.last().map_or(self.is_within_line, |last| *last != b'\n');
             return;
         }
-        let key = (self.place(worker), stream as u8);
+        let key = self.place(worker);
         let mut partial = self.partial.remove(&key).unwrap_or_else(|| Partial {
             bytes: Vec::new(),
             unix_nanos,
@@ -139,7 +131,7 @@ impl LogView {
             if partial.bytes.is_empty() {
                 partial.unix_nanos = unix_nanos;
             }
-            // The `\n` of a `\r\n` that came in two pieces ends the line that stands already.
+            // The `\n` of a `\r\n` that arrived in two pieces ends the line already printed.
             if piece == b"\n" && partial.bytes.last() == Some(&b'\r') {
                 partial.bytes.pop();
             }
@@ -169,7 +161,7 @@ impl LogView {
     fn line(&mut self, partial: &Partial, out: &mut Vec<u8>) {
         self.head(&partial.worker, partial.unix_nanos, out);
         out.extend_from_slice(&partial.bytes);
-        // The next line may be another worker's, who did not ask for this colour.
+        // The next line may be another worker's, which must not inherit this colour.
         if self.style.colour && leaves_colour(&partial.bytes) {
             out.extend_from_slice(b"\x1b[0m");
         }
@@ -193,14 +185,12 @@ impl LogView {
 
     fn end_of(&mut self, worker: &Arc<LogWorker>, out: &mut Vec<u8>) {
         let place = self.place(worker);
-        for stream in [Stream::Launcher, Stream::Stdout, Stream::Stderr] {
-            if let Some(partial) = self.partial.remove(&(place, stream as u8)) {
-                self.line(&partial, out);
-            }
+        if let Some(partial) = self.partial.remove(&place) {
+            self.line(&partial, out);
         }
     }
 
-    /// Shows lines that never ended. Called when the reading ends, for whatever reason.
+    /// Prints unfinished lines. Called when the reading ends, for any reason.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         let mut rest: Vec<Partial> = self.partial.drain().map(|(_, partial)| partial).collect();
         rest.sort_by_key(|partial| partial.unix_nanos);
@@ -213,7 +203,7 @@ impl LogView {
     }
 }
 
-/// Whether the last code for colours in the line sets one.
+/// Whether the last colour code in the line sets a colour.
 fn leaves_colour(line: &[u8]) -> bool {
     let codes = line.windows(2).enumerate().filter(|(_, pair)| *pair == b"\x1b[");
     let mut colours = codes.filter_map(|(at, _)| {
@@ -245,6 +235,8 @@ fn label(worker: &LogWorker) -> String {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_api::logs::Stream;
+
     use super::*;
 
     fn worker(role: &str, index: u32, attempt: u32) -> Arc<LogWorker> {
@@ -260,7 +252,7 @@ mod tests {
     fn data(worker: &Arc<LogWorker>, bytes: &[u8]) -> LogEvent {
         LogEvent::Data {
             worker: worker.clone(),
-            stream: Stream::Stdout,
+            stream: Stream::Output,
             offset: 0,
             unix_nanos: 1_500_000_000_250_000_000,
             bytes: bytes.to_vec(),

@@ -1,13 +1,13 @@
-//! What this machine does not permit is the same for every job: told shortly, once for each start of its server.
+//! What this machine does not permit is the same for every job: mentioned briefly, once per start of its server.
 //!
-//! The sentences themselves are part of `server status`.
+//! The full sentences are part of `server status`.
 
 use paddlecloud_api::server::ServerInfo;
 
 use crate::commands::Context;
 use crate::session::Session;
 
-/// Says what the server added to a submit: all about the job, and of the machine that there is something to know.
+/// Prints the server's notes on a submit: all about the job, and of the machine only that there are some.
 pub async fn tell(session: &Session, notes: &[String], context: &mut Context<'_>) {
     let info = if session.is_embedded && !notes.is_empty() {
         session.client.server_get().await.ok()
@@ -23,16 +23,16 @@ pub async fn tell(session: &Session, notes: &[String], context: &mut Context<'_>
         && is_news(info, context)
     {
         context.world.err.note(&format!(
-            "this machine lets workers be kept apart only in part: `{} server status` says how",
+            "workers are only partly isolated on this machine: see `{} server status`",
             context.program
         ));
     }
 }
 
-/// Whether this start of the server was not spoken of yet; from now on it was.
+/// Whether this start of the server was not mentioned yet; marks it as mentioned.
 #[cfg(target_os = "linux")]
 fn is_news(info: &ServerInfo, context: &Context<'_>) -> bool {
-    let Ok(place) = crate::embedded::Place::of(&context.world.env) else {
+    let Ok(place) = crate::embedded::EmbeddedFolder::of(&context.world.env) else {
         return true;
     };
     let file = place.data.join("notes-told");
@@ -40,7 +40,7 @@ fn is_news(info: &ServerInfo, context: &Context<'_>) -> bool {
     if std::fs::read_to_string(&file).is_ok_and(|told| told == start) {
         return false;
     }
-    // What cannot be remembered is told again.
+    // If it cannot be remembered, it is mentioned again.
     let _ = std::fs::write(file, start);
     true
 }

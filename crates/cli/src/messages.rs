@@ -1,4 +1,4 @@
-//! What people read while a command works: stderr, never data.
+//! Messages for people while a command runs: on stderr, never data.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use crate::one_line;
 use crate::printer::{Paint, wants_colour};
 
-/// The writer of words.
+/// Writes messages.
 pub struct Messages {
     sink: Box<dyn Write>,
     pub is_terminal: bool,
@@ -23,7 +23,7 @@ impl Messages {
         }
     }
 
-    /// Plain words into a buffer, for tests.
+    /// Writes plain text into a buffer, for tests.
     pub fn to(sink: Box<dyn Write>) -> Messages {
         Messages {
             sink,
@@ -32,7 +32,7 @@ impl Messages {
         }
     }
 
-    /// A line. Nobody can be told when stderr is gone, so failures are dropped.
+    /// Prints a line. Errors are dropped: without stderr nobody can be told.
     pub fn line(&mut self, text: impl AsRef<str>) {
         let _ = writeln!(self.sink, "{}", text.as_ref());
     }
@@ -58,13 +58,13 @@ impl Messages {
         self.line(format!("{label} {text}"));
     }
 
-    /// `Uploading package ... `, with the end of the line still to come.
+    /// `Uploading package ... `, the beginning of a line.
     pub fn begin(&mut self, what: &str) {
         let _ = write!(self.sink, "{what} ... ");
         let _ = self.sink.flush();
     }
 
-    /// Replaces the line that was begun, on a terminal.
+    /// Replaces the unfinished line, on a terminal.
     pub fn progress(&mut self, what: &str, detail: &str) {
         if self.is_terminal {
             let room = one_line::columns().saturating_sub(one_line::width(detail) + " ... ".len());
@@ -74,7 +74,7 @@ impl Messages {
         }
     }
 
-    /// Ends a line that was begun.
+    /// Finishes a line.
     pub fn done(&mut self, what: &str) {
         if self.is_terminal {
             let _ = writeln!(self.sink, "\r\x1b[K{what} ... Done");
@@ -83,12 +83,12 @@ impl Messages {
         }
     }
 
-    /// Ends a line that was begun when not everything could be done.
+    /// Finishes a line when something was skipped.
     pub fn done_but(&mut self, left_out: usize) {
         self.line(format!("Done, {left_out} left out"));
     }
 
-    /// Ends a line that was begun by what went wrong.
+    /// Finishes a line with an error.
     pub fn failed(&mut self) {
         self.line("Failed");
     }

@@ -1,6 +1,6 @@
-//! What was probably meant: the nearest of the known words, unless all are too far for a slip of the finger.
+//! Guesses which known word was meant, unless all are too different for a typing error.
 
-/// The nearest word; `None` when no slip of a few letters leads to one.
+/// The nearest word; `None` if no typing error of a few letters leads to one.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known
         .into_iter()
@@ -10,12 +10,12 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     near.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
-/// Whether one may be a slip for the other.
+/// Whether one may be a typing error for the other.
 pub fn is_near(wanted: &str, known: &str) -> bool {
     nearest(wanted, [known]).is_some()
 }
 
-/// Letters put in, left out, changed or swapped; nothing for those not typed yet at the end of a long start.
+/// The number of inserted, omitted, changed or swapped letters; for a long prefix, letters not typed yet cost nothing.
 fn distance(wanted: &str, known: &str) -> usize {
     if wanted.chars().count() > 2 && known.starts_with(wanted) {
         return 1;
@@ -23,7 +23,7 @@ fn distance(wanted: &str, known: &str) -> usize {
     strsim::damerau_levenshtein(wanted, known)
 }
 
-/// One slip in three letters, and at least one.
+/// One error per three letters, and at least one.
 fn slips(wanted: &str, known: &str) -> usize {
     let shorter = wanted.chars().count().min(known.chars().count());
     (shorter / 3).max(1)

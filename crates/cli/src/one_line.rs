@@ -1,19 +1,19 @@
-//! Words that must stay on one line of a terminal: a line that wraps cannot be drawn over any more.
+//! Text that must fit on one line of a terminal: a line that wraps cannot be redrawn.
 
 use ::console::{Term, measure_text_width};
 
-/// The columns of the terminal that people read, but for the last one, where some terminals wrap.
+/// The columns of the terminal, except the last one, where some terminals wrap.
 pub fn columns() -> usize {
     let (_, columns) = Term::stderr().size();
     usize::from(columns).saturating_sub(1)
 }
 
-/// How many columns the text takes.
+/// The width of the text in columns.
 pub fn width(text: &str) -> usize {
     measure_text_width(text)
 }
 
-/// The text in at most `room` columns; of a longer one the middle is left out, as paths differ at their ends.
+/// The text in at most `room` columns; the middle of a longer one is left out, because paths differ at their ends.
 pub fn shortened(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -26,7 +26,7 @@ pub fn shortened(text: &str, room: usize) -> String {
     format!("{start}…{}", end.chars().rev().collect::<String>())
 }
 
-/// As many of the letters as fit into `room` columns.
+/// As many letters as fit into `room` columns.
 fn within(letters: impl Iterator<Item = char>, room: usize) -> String {
     let mut kept = String::new();
     for letter in letters {

@@ -1,20 +1,20 @@
-//! What people see of a package on its way up: that it is looked through, what is big in it, how far it is.
+//! Messages about a package being uploaded: that it is scanned, what is large in it, the progress.
 //!
-//! The work itself is done by `paddlecloud_connect::package`.
+//! `paddlecloud_connect::package` does the work.
 
 use std::path::Path;
 
 use paddlecloud_api::client::Client;
 use paddlecloud_connect::package::{self, Package};
-use paddlecloud_pfs::Entry;
-use paddlecloud_pfs::package::Scan;
+use paddlecloud_pfs::package::{BuiltIn, Scan};
+use paddlecloud_pfs::{Entry, RelPath};
 
 use crate::error::CliError;
 use crate::time_text::size;
 use crate::transfer::report::counted;
 use crate::world::World;
 
-/// More than this is worth a word before it is sent.
+/// A larger package is worth a note before it is sent.
 const BIG_PACKAGE: u64 = 50_000_000;
 const BIG_FILE: u64 = 10_000_000;
 const BIG_FILES_SHOWN: usize = 5;
@@ -22,15 +22,42 @@ const BIG_FILES_SHOWN: usize = 5;
 const COLLECTING: &str = "Collecting package";
 const UPLOADING: &str = "Uploading package";
 
-/// Looks through the folder, says `Collecting package ... Done` and names what is big.
+/// Scans the folder, prints `Collecting package ... Done` and names large files.
 pub fn collect(folder: &Path, world: &mut World) -> Result<Package, CliError> {
     let folder = package::resolve(folder)?;
     world.err.begin(COLLECTING);
     let collected = package::look_through(folder, &world.env).inspect_err(|_| world.err.failed())?;
     world.err.done(COLLECTING);
     let collected = collected.not_empty()?;
+    tell_left_out(&collected.scan, world);
     tell_big(&collected.scan, world);
     Ok(collected)
+}
+
+/// One line about the virtual environments and caches that are not uploaded; many are counted.
+fn tell_left_out(scan: &Scan, world: &mut World) {
+    let of_kind = |wanted| {
+        let folders = scan.built_in.iter().filter(move |(_, kind)| *kind == wanted);
+        folders.map(|(folder, _)| folder).collect::<Vec<_>>()
+    };
+    let environments = some_of(&of_kind(BuiltIn::VirtualEnvironment), "virtual environment");
+    let caches = some_of(&of_kind(BuiltIn::Cache), "cache");
+    let parts: Vec<String> = environments.into_iter().chain(caches).collect();
+    if !parts.is_empty() {
+        world.err.note(&format!(
+            "not uploaded: {}; `.paddleignore` can include them (`!FOLDER`)",
+            parts.join(", ")
+        ));
+    }
+}
+
+/// `the cache `__pycache__``, `3 caches`, or nothing.
+fn some_of(folders: &[&RelPath], kind: &str) -> Option<String> {
+    match folders {
+        [] => None,
+        [one] => Some(format!("the {kind} `{one}`")),
+        many => Some(format!("{} {kind}s", many.len())),
+    }
 }
 
 fn tell_big(scan: &Scan, world: &mut World) {
@@ -52,24 +79,23 @@ fn tell_big(scan: &Scan, world: &mut World) {
         }
         world
             .err
-            .note("what is not needed there can be named in `.paddleignore`");
+            .note("list what the job does not need in `.paddleignore`");
     }
     for left_out in &scan.left_out {
         world.err.note(&format!(
-            "`{}` is a socket, pipe or device and stays here",
+            "`{}` is a socket, pipe or device and is not uploaded",
             left_out.path
         ));
     }
 }
 
-/// Says of a package that the server has had before what is said of one that was sent.
+/// Prints the same lines for a package that the server already had as for one that was sent.
 pub fn tell_uploaded(world: &mut World) {
     world.err.begin(UPLOADING);
     world.err.done(UPLOADING);
 }
 
-/// Brings the package to the server, unless it is there, and says `Uploading package ... Done`. Who interrupts it is
-/// told what that means.
+/// Uploads the package, unless the server has it, and prints `Uploading package ... Done`. Explains an interruption.
 pub async fn upload(
     client: &Client,
     package: &Package,
@@ -77,7 +103,7 @@ pub async fn upload(
     world: &mut World,
 ) -> Result<(), CliError> {
     let mut interrupt = std::pin::pin!(interrupt);
-    // Asked once before anything is said, it listens from here on.
+    // Polled once before anything is printed, it listens from here on.
     unless(interrupt.as_mut(), std::future::ready(()))
         .await
         .ok_or_else(interrupted)?;
@@ -94,7 +120,7 @@ pub async fn upload(
     Ok(sent.ok_or_else(interrupted)??)
 }
 
-/// What the work comes to; nothing when it was interrupted.
+/// The result of the work; `None` if it was interrupted.
 async fn unless<T>(interrupt: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -104,8 +130,7 @@ async fn unless<T>(interrupt: impl Future<Output = ()>, work: impl Future<Output
 }
 
 fn interrupted() -> CliError {
-    CliError::refused("interrupted: no job was made")
-        .with_hint("the same command goes on where this one stopped")
+    CliError::refused("interrupted: no job was created").with_hint("run the same command again to resume")
 }
 
 #[cfg(test)]

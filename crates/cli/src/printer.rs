@@ -3,20 +3,30 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
+use ::console::Term;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::one_line;
 
-/// The writer of data.
+/// Writes data.
 pub struct Printer {
     sink: BufWriter<Box<dyn Write>>,
     pub is_terminal: bool,
     pub colour: bool,
+    /// The width of the terminal; a table may have a column that shrinks to fit.
+    columns: usize,
 }
 
-/// How results are written.
+/// The width if the terminal does not say.
+const USUAL_COLUMNS: usize = 80;
+
+/// Spaces between two columns on a terminal.
+const GAP: usize = 2;
+
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// More columns.
@@ -30,17 +40,17 @@ pub enum Format {
 }
 
 impl Format {
-    /// For commands whose one layout has nothing to add or to leave out.
+    /// For commands with a single layout.
     pub fn for_programs() -> impl TypedValueParser<Value = Format> {
         Format::among(&[Format::Json, Format::Yaml])
     }
 
-    /// For commands that print names, or things that have one, and have no more columns.
+    /// For commands that print names, or objects with a name, and have no wide layout.
     pub fn for_programs_or_names() -> impl TypedValueParser<Value = Format> {
         Format::among(&[Format::Json, Format::Yaml, Format::Name])
     }
 
-    /// Refuses the others by name: a format that changes nothing would only be believed to.
+    /// Refuses the other formats by name: a format that changes nothing would mislead.
     fn among(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
         let names = formats.iter().filter_map(ValueEnum::to_possible_value);
         PossibleValuesParser::new(names).try_map(|name| <Format as ValueEnum>::from_str(&name, true))
@@ -84,7 +94,7 @@ impl Paint {
     }
 }
 
-/// `NO_COLOR` forbids, `CLICOLOR_FORCE` demands, else a terminal decides.
+/// `NO_COLOR` forbids colours, `CLICOLOR_FORCE` forces them, otherwise a terminal decides.
 pub fn wants_colour(env: &BTreeMap<String, String>, is_terminal: bool) -> bool {
     let set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
     if set("NO_COLOR") {
@@ -106,6 +116,9 @@ impl Printer {
             sink: BufWriter::with_capacity(64 << 10, Box::new(io::stdout())),
             is_terminal,
             colour: wants_colour(env, is_terminal),
+            columns: Term::stdout()
+                .size_checked()
+                .map_or(USUAL_COLUMNS, |(_, columns)| columns.into()),
         }
     }
 
@@ -115,6 +128,7 @@ impl Printer {
             sink: BufWriter::new(sink),
             is_terminal,
             colour: is_terminal,
+            columns: USUAL_COLUMNS,
         }
     }
 
@@ -141,7 +155,7 @@ impl Printer {
         self.line(text.trim_end())
     }
 
-    /// Writes JSON or YAML when that was asked for; else says that the table is still to be written.
+    /// Writes JSON or YAML if requested; otherwise returns that the table is still to be written.
     pub fn structured(&mut self, format: Option<Format>, value: &impl Serialize) -> Result<bool, CliError> {
         match format {
             Some(Format::Json) => self.json(value).map(|()| true),
@@ -151,26 +165,46 @@ impl Printer {
     }
 
     pub fn table(&mut self, table: &Table) -> Result<(), CliError> {
-        let widths = table.widths();
-        self.row(&table.header, &widths)?;
+        let widths = self.widths(table);
+        self.row(&table.header, table.flexible, &widths)?;
         self.rows(table, &widths)
     }
 
-    /// More rows of a table whose head stands already.
-    pub fn rows(&mut self, table: &Table, widths: &[usize]) -> Result<(), CliError> {
-        table.rows.iter().try_for_each(|row| self.row(row, widths))
+    /// The column widths: those of the widest cells, unless the terminal is too narrow.
+    pub fn widths(&self, table: &Table) -> Vec<usize> {
+        let mut widths = table.widths();
+        if let Some(flexible) = table.flexible {
+            let whole = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
+            let excess = whole.saturating_sub(self.columns);
+            let narrowest = NARROWEST.min(widths[flexible]);
+            widths[flexible] = widths[flexible].saturating_sub(excess).max(narrowest);
+        }
+        widths
     }
 
-    fn row(&mut self, cells: &[String], widths: &[usize]) -> Result<(), CliError> {
+    /// More rows of a table whose header was already printed.
+    pub fn rows(&mut self, table: &Table, widths: &[usize]) -> Result<(), CliError> {
+        let flexible = table.flexible;
+        table
+            .rows
+            .iter()
+            .try_for_each(|row| self.row(row, flexible, widths))
+    }
+
+    fn row(&mut self, cells: &[String], flexible: Option<usize>, widths: &[usize]) -> Result<(), CliError> {
         if !self.is_terminal {
             return self.line(cells.join("\t"));
         }
         let mut line = String::new();
-        for (cell, width) in cells.iter().zip(widths) {
-            let pad = width.saturating_sub(cell.chars().count()) + 3;
-            let shown = match status_paint(cell).filter(|_| self.colour) {
-                Some(paint) => paint.around(cell),
-                None => cell.clone(),
+        for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let cell = match flexible == Some(at) {
+                true => one_line::shortened(cell, *width),
+                false => cell.clone(),
+            };
+            let pad = width.saturating_sub(one_line::width(&cell)) + GAP;
+            let shown = match status_paint(&cell).filter(|_| self.colour) {
+                Some(paint) => paint.around(&cell),
+                None => cell,
             };
             line.push_str(&shown);
             line.extend(std::iter::repeat_n(' ', pad));
@@ -189,18 +223,34 @@ fn status_paint(cell: &str) -> Option<Paint> {
     }
 }
 
-/// Rows of text under a head.
+/// Rows of text under a header.
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// The column that shrinks on a narrow terminal.
+    flexible: Option<usize>,
 }
+
+/// The least width of a column that shrinks.
+const NARROWEST: usize = 8;
 
 impl Table {
     pub fn new(header: &[&str]) -> Table {
         Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
+            flexible: None,
         }
+    }
+
+    /// Lets the column with this header shrink on a narrow terminal.
+    pub fn with_flexible(mut self, head: &str) -> Table {
+        self.flexible = self.header.iter().position(|name| name == head);
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// Adds a row; tabs and newlines in a cell would break it apart and become spaces.
@@ -209,11 +259,11 @@ impl Table {
         self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
-    pub fn widths(&self) -> Vec<usize> {
+    fn widths(&self) -> Vec<usize> {
         let mut widths = vec![0; self.header.len()];
         for row in std::iter::once(&self.header).chain(&self.rows) {
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(one_line::width(cell));
             }
         }
         widths

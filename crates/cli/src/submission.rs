@@ -1,20 +1,21 @@
-//! From the flags of `submit` to the request: every value is checked here first, before anything is sent.
+//! Turns the flags of `submit` into a request, which is checked before anything is sent.
+//!
+//! Defaults and rules are those of `JobRequest::to_spec`, as on the server; only the names of the flags are decided
+//! here.
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-use paddlecloud_api::jobs::{Amount, JobRequest};
-use paddlecloud_core::duration;
+use paddlecloud_api::jobs::{JobRequest, parse_job_name};
 use paddlecloud_core::names::JobName;
 use paddlecloud_core::spec::{JobSpec, SpecError, shell_quote};
 
 use crate::commands::submit::Args;
 use crate::error::CliError;
 
-/// Where the program lies.
+/// Where the program is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A folder here, which is uploaded.
+pub enum PackageSource {
+    /// A local folder, which is uploaded.
     Local(std::path::PathBuf),
     /// `/pfs/…`, used in place.
     Cluster(String),
@@ -22,51 +23,27 @@ pub enum Source {
     Image,
 }
 
-/// A submit that makes sense: the source and the request without its package.
+/// A valid submit: the source and the request without its package.
 pub struct Submission {
-    pub source: Source,
+    pub source: PackageSource,
     pub request: JobRequest,
     /// The same as the server will see it, for the plan that is shown.
     pub spec: JobSpec,
 }
 
-/// Reads the flags into a submission.
+/// Turns the flags into a submission.
 pub fn of_args(args: &Args) -> Result<Submission, CliError> {
     not_empty("topology", "a file of the package", args.topology.as_deref())?;
     not_empty("image", "an image", args.image.as_deref())?;
     not_empty("registry", "a registry", args.registry.as_deref())?;
     let source = source(args);
-    let name = args.jobname.as_deref().map(job_name).transpose()?;
-    let request = JobRequest {
-        name: name.as_ref().map(ToString::to_string),
-        job_package: match &source {
-            Source::Cluster(path) => Some(path.clone()),
-            Source::Local(_) | Source::Image => None,
-        },
-        parallelism: args.parallelism,
-        cpu: args.cpu.map(|cpu| Amount::Text(cpu.to_string())),
-        gpu: args.gpu,
-        memory: args.memory.map(|memory| Amount::Text(memory.to_string())),
-        pservers: args.pservers,
-        pscpu: args.pscpu.map(|cpu| Amount::Text(cpu.to_string())),
-        psmemory: args.psmemory.map(|memory| Amount::Text(memory.to_string())),
-        topology: args.topology.clone(),
-        entry: entry(args),
-        psentry: args.psentry.clone(),
-        psports: args.psports,
-        passes: args.passes,
-        image: args.image.clone(),
-        registry: args.registry.clone(),
-        envs: envs(&args.env)?,
-        priority: args.priority,
-        retries: args.retries,
-        max_runtime: args.max_runtime.clone().map(Amount::Text),
-        start_limit: args.start_limit.clone().map(Amount::Text),
-        grace: args.grace.clone().map(Amount::Text),
-        dry_run: args.dry_run,
-        ..JobRequest::default()
+    let request = args.request(&source)?;
+    let package = match &source {
+        PackageSource::Cluster(path) => Some(path.clone()),
+        PackageSource::Local(_) => Some(folder_name(&source)),
+        PackageSource::Image => None,
     };
-    let spec = spec(args, name, &source, &request)?;
+    let spec = request.to_spec(package).map_err(|error| refused(&error))?;
     Ok(Submission {
         source,
         request,
@@ -74,7 +51,7 @@ pub fn of_args(args: &Args) -> Result<Submission, CliError> {
     })
 }
 
-/// A flag without a value is more often a script's mistake than a wish.
+/// A flag with an empty value is more often a mistake of a script than intended.
 fn not_empty(flag: &str, what: &str, value: Option<&str>) -> Result<(), CliError> {
     match value {
         Some(value) if value.trim().is_empty() => Err(CliError::usage(format!(
@@ -84,42 +61,30 @@ fn not_empty(flag: &str, what: &str, value: Option<&str>) -> Result<(), CliError
     }
 }
 
-fn source(args: &Args) -> Source {
+fn source(args: &Args) -> PackageSource {
     match &args.package {
         Some(path) if path.to_str().is_some_and(is_cluster_path) => {
-            Source::Cluster(path.display().to_string())
+            PackageSource::Cluster(path.display().to_string())
         }
-        Some(path) => Source::Local(path.clone()),
-        None if args.command.is_empty() || args.image.is_some() => Source::Image,
-        // `submit -- python train.py` means the program right here.
-        None => Source::Local(".".into()),
+        Some(path) => PackageSource::Local(path.clone()),
+        None if args.command.is_empty() || args.image.is_some() => PackageSource::Image,
+        // `submit -- python train.py` means the program in the current folder.
+        None => PackageSource::Local(".".into()),
     }
 }
 
-/// `/pfs/…` is the cluster's, unless this machine really has such a folder mounted and it is meant with `./`.
+/// `/pfs/…` is on the cluster, unless this machine has such a folder mounted and it is written with `./`.
 fn is_cluster_path(path: &str) -> bool {
     path.starts_with("/pfs/")
 }
 
-/// A name as it was typed, or what is wrong with it.
+/// A job's name as typed.
 pub fn job_name(text: &str) -> Result<JobName, CliError> {
-    text.parse::<JobName>().map_err(|error| {
-        let shown: String = text.chars().take(80).collect();
-        let shown = if shown.len() < text.len() {
-            format!("{shown}…")
-        } else {
-            shown
-        };
-        let refused = CliError::usage(format!("cannot submit `{}`: {error}", shown.escape_debug()));
-        match error.suggestion() {
-            Some(near) => refused.with_hint(format!("try `{near}`")),
-            None => refused,
-        }
-    })
+    parse_job_name(text).map_err(|error| refused(&error))
 }
 
-/// What follows `--` is the entry, word by word; else `-entry` as it stands.
-fn entry(args: &Args) -> Option<String> {
+/// The words after `--` are the entry; otherwise `-entry` unchanged.
+pub fn entry(args: &Args) -> Option<String> {
     if args.command.is_empty() {
         return args.entry.clone();
     }
@@ -127,7 +92,7 @@ fn entry(args: &Args) -> Option<String> {
     Some(words.join(" "))
 }
 
-fn envs(pairs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+pub fn envs(pairs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut envs = BTreeMap::new();
     for pair in pairs {
         let (name, value) = pair.split_once('=').ok_or_else(|| {
@@ -143,72 +108,24 @@ fn envs(pairs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     Ok(envs)
 }
 
-/// The whole job with its defaults, checked by the rules the server uses.
-fn spec(
-    args: &Args,
-    name: Option<JobName>,
-    source: &Source,
-    request: &JobRequest,
-) -> Result<JobSpec, CliError> {
-    let named = name.unwrap_or_else(|| JobName::nearest(&folder_name(source)));
-    let mut spec = JobSpec::new(named);
-    spec.package = match source {
-        Source::Local(path) => Some(path.display().to_string()),
-        Source::Cluster(path) => Some(path.clone()),
-        Source::Image => None,
-    };
-    spec.image = args.image.clone();
-    spec.parallelism = whole("parallelism", args.parallelism, spec.parallelism)?;
-    spec.pservers = whole("pservers", args.pservers, spec.parallelism)?;
-    spec.passes = whole("passes", args.passes, spec.passes)?;
-    spec.retries = whole("retries", args.retries, spec.retries)?;
-    spec.trainer.gpu = whole("gpu", args.gpu, 0)?;
-    spec.ps_ports = whole("psports", args.psports, 1)?;
-    spec.trainer.cpu = args.cpu.unwrap_or(spec.trainer.cpu);
-    spec.trainer.memory = args.memory.unwrap_or(spec.trainer.memory);
-    spec.pserver.cpu = args.pscpu.unwrap_or(spec.pserver.cpu);
-    spec.pserver.memory = args.psmemory.unwrap_or(spec.pserver.memory);
-    spec.topology = args.topology.clone();
-    spec.entry = request.entry.clone().unwrap_or(spec.entry);
-    spec.ps_entry = request.psentry.clone().unwrap_or(spec.ps_entry);
-    spec.envs = request.envs.clone();
-    spec.priority = args
-        .priority
-        .map_or(Ok(0), |priority| fitting("priority", priority))?;
-    spec.max_runtime = args
-        .max_runtime
-        .as_deref()
-        .map(|text| span("max-runtime", text))
-        .transpose()?;
-    spec.start_limit = args
-        .start_limit
-        .as_deref()
-        .map_or(Ok(spec.start_limit), |text| span("start-limit", text))?;
-    spec.grace = args
-        .grace
-        .as_deref()
-        .map_or(Ok(spec.grace), |text| span("grace", text))?;
-    spec.check().map_err(spec_error)
-}
-
-fn folder_name(source: &Source) -> String {
+fn folder_name(source: &PackageSource) -> String {
     let path = match source {
-        Source::Local(path) => path.canonicalize().unwrap_or_else(|_| path.clone()),
-        Source::Cluster(path) => path.trim_end_matches('/').into(),
-        Source::Image => "job".into(),
+        PackageSource::Local(path) => path.canonicalize().unwrap_or_else(|_| path.clone()),
+        PackageSource::Cluster(path) => path.trim_end_matches('/').into(),
+        PackageSource::Image => "job".into(),
     };
     path.file_name()
         .map_or_else(|| "job".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The folder's name, when nothing of it can stand in a job's name.
-pub fn unspeakable_folder(source: &Source) -> Option<String> {
+/// The folder's name, if no part of it can be in a job's name.
+pub fn unspeakable_folder(source: &PackageSource) -> Option<String> {
     let name = folder_name(source);
     let has_own_letters = name.chars().any(|letter| letter.is_ascii_alphanumeric());
-    (*source != Source::Image && !has_own_letters).then_some(name)
+    (*source != PackageSource::Image && !has_own_letters).then_some(name)
 }
 
-/// Reads a whole number; whether it makes sense is decided later, with the flag's name at hand.
+/// Parses a whole number; its range is checked later, with the flag's name.
 pub fn whole_number(text: &str) -> Result<i64, String> {
     text.parse()
         .map_err(|error: std::num::ParseIntError| match error.kind() {
@@ -219,39 +136,49 @@ pub fn whole_number(text: &str) -> Result<i64, String> {
         })
 }
 
-fn whole<T: TryFrom<i64>>(flag: &str, value: Option<i64>, default: T) -> Result<T, CliError> {
-    let Some(value) = value else {
-        return Ok(default);
-    };
-    if value < 0 {
-        return Err(CliError::usage(format!(
-            "`-{flag}` must not be negative, but it is {value}"
-        )));
+/// The flag of a request's field; `None` if there is no flag for it.
+fn flag_of(field: &str) -> Option<String> {
+    match field {
+        "name" => Some("-jobname".to_owned()),
+        "envs" => Some("-env".to_owned()),
+        "secrets" => Some("-secret".to_owned()),
+        "job_package" | "package_id" | "package_name" | "shell_env" | "datacenter" => None,
+        field => Some(format!("-{}", field.replace('_', "-"))),
     }
-    fitting(flag, value)
 }
 
-/// A number that is not even kept is told as it was typed; the rest is the rules' business.
-fn fitting<T: TryFrom<i64>>(flag: &str, value: i64) -> Result<T, CliError> {
-    let size = if value < 0 { "small" } else { "large" };
-    T::try_from(value).map_err(|_| CliError::usage(format!("`-{flag}`: {value} is far too {size}")))
-}
-
-fn span(flag: &str, text: &str) -> Result<SignedDuration, CliError> {
-    duration::parse(text).map_err(|problem| CliError::usage(format!("`-{flag}`: {problem}")))
-}
-
-/// The rules speak of the fields of a request; people typed flags.
-fn spec_error(error: SpecError) -> CliError {
-    let flag = match error.field {
-        "ps_ports" => "`-psports`".to_owned(),
-        "envs" => "`-env`".to_owned(),
-        field => format!("`-{}`", field.replace('_', "-")),
-    };
-    let problem = error.problem.replace(&format!("`{}`", error.field), &flag);
-    let usage = CliError::usage(problem);
-    match error.hint {
-        Some(hint) => usage.with_hint(hint),
+fn refused(error: &SpecError) -> CliError {
+    let flag = flag_of(error.field);
+    let usage = CliError::usage(error.message(flag.as_deref().unwrap_or(error.field)));
+    match &error.hint {
+        Some(hint) => usage.with_hint(hint.clone()),
         None => usage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::definition;
+
+    /// The committed OpenAPI document, so that a new field without a flag is noticed here.
+    fn fields_of_the_interface() -> Vec<String> {
+        let document = include_str!("../../api/openapi.json");
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        let fields = &document["components"]["schemas"]["JobRequest"]["properties"];
+        fields.as_object().unwrap().keys().cloned().collect()
+    }
+
+    #[test]
+    fn every_field_of_a_request_is_known_by_its_flag() {
+        let root = definition("paddlectl");
+        let submit = root.find_subcommand("submit").unwrap();
+        let fields = fields_of_the_interface();
+        assert!(fields.len() > 20, "{fields:?}");
+        for flag in fields.iter().filter_map(|field| flag_of(field)) {
+            let long = flag.trim_start_matches('-');
+            let found = submit.get_arguments().any(|arg| arg.get_long() == Some(long));
+            assert!(found, "`submit` has no `{flag}`");
+        }
     }
 }

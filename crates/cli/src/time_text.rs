@@ -1,14 +1,28 @@
-//! Times and spans as people read and write them.
+//! Times and durations as people read and write them.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use paddlecloud_core::duration::{self, DurationError};
 
-/// RFC 3339 in UTC, whole seconds, as S0's tables have it.
+/// RFC 3339 in UTC, whole seconds, as in the submit guide's tables.
 pub fn rfc3339(time: Timestamp) -> String {
     let seconds = Timestamp::from_second(time.as_second()).unwrap_or(time);
     seconds.to_string()
+}
+
+/// In UTC, as short as possible: `11:59:50Z` today, `12-31 11:59Z` this year, else `2025-12-31`.
+pub fn short_time(time: Timestamp, now: Timestamp) -> String {
+    let (text, today) = (rfc3339(time), rfc3339(now));
+    let same = |length: usize| text.get(..length) == today.get(..length);
+    let part = |from: usize, to: usize| text.get(from..to).unwrap_or(&text).to_owned();
+    if same("2026-01-01".len()) {
+        part(11, 20)
+    } else if same("2026".len()) {
+        format!("{} {}Z", part(5, 10), part(11, 16))
+    } else {
+        part(0, 10)
+    }
 }
 
 /// With milliseconds, for log lines.
@@ -36,18 +50,18 @@ pub fn age(span: Duration) -> String {
     }
 }
 
-/// From `earlier` to `later`; nothing when the clock went back.
+/// From `earlier` to `later`; zero if the clock went back.
 pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
-/// Reads `90s`, `10m`, `1h30m`, `7d`, or a number of seconds, by the rule the server has.
+/// Parses `90s`, `10m`, `1h30m`, `7d`, or a number of seconds, by the same rules as the server.
 pub fn parse_span(text: &str) -> Result<Duration, DurationError> {
     let span = duration::parse(text)?;
     Ok(span.unsigned_abs())
 }
 
-/// A span before `now`, or a time in RFC 3339.
+/// A duration before `now`, or a time in RFC 3339.
 pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
@@ -107,6 +121,15 @@ mod tests {
             "2026-01-01T00:00:00Z"
         );
         assert!(parse_since("yesterday", now).is_err());
+    }
+
+    #[test]
+    fn times_are_as_short_as_the_day_permits() {
+        let now: Timestamp = "2026-06-02T12:00:00Z".parse().unwrap();
+        let shown = |time: &str| short_time(time.parse().unwrap(), now);
+        assert_eq!(shown("2026-06-02T01:02:03.5Z"), "01:02:03Z");
+        assert_eq!(shown("2026-06-01T23:59:59Z"), "06-01 23:59Z");
+        assert_eq!(shown("2025-06-02T12:00:00Z"), "2025-06-02");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Everything a command touches outside itself: environment, output, the time. Tests bring their own.
+//! Everything a command touches outside itself: environment, output, the time. Tests provide their own.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use paddlecloud_connect::Environment;
 use crate::messages::Messages;
 use crate::printer::Printer;
 
-/// What a command finds around it.
+/// The surroundings of a command.
 pub struct World {
     pub(crate) env: Environment,
     /// Data for programs and people.
     pub(crate) out: Printer,
-    /// Words for people.
+    /// Messages for people.
     pub(crate) err: Messages,
     pub(crate) now: fn() -> Timestamp,
 }
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// A world of the caller's making: nothing of this process leaks in. `is_terminal` is what stdout claims to be.
+    /// A world created by the caller: nothing of this process leaks in. `is_terminal` is what stdout claims to be.
     pub fn made_of(
         env: BTreeMap<String, String>,
         out: Box<dyn std::io::Write>,

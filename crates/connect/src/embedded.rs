@@ -1,7 +1,7 @@
-//! This machine's own server: found by its socket, started when nobody answers, replaced when it is older.
+//! This machine's own server: found by its socket, started if it does not answer, replaced if it is older.
 //!
-//! Two commands that start it at once start one: the start happens under a lock. Readiness arrives through a
-//! pipe, so nothing polls. The server's program is the client's under another name.
+//! Two commands that start it at the same time start only one: the start is protected by a lock. Readiness is reported
+//! through a pipe, so nothing polls. The server is the client's own program under another name.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -25,19 +25,19 @@ use crate::session::Host;
 
 /// The version of this code, and of the program it is part of.
 const OURS: &str = env!("CARGO_PKG_VERSION");
-/// How long a start may take: migrations of a large history included.
+/// How long a start may take, including migrations of a large history.
 const START_LIMIT: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
-/// A server that ends without a word while it starts was probably killed; the next one may not be.
+/// A server that exits silently while it starts was probably killed; try once more.
 const START_TRIES: usize = 2;
 /// How long a stop may take: replies are finished, the store is closed.
 const STOP_LIMIT: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
 };
-/// What of the caller's environment a server of many days should have; the rest may hold secrets.
+/// The variables that a long-running server inherits from its caller; the others may contain secrets.
 const PASSED_ON: [&str; 12] = [
     "PATH",
     "HOME",
@@ -53,20 +53,19 @@ const PASSED_ON: [&str; 12] = [
     "RUST_BACKTRACE",
 ];
 
-/// Where the embedded server keeps everything.
+/// The data folder of the embedded server.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct EmbeddedFolder {
     pub data: PathBuf,
 }
 
-impl Place {
-    pub fn of(environment: &Environment) -> Result<Place, ConnectError> {
+impl EmbeddedFolder {
+    pub fn of(environment: &Environment) -> Result<EmbeddedFolder, ConnectError> {
         let home = environment.paddle_home().ok_or_else(|| ConnectError::NoServer {
-            message: "no server is configured, and without `HOME` there is no place for the embedded one"
-                .to_owned(),
-            hints: vec!["set `PADDLECLOUD_HOME` to a folder of yours".to_owned()],
+            message: "no server is configured, and the embedded server needs `HOME`".to_owned(),
+            hints: vec!["set `PADDLECLOUD_HOME` to a folder you own".to_owned()],
         })?;
-        Ok(Place {
+        Ok(EmbeddedFolder {
             data: home.join(crate::config::EMBEDDED),
         })
     }
@@ -84,12 +83,12 @@ impl Place {
     }
 }
 
-/// A client for a server that runs, is ready and is not older than the program that asks.
+/// A client for a server that runs, is ready and is not older than this program.
 pub async fn open<N: FnMut(&str)>(
     environment: &Environment,
     mut host: Host<'_, N>,
 ) -> Result<Client, ConnectError> {
-    let place = Place::of(environment)?;
+    let place = EmbeddedFolder::of(environment)?;
     let client = place.client();
     match client.ping().await {
         Ok(()) => {}
@@ -102,7 +101,7 @@ pub async fn open<N: FnMut(&str)>(
     match (older(&client), host.program) {
         (Some(theirs), Some(program)) if program.replaces_older() => {
             (host.note)(&format!(
-                "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not disturbed"
+                "the embedded server is version {theirs}, this program {OURS}: restarting it; running jobs are not affected"
             ));
             replace(&place, environment, program).await?;
             Ok(reviving(place.client(), environment, program))
@@ -112,7 +111,7 @@ pub async fn open<N: FnMut(&str)>(
     }
 }
 
-/// A client that starts the server again when it is gone, and goes on with it.
+/// A client that restarts the server when it is gone, and continues with it.
 fn reviving(client: Client, environment: &Environment, program: &Program) -> Client {
     let (environment, program) = (environment.clone(), program.clone());
     client.with_reviver(Box::new(move || {
@@ -124,25 +123,29 @@ fn reviving(client: Client, environment: &Environment, program: &Program) -> Cli
     }))
 }
 
-/// The server must be started, so there must be something to start.
+/// The server must be started, so there must be a program to start.
 fn needed(program: Option<&Program>) -> Result<&Program, ConnectError> {
     program.ok_or_else(|| ConnectError::NoServer {
         message: "no server is configured, and there is no program `paddlectl` to start the embedded one"
             .to_owned(),
         hints: vec![
-            "put `paddlectl` on the `PATH`, or its file into `PADDLECLOUD_PROGRAM`".to_owned(),
+            "add `paddlectl` to the `PATH`, or set `PADDLECLOUD_PROGRAM` to its path".to_owned(),
             "or describe a server in `~/.paddle/config`: name, username, password and endpoint".to_owned(),
         ],
     })
 }
 
-/// The server's version, when it is older than this program's.
+/// The server's version, if it is older than this program's.
 fn older(client: &Client) -> Option<String> {
     client.server_version().filter(|theirs| is_older(theirs, OURS))
 }
 
-/// Puts a new server in the place of an old one, unless another command has done so meanwhile.
-async fn replace(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+/// Replaces an old server by a new one, unless another command has done so meanwhile.
+async fn replace(
+    place: &EmbeddedFolder,
+    environment: &Environment,
+    program: &Program,
+) -> Result<(), ConnectError> {
     let _lock = lock(place).await?;
     let client = place.client();
     match client.ping().await {
@@ -156,9 +159,9 @@ async fn replace(place: &Place, environment: &Environment, program: &Program) ->
     }
 }
 
-/// Starts the server unless another command was faster; says whether it was this one.
+/// Starts the server unless another command was faster; returns whether it was this one.
 pub async fn start(
-    place: &Place,
+    place: &EmbeddedFolder,
     environment: &Environment,
     program: &Program,
 ) -> Result<bool, ConnectError> {
@@ -170,8 +173,8 @@ pub async fn start(
     spawn(place, environment, program).await.map(|()| true)
 }
 
-/// Whether a server answers. One that still leaves, or only comes up, is waited for.
-async fn is_served(place: &Place) -> Result<bool, ConnectError> {
+/// Whether a server answers. One that is still stopping or starting is waited for.
+async fn is_served(place: &EmbeddedFolder) -> Result<bool, ConnectError> {
     let limit = Duration::from_secs(STOP_LIMIT.tv_sec.unsigned_abs());
     let begun = Instant::now();
     loop {
@@ -188,7 +191,7 @@ async fn is_served(place: &Place) -> Result<bool, ConnectError> {
     }
 }
 
-/// Runs what blocks beside the runtime, so that Ctrl-C is heard meanwhile.
+/// Runs blocking work beside the runtime, so that Ctrl-C is still handled.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ConnectError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ConnectError::refused("starting the embedded server was interrupted"))
@@ -202,7 +205,7 @@ pub async fn stop(client: &Client) -> Result<(), ConnectError> {
     let Some(process) = process else {
         return Ok(());
     };
-    // The process' handle becomes readable when it has ended.
+    // The process handle becomes readable when the process has exited.
     if wait_readable(&process, STOP_LIMIT) {
         return Ok(());
     }
@@ -213,7 +216,7 @@ pub async fn stop(client: &Client) -> Result<(), ConnectError> {
 }
 
 /// Held while a server is being started or replaced. Freed by the kernel even if this process dies.
-async fn lock(place: &Place) -> Result<File, ConnectError> {
+async fn lock(place: &EmbeddedFolder) -> Result<File, ConnectError> {
     let path = place.data.join("start.lock");
     let file = File::options()
         .create(true)
@@ -227,7 +230,7 @@ async fn lock(place: &Place) -> Result<File, ConnectError> {
     locked.await?.map_err(|error| cannot_use(place, &error.into()))
 }
 
-fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
+fn cannot_use(place: &EmbeddedFolder, error: &std::io::Error) -> ConnectError {
     ConnectError::NoServer {
         message: format!(
             "the embedded server cannot use `{}`: {error}",
@@ -237,8 +240,12 @@ fn cannot_use(place: &Place, error: &std::io::Error) -> ConnectError {
     }
 }
 
-/// Starts the detached process and waits for its word.
-async fn spawn(place: &Place, environment: &Environment, program: &Program) -> Result<(), ConnectError> {
+/// Starts the detached process and waits for its report.
+async fn spawn(
+    place: &EmbeddedFolder,
+    environment: &Environment,
+    program: &Program,
+) -> Result<(), ConnectError> {
     let (place, environment, program) = (place.clone(), environment.clone(), program.clone());
     blocking(move || {
         let log_begins = std::fs::metadata(place.log()).map_or(0, |file| file.len());
@@ -253,7 +260,7 @@ async fn spawn(place: &Place, environment: &Environment, program: &Program) -> R
 }
 
 fn spawn_and_wait(
-    place: &Place,
+    place: &EmbeddedFolder,
     environment: &Environment,
     program: &Program,
     log_begins: u64,
@@ -294,7 +301,7 @@ fn spawn_and_wait(
     wait_ready(place, log_begins, ready)
 }
 
-/// Leaves the caller's session for good: the server survives logout and belongs to no terminal.
+/// Leaves the caller's session permanently: the server survives logout and belongs to no terminal.
 fn detach(pipe: i32) -> std::io::Result<()> {
     // SAFETY: plain system calls on numbers; the pipe's descriptor is open in this process.
     unsafe {
@@ -316,7 +323,7 @@ fn passed_on(environment: &Environment) -> impl Iterator<Item = (&String, &Strin
     })
 }
 
-/// The one line a server writes when it is ready, or when it gives up.
+/// The one line a server writes when it is ready, or when it fails.
 #[derive(Deserialize)]
 struct Word {
     #[serde(default)]
@@ -326,16 +333,16 @@ struct Word {
     hints: Vec<String>,
 }
 
-/// What a server that starts was heard to say.
+/// What a starting server reported.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Ready,
-    /// It ended without a word.
+    /// It exited silently.
     Nothing,
 }
 
-/// `log_begins` is where this server's part of the log does: earlier lines are of others.
-fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<Heard, ConnectError> {
+/// `log_begins` is the start of this server's part of the log: earlier lines are from others.
+fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result<Heard, ConnectError> {
     let not_ready = |problem: String| not_ready(place, log_begins, &problem);
     let mut line = Vec::new();
     let mut pipe = File::from(ready);
@@ -367,7 +374,7 @@ fn wait_ready(place: &Place, log_begins: u64, ready: OwnedFd) -> Result<Heard, C
     }
 }
 
-fn not_ready(place: &Place, log_begins: u64, problem: &str) -> ConnectError {
+fn not_ready(place: &EmbeddedFolder, log_begins: u64, problem: &str) -> ConnectError {
     let mut hints = vec![format!("its log is `{}`", place.log().display())];
     let line = last_line(&place.log(), log_begins);
     hints.extend(line.map(|line| format!("its last line: {line}")));
@@ -387,7 +394,7 @@ fn last_line(path: &Path, from: u64) -> Option<String> {
     Some(line.trim().chars().take(300).collect())
 }
 
-/// Whether version `theirs` comes before `ours`. What is not a version is left in peace.
+/// Whether version `theirs` is older than `ours`. Anything that is not a version is left alone.
 fn is_older(theirs: &str, ours: &str) -> bool {
     let parts = |text: &str| -> Option<Vec<u64>> {
         let plain = text.split(['-', '+']).next()?;
@@ -399,9 +406,9 @@ fn is_older(theirs: &str, ours: &str) -> bool {
     }
 }
 
-/// Starts a server again that was lost while it was in use.
+/// Restarts a server that was lost while it was in use.
 pub async fn revive(environment: &Environment, program: &Program) -> Result<(), ConnectError> {
-    let place = Place::of(environment)?;
+    let place = EmbeddedFolder::of(environment)?;
     if place.client().ping().await.is_ok() {
         return Ok(());
     }
@@ -412,13 +419,13 @@ pub async fn revive(environment: &Environment, program: &Program) -> Result<(), 
 mod tests {
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Place) {
+    fn place() -> (tempfile::TempDir, EmbeddedFolder) {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().to_owned();
-        (folder, Place { data })
+        (folder, EmbeddedFolder { data })
     }
 
-    /// What a server that writes `words` and goes away is taken for.
+    /// How a server that writes `words` and exits is classified.
     fn heard(words: &str) -> Result<Heard, ConnectError> {
         let (_folder, place) = place();
         let (ready, theirs) = rustix::pipe::pipe().unwrap();
@@ -438,7 +445,7 @@ mod tests {
         );
     }
 
-    /// What a user is told of a server that runs this script; also the folder it lies in.
+    /// What a user is told about a server that runs this script; also its folder.
     async fn told_of(script: &str) -> (ConnectError, tempfile::TempDir) {
         let (folder, place) = place();
         std::fs::write(place.log(), "an earlier server is ready\n").unwrap();
@@ -454,7 +461,7 @@ mod tests {
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = Environment::from(std::collections::BTreeMap::from(variables));
-        let program = Program::found(&environment).unwrap();
+        let program = Program::found(&environment, None).unwrap();
         let started = start(&place, &environment, &program).await;
         (started.unwrap_err(), folder)
     }

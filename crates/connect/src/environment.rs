@@ -1,11 +1,11 @@
-//! The caller's environment variables, and the places they point to. Tests bring their own.
+//! The caller's environment variables, and the paths they name. Tests provide their own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-/// What of the submitter's shell a program on this machine relies on.
+/// The variables of the submitter's shell that a program on this machine relies on.
 const SHELL_ENV: [&str; 8] = [
     "PATH",
     "HOME",
@@ -17,12 +17,12 @@ const SHELL_ENV: [&str; 8] = [
     "TZ",
 ];
 
-/// Environment variables as they were at one moment.
+/// A snapshot of environment variables.
 #[derive(Debug, Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// This process' own; what is not text is left out.
+    /// This process's own; values that are not text are left out.
     pub fn of_this_process() -> Environment {
         let text =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
@@ -37,7 +37,7 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// Where configuration, tokens and the embedded server's data live.
+    /// The folder of configuration, tokens and the embedded server's data.
     pub fn paddle_home(&self) -> Option<PathBuf> {
         if let Some(folder) = self.var("PADDLECLOUD_HOME") {
             return std::path::absolute(folder).ok();
@@ -46,7 +46,7 @@ impl Environment {
         std::path::absolute(PathBuf::from(home).join(".paddle")).ok()
     }
 
-    /// The part of the shell's environment that comes along to a server on the same machine.
+    /// The part of the shell's environment that is sent to a server on the same machine.
     pub fn shell(&self) -> BTreeMap<String, String> {
         let comes_along = |name: &str| SHELL_ENV.contains(&name) || name.starts_with("LC_");
         let all = self

@@ -1,4 +1,4 @@
-//! Why there is no way to a server, told apart by what the caller can do about it.
+//! Why a server cannot be used, distinguished by what the caller can do about it.
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
@@ -12,10 +12,10 @@ pub enum ConnectError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What was asked for cannot be done from here.
+    /// The request cannot be handled on this machine.
     #[error("{message}")]
     Refused { message: String, hints: Vec<String> },
-    /// No server is configured, and the embedded one cannot be had.
+    /// No server is configured, and the embedded one is unavailable.
     #[error("{message}")]
     NoServer { message: String, hints: Vec<String> },
 }
@@ -35,7 +35,7 @@ impl ConnectError {
         self
     }
 
-    /// What the user can do about it; `program` is the command they can type.
+    /// What the user can do; `program` is the command they type.
     pub fn hints(&self, program: &str) -> Vec<String> {
         match self {
             ConnectError::Config(error) => error.hints(program),
@@ -45,13 +45,13 @@ impl ConnectError {
     }
 }
 
-/// What the user can do about a call that brought nothing.
+/// What the user can do about a failed call.
 pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
     match error {
         ClientError::Refused(body) => {
             let mut hints = body.hints.clone();
             if body.error == ErrorName::Unauthorized {
-                // Headers are for who writes a client; who types a command logs in.
+                // Headers are for authors of clients; users of a command log in.
                 hints.retain(|hint| !hint.contains("`Authorization"));
                 if hints.is_empty() {
                     hints.push(format!(
@@ -70,13 +70,13 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
         }
         ClientError::Unreachable { reason, .. } if reason.contains("received fatal alert") => {
             vec![
-                "the server does not accept the certificate that `usercert` names: ask who runs it for another"
+                "the server does not accept the certificate in `usercert`: ask its administrator for a new one"
                     .to_owned(),
             ]
         }
         ClientError::Unreachable { reason, .. } if reason.contains("invalid peer certificate") => {
             vec![
-                "`cacert` in your configuration names the authority that signed the server's certificate"
+                "set `cacert` in your configuration to the CA that signed the server's certificate"
                     .to_owned(),
             ]
         }

@@ -1,4 +1,4 @@
-//! Who holds the embedded server's data folder, and waiting for processes to end.
+//! The process that holds the embedded server's data folder, and waiting for processes to exit.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::embedded::Place;
+use crate::embedded::EmbeddedFolder;
 use crate::error::ConnectError;
 
-/// How long the holder of the data folder is watched before it is asked again whether it answers.
+/// How long the holder is watched before it is contacted again.
 const LOOK_AGAIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 250_000_000,
@@ -18,14 +18,14 @@ const LOOK_AGAIN: Timespec = Timespec {
 
 /// The process that holds the data folder.
 pub struct Holder {
-    /// As it wrote it into the lock; empty in the moment before it does.
+    /// As it wrote it into the lock; empty just before it does.
     pid: String,
     process: Option<OwnedFd>,
 }
 
 impl Holder {
-    /// Nobody, when the lock is free: then it is taken for no longer than this look.
-    pub fn of(place: &Place) -> Option<Holder> {
+    /// `None` if the lock is free: it is then taken only for the duration of this check.
+    pub fn of(place: &EmbeddedFolder) -> Option<Holder> {
         let mut file = File::open(place.data.join("lock")).ok()?;
         if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok() {
             return None;
@@ -39,7 +39,7 @@ impl Holder {
         })
     }
 
-    /// Waits for its end, a moment at most.
+    /// Waits briefly for its exit.
     pub fn watch(&self) {
         match &self.process {
             Some(process) => drop(wait_readable(process, LOOK_AGAIN)),
@@ -47,19 +47,19 @@ impl Holder {
         }
     }
 
-    pub fn wedged(&self, place: &Place) -> ConnectError {
+    pub fn wedged(&self, place: &EmbeddedFolder) -> ConnectError {
         let pid = &self.pid;
         ConnectError::NoServer {
-            message: format!("the embedded server (process {pid}) runs but does not answer"),
+            message: format!("the embedded server (process {pid}) is running but does not answer"),
             hints: vec![
                 format!("its log is `{}`", place.log().display()),
-                format!("`kill {pid}` ends it; running jobs are not disturbed"),
+                format!("`kill {pid}` ends it; running jobs are not affected"),
             ],
         }
     }
 }
 
-/// A handle that becomes readable when the process has ended.
+/// A handle that becomes readable when the process has exited.
 pub fn pid_handle(pid: u32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()

@@ -1,6 +1,6 @@
-//! What earlier submits found in a folder, so that files that did not change are not read again.
+//! Digests from earlier submits of a folder, so that unchanged files are not read again.
 //!
-//! A convenience: where it cannot be kept, the next submit reads everything once more.
+//! Only a cache: if it cannot be saved, the next submit reads everything again.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use paddlecloud_pfs::content::StatCache;
 use crate::environment::Environment;
 use crate::private_file::create_private_folder;
 
-/// So many files that are gone are carried along before everything is forgotten.
+/// This many removed files are kept in the cache before all of it is dropped.
 const SPARE: usize = 10_000;
 
 /// The digests of a folder's files by their stamps.
@@ -34,12 +34,12 @@ impl KnownFiles {
         }
     }
 
-    /// Keeps what a look at so many files found out, `read` of them anew.
+    /// Saves the result of scanning this many files, of which `read` were read.
     pub fn keep(&self, files: usize, read: usize) {
         let Some(place) = self.place.as_deref().filter(|_| read > 0) else {
             return;
         };
-        // Files that went away are never forgotten one by one.
+        // Removed files are never dropped one by one.
         if self.known > files + SPARE {
             let _ = std::fs::remove_file(place);
             return;

@@ -1,8 +1,7 @@
-//! The way to a server, the same for every face that people use: the configuration is read, this machine's own
-//! server is started when it must be, a folder is brought up.
+//! How a client reaches a server, shared by the command line and Python: reads the configuration, starts this machine's
+//! own server if necessary, uploads a folder.
 //!
-//! Shows nothing and decides nothing about jobs: the command line and the Python client do the first, the server
-//! the second.
+//! It prints nothing and makes no decisions about jobs: its callers do the first, the server the second.
 
 pub mod config;
 #[cfg(target_os = "linux")]

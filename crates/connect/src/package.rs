@@ -1,31 +1,31 @@
-//! A local folder on its way up: what belongs to it, and only the files the server lacks.
+//! Uploads a local folder as a package: what belongs to it, and only the files that the server lacks.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use paddlecloud_api::client::files::Patience;
 use paddlecloud_api::client::{Client, ClientError, UploadWriter, upload_channel};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_pfs::pack::{PackError, PackWriter};
 use paddlecloud_pfs::package::{Manifest, Scan, ScanError, ScanOptions, scan};
 use paddlecloud_pfs::{Entry, RelPath, Root};
+use paddlecloud_transfer::Patience;
 
 use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 use crate::known_files::KnownFiles;
 
-/// How often what arrived may turn out not to be what was sent, or to be gone.
+/// How often received data may turn out to be wrong, or to be gone.
 const MOST_SPOILED: usize = 4;
-/// How often an upload says how far it is.
+/// How often an upload reports its progress.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
-/// A folder that was looked through.
+/// A scanned folder.
 pub struct Package {
     pub folder: PathBuf,
-    /// What the folder is called on the cluster.
+    /// The folder's name on the cluster.
     pub name: String,
     pub scan: Scan,
     manifest: Manifest,
@@ -36,26 +36,26 @@ impl Package {
         self.manifest.id().to_string()
     }
 
-    /// A package without a file has nothing to run.
+    /// A package without files has nothing to run.
     pub fn not_empty(self) -> Result<Package, ConnectError> {
         if self.scan.file_count() > 0 {
             return Ok(self);
         }
         let error = ConnectError::refused(format!("the package `{}` is empty", self.folder.display()));
         Err(if self.scan.ignored > 0 {
-            error.with_hint(".gitignore or .paddleignore leave out everything in it")
+            error.with_hint("everything in it is ignored: by `.gitignore`, by `.paddleignore`, or as a virtual environment or cache")
         } else {
             error.with_hint("put your program into it, or name another folder")
         })
     }
 }
 
-/// A folder as a package, ready to go up.
+/// A folder as a package, ready to be uploaded.
 pub fn collect(folder: &Path) -> Result<Package, ConnectError> {
     look_through(resolve(folder)?, &Environment::of_this_process())?.not_empty()
 }
 
-/// Finds what belongs to the package, honouring `.gitignore` and `.paddleignore`. May take a while.
+/// Finds the files of the package, honouring `.gitignore` and `.paddleignore`. May take a while.
 pub fn look_through(folder: PathBuf, environment: &Environment) -> Result<Package, ConnectError> {
     let name = folder.file_name().map_or_else(
         || "package".to_owned(),
@@ -86,8 +86,8 @@ pub fn look_through(folder: PathBuf, environment: &Environment) -> Result<Packag
     })
 }
 
-/// The client's own folder, where it lies in the package: configuration, tokens and the embedded server's data are
-/// nobody's program.
+/// The client's own folder, if it is in the package: configuration, tokens and the embedded server's data are not part
+/// of a program.
 fn own_folder(folder: &Path, environment: &Environment) -> Option<RelPath> {
     let own = environment.paddle_home()?.canonicalize().ok()?;
     let inside = own.strip_prefix(folder).ok()?;
@@ -102,11 +102,12 @@ fn unusable(folder: &Path, problem: &str) -> ConnectError {
     ))
 }
 
-/// The folder itself, whatever way leads to it.
+/// The folder itself, with links resolved.
 pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
     let wrong = |problem: &str| {
-        unusable(folder, problem)
-            .with_hint("a package is the folder that holds your program, or a path `/pfs/…` on the cluster")
+        unusable(folder, problem).with_hint(
+            "a package is the folder that contains your program, or a path `/pfs/…` on the cluster",
+        )
     };
     let real = folder.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => wrong("there is no such folder"),
@@ -119,11 +120,11 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
     }
 }
 
-/// Brings the package to the server, unless it is there. `progress` hears the bytes that are there and their total.
+/// Uploads the package, unless the server has it. `progress` gets the bytes received by the server and the total.
 ///
-/// A package is named by its content, so sending it twice is the same as sending it once. What arrived before a connection
-/// broke, or before somebody interrupted an earlier call, is not sent again. It goes on as long as less is left to be sent from
-/// try to try, and else as long as [`Patience`] lasts.
+/// A package is identified by its content, so sending it twice does no harm. Bytes received before a connection broke,
+/// or before an earlier call was interrupted, are not sent again. It retries as long as less remains to be sent each
+/// time, and otherwise as long as [`Patience`] lasts.
 pub async fn upload(
     client: &Client,
     package: &Package,
@@ -142,16 +143,16 @@ pub async fn upload(
     }
 }
 
-/// Whether an upload that broke is worth another try.
+/// Whether a broken upload is worth a retry.
 struct Tries<'a> {
     patience: Patience<'a>,
-    /// The fewest bytes that were left to be sent so far.
+    /// The fewest bytes that remained to be sent so far.
     least: u64,
     spoiled: usize,
 }
 
 impl Tries<'_> {
-    /// So many bytes are left. If those are fewer than before, what broke was no failure.
+    /// This many bytes remain. If they are fewer than before, the last attempt made progress.
     fn on_left(&mut self, bytes: u64) {
         if bytes < self.least {
             self.least = bytes;
@@ -160,7 +161,7 @@ impl Tries<'_> {
     }
 
     async fn after(&mut self, error: ClientError) -> Result<(), ConnectError> {
-        // What came before was not what it should be, or went meanwhile: it is announced again.
+        // Earlier data was wrong, or was removed meanwhile: announce the package again.
         if matches!(error.refusal(), Some(ErrorName::Damaged | ErrorName::Conflict)) {
             self.spoiled += 1;
             return match self.spoiled < MOST_SPOILED {
@@ -201,7 +202,7 @@ async fn upload_once(
             Err(_) => progress(there + so_far.load(Ordering::Relaxed).min(total), whole),
         }
     };
-    // What went wrong here explains why the server saw a broken stream, so it is told first.
+    // A local error explains why the server saw a broken stream, so it is reported first.
     let packed = packing
         .await
         .unwrap_or_else(|_| Err("reading the package failed".to_owned()));
@@ -216,7 +217,7 @@ async fn upload_once(
     }
 }
 
-/// A refused list says how long it may be; how many files that are is known here.
+/// The server's refusal names the limit in bytes; the number of files is known here.
 fn too_many_files(package: &Package, error: ClientError) -> ConnectError {
     if error.refusal() != Some(ErrorName::PayloadTooLarge) {
         return error.into();
@@ -227,7 +228,7 @@ fn too_many_files(package: &Package, error: ClientError) -> ConnectError {
         package.scan.file_count()
     );
     ConnectError::refused(problem).with_hint(
-        "name what is not needed there in `.paddleignore`; bring data up with `cp` and read it from `/pfs/…`",
+        "list what the job does not need in `.paddleignore`; upload data with `cp` and read it from `/pfs/…`",
     )
 }
 
@@ -244,7 +245,7 @@ impl Item {
     }
 }
 
-/// Folders and links always travel; files only when the server lacks their content, or the rest of it.
+/// Folders and links are always sent; files only if the server lacks their content, or the rest of it.
 fn wanted(manifest: &Manifest, reply: &PackageReply) -> Vec<Item> {
     let missing: HashSet<&str> = reply.missing.iter().map(String::as_str).collect();
     let parts: HashMap<&RelPath, u64> = reply.parts.iter().map(|part| (&part.path, part.have)).collect();
@@ -290,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// A home with a program, the client's own folder, and a link in it that leads elsewhere.
+    /// A home with a program, the client's own folder, and a link that leads elsewhere.
     fn home() -> (tempfile::TempDir, Environment) {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(home.path().join(".paddle/local/bin")).unwrap();
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(paths, ["train.py"]);
     }
 
-    /// The sources of this crate: files that nobody changed in the last seconds.
+    /// The sources of this crate: files that did not change in the last seconds.
     #[test]
     fn what_did_not_change_since_the_last_submit_is_not_read_again() {
         let (home, environment) = home();
@@ -408,7 +409,7 @@ mod tests {
             tries.after(refused(ErrorName::Damaged)).await.unwrap();
         }
         for _ in MOST_SPOILED / 2..MOST_SPOILED {
-            // Another package needed the room before this one was sent.
+            // Another package needed the space before this one was sent.
             tries.after(refused(ErrorName::Conflict)).await.unwrap();
         }
         for name in [ErrorName::Damaged, ErrorName::Conflict] {

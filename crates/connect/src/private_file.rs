@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-/// Makes a folder, and those above it that are missing, for the user alone.
+/// Creates a folder, and missing parents, for the user only.
 pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -12,7 +12,7 @@ pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-/// Replaces a file in one step: whole or not at all, and at no time with a wider mode.
+/// Replaces a file atomically, and never with a wider mode.
 pub fn replace_private_file(path: &Path, text: &str) -> std::io::Result<()> {
     let fresh = path.with_extension(format!("{}.new", std::process::id()));
     let mut options = std::fs::OpenOptions::new();

@@ -1,26 +1,26 @@
-//! Which program an embedded server is started from.
+//! Which program the embedded server is started from.
 
 use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 use crate::error::ConnectError;
 
-/// The names one and the same program is installed under, the usual one first.
+/// The names under which the program is installed, the usual one first.
 const NAMES: [&str; 3] = ["paddlectl", "paddlecloud", "paddlecloud-server"];
 
-/// Names the program where it is not on the `PATH`.
+/// The path of the program if it is not on the `PATH`.
 const VARIABLE: &str = "PADDLECLOUD_PROGRAM";
 
-/// A program that can become a server.
+/// A program that can run the server.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
-    /// Whether it is this very program: only then its version is known, and an older server gives way to it.
+    /// Whether it is of the same release as this code: only then its version is known, and an older server is replaced.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(dead_code, reason = "only Linux has a server to replace")
     )]
-    is_this_one: bool,
+    is_ours: bool,
 }
 
 impl Program {
@@ -29,22 +29,24 @@ impl Program {
         let path = std::env::current_exe().map_err(|error| {
             ConnectError::refused(format!("cannot find this program's own file: {error}"))
         })?;
-        Ok(Program {
-            path,
-            is_this_one: true,
-        })
+        Ok(Program { path, is_ours: true })
     }
 
-    /// The one that `PADDLECLOUD_PROGRAM` names, or the first on the `PATH`.
-    pub fn found(environment: &Environment) -> Option<Program> {
-        let path = match environment.var(VARIABLE) {
+    /// The one that `PADDLECLOUD_PROGRAM` names; else `own`, which was installed together with this code; else the
+    /// first on the `PATH`.
+    pub fn found(environment: &Environment, own: Option<&Path>) -> Option<Program> {
+        let named = environment.var(VARIABLE);
+        if let (None, Some(own)) = (named, own.filter(|path| is_program(path))) {
+            return Some(Program {
+                path: own.to_owned(),
+                is_ours: true,
+            });
+        }
+        let path = match named {
             Some(named) => Some(PathBuf::from(named)).filter(|path| is_program(path)),
             None => on_path(environment.var("PATH").unwrap_or_default()),
         };
-        path.map(|path| Program {
-            path,
-            is_this_one: false,
-        })
+        path.map(|path| Program { path, is_ours: false })
     }
 
     pub fn path(&self) -> &Path {
@@ -53,7 +55,7 @@ impl Program {
 
     #[cfg(target_os = "linux")]
     pub(crate) fn replaces_older(&self) -> bool {
-        self.is_this_one
+        self.is_ours
     }
 }
 
@@ -93,7 +95,7 @@ mod tests {
 
     fn found(name: &str, value: &str) -> Option<PathBuf> {
         let environment = Environment::from(BTreeMap::from([(name.to_owned(), value.to_owned())]));
-        Program::found(&environment).map(|program| program.path().to_owned())
+        Program::found(&environment, None).map(|program| program.path().to_owned())
     }
 
     #[test]
@@ -114,5 +116,21 @@ mod tests {
         put(&mine, 0o700);
         assert_eq!(found(VARIABLE, mine.to_str().unwrap()), Some(mine));
         assert_eq!(found(VARIABLE, "/no/such/program"), None);
+    }
+
+    #[test]
+    fn a_program_installed_with_this_code_is_taken_before_the_path_and_after_the_variable() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other] = ["own", "paddlectl"].map(|name| folder.path().join(name));
+        put(&own, 0o700);
+        put(&other, 0o700);
+        let found = |name: &str, value: &Path| {
+            let variables = BTreeMap::from([(name.to_owned(), value.to_str().unwrap().to_owned())]);
+            Program::found(&Environment::from(variables), Some(&own)).unwrap()
+        };
+        let on_path = found("PATH", folder.path());
+        assert_eq!((on_path.path(), on_path.is_ours), (own.as_path(), true));
+        let named = found(VARIABLE, &other);
+        assert_eq!((named.path(), named.is_ours), (other.as_path(), false));
     }
 }

@@ -1,20 +1,25 @@
-//! Finds out, before anything is sent, that an entry's program is not in the package.
+//! Checks, before anything is sent, that an entry's program is in the package.
 //!
-//! Looks only at simple commands: whatever a shell would have to work out is left to the shell.
+//! Only simple commands are checked: anything that needs a shell is left to the shell.
 
 use std::path::Path;
 
 use paddlecloud_api::jobs::JobRequest;
+use paddlecloud_core::command::plain_words;
+use paddlecloud_core::spec::DEFAULT_ENTRY;
+use paddlecloud_pfs::RelPath;
+use paddlecloud_pfs::package::BuiltIn;
 
 use crate::error::ConnectError;
 use crate::package::Package;
 
-/// The programs of a job must be in its package; it is cheaper to hear of it before anything is sent.
+/// The programs of a job must be in its package; an early error saves an upload.
 pub fn check_programs(request: &JobRequest, package: &Package) -> Result<(), ConnectError> {
-    let trainer = match (&request.topology, &request.entry) {
-        (Some(file), _) => program_of(&format!("python {file}")),
-        (None, Some(entry)) => program_of(entry),
-        (None, None) => None,
+    let trainer = match (&request.topology, &request.entry, &request.image) {
+        (Some(file), ..) => program_of(&format!("python {file}")),
+        (None, Some(entry), _) => program_of(entry),
+        (None, None, Some(_)) => None,
+        (None, None, None) => program_of(DEFAULT_ENTRY),
     };
     let server = request.psentry.as_deref().filter(|_| request.pservers != Some(0));
     for program in trainer.into_iter().chain(server.and_then(program_of)) {
@@ -34,7 +39,7 @@ fn check_program(program: &str, package: &Package) -> Result<(), ConnectError> {
     let folder = package.folder.display();
     if package.folder.join(program).exists() {
         let error = ConnectError::refused(format!("`{program}` is not part of the package `{folder}`"));
-        return Err(error.with_hint("a rule in `.gitignore` or `.paddleignore` leaves it out"));
+        return Err(error.with_hint(why_left_out(program, package)));
     }
     let last = program.rsplit('/').next().unwrap_or(program);
     let elsewhere = entries
@@ -46,26 +51,41 @@ fn check_program(program: &str, package: &Package) -> Result<(), ConnectError> {
             "there is `{}`; commands run in the package's folder",
             entry.path
         )),
+        None if program == "trainer_config.py" => error.with_hint(
+            "without `-entry` a job runs `paddle train`, which reads it; name your own program, for example \
+             `-entry 'python train.py'`",
+        ),
         None => {
             error.with_hint("commands run in the package's folder; name another package or another entry")
         }
     })
 }
 
-/// The file of the package that a command starts, if that can be told from its words.
-fn program_of(command: &str) -> Option<String> {
-    if command.contains([
-        '$', '`', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\\', '\n', '"', '\'', '~',
-    ]) {
-        return None;
+fn why_left_out(program: &str, package: &Package) -> String {
+    let around = |(folder, _): &&(RelPath, BuiltIn)| {
+        RelPath::from_bytes(program.as_bytes()).is_ok_and(|program| program.is_within(folder))
+    };
+    match package.scan.built_in.iter().find(around) {
+        Some((folder, BuiltIn::VirtualEnvironment)) => format!(
+            "the virtual environment `{folder}` is not uploaded; activate it and write `python`, or include it with \
+             `!{folder}` in `.paddleignore`"
+        ),
+        Some((folder, BuiltIn::Cache)) => {
+            format!("the cache `{folder}` is not uploaded; `!{folder}` in `.paddleignore` includes it")
+        }
+        None => "a rule in `.gitignore` or `.paddleignore` leaves it out".to_owned(),
     }
-    let mut words = command
-        .split_whitespace()
-        .skip_while(|word| is_assignment(word))
-        .peekable();
+}
+
+/// The file of the package that a command starts, if its words show that.
+fn program_of(command: &str) -> Option<String> {
+    let mut words = plain_words(command)?.into_iter();
     let first = words.next()?;
     if first.contains('/') && !first.starts_with('/') {
         return inside_package(first);
+    }
+    if first == "paddle" {
+        return configuration_of(words);
     }
     let interpreter = Path::new(first).file_name()?.to_str()?;
     if !is_interpreter(interpreter) {
@@ -78,9 +98,20 @@ fn program_of(command: &str) -> Option<String> {
     inside_package(script)
 }
 
-fn is_assignment(word: &str) -> bool {
-    let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+/// The configuration of `paddle train`; without `--config` it is `trainer_config.py`.
+fn configuration_of<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<String> {
+    if words.next() != Some("train") {
+        return None;
+    }
+    let mut config = "trainer_config.py";
+    while let Some(word) = words.next() {
+        match word.trim_start_matches('-').split_once('=') {
+            Some(("config", file)) => config = file,
+            None if word.trim_start_matches('-') == "config" => config = words.next()?,
+            _ => {}
+        }
+    }
+    inside_package(config)
 }
 
 fn is_interpreter(program: &str) -> bool {
@@ -91,7 +122,7 @@ fn is_interpreter(program: &str) -> bool {
     )
 }
 
-/// Switches without a value that may stand before the script.
+/// Switches without a value that may precede the script.
 fn is_harmless_flag(word: &str) -> bool {
     matches!(
         word,
@@ -124,12 +155,19 @@ mod tests {
         assert_eq!(program("LR=1 bash run.sh"), "run.sh");
         assert_eq!(program("./run.sh a b"), "run.sh");
         assert_eq!(program("bin/run"), "bin/run");
+        assert_eq!(program("paddle train"), "trainer_config.py");
+        assert_eq!(
+            program("paddle train --use_gpu=0 --config=conf/a.py"),
+            "conf/a.py"
+        );
+        assert_eq!(program("paddle train --config a.py --num_passes 3"), "a.py");
     }
 
     #[test]
     fn what_a_shell_must_work_out_is_left_to_it() {
         for command in [
-            "paddle train",
+            "paddle version",
+            "paddle train --config=/pfs/dc1/home/me/a.py",
             "python -m trainer",
             "python -c 1",
             "python /opt/train.py",

@@ -1,4 +1,4 @@
-//! Opening the way to a server: the configured one, or this machine's own, started when it does not run.
+//! Opens a session with a server: the configured one, or this machine's own, started if it is not running.
 
 use paddlecloud_api::client::{Client, Credentials, TlsOptions};
 
@@ -6,26 +6,26 @@ use crate::config::{self, Choice, Datacenter, Wanted};
 use crate::environment::Environment;
 use crate::error::ConnectError;
 use crate::program::Program;
-use crate::tokens::TokenFile;
+use crate::tokens::{AuthorityFile, TokenFile};
 
 /// A server to talk to.
 pub struct Session {
     pub client: Client,
-    /// The configuration's name for it; `local` for the embedded one.
+    /// The datacenter's name in the configuration; `local` for the embedded server.
     pub datacenter: String,
     pub is_embedded: bool,
 }
 
-/// What an embedded server needs beyond the configuration.
+/// What an embedded server needs in addition to the configuration.
 pub struct Host<'a, N: FnMut(&str)> {
-    /// Becomes the server when none runs; `None` where there is no such program.
+    /// Started as the server if none is running; `None` if there is no such program.
     pub program: Option<&'a Program>,
-    /// Hears what happens on the way, in words for people.
+    /// Receives progress messages for people.
     pub note: N,
 }
 
 impl Session {
-    /// Opens what the configuration chooses; the embedded server runs when this returns.
+    /// Opens the server that the configuration selects; the embedded server is running when this returns.
     pub async fn open<N: FnMut(&str)>(
         wanted: &Wanted,
         environment: &Environment,
@@ -46,7 +46,7 @@ impl Session {
     }
 }
 
-/// A client for a configured datacenter, with the token that is kept for it.
+/// A client for a configured datacenter, with the token that was saved for it.
 pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
     let file = environment
         .paddle_home()
@@ -54,18 +54,45 @@ pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
     let kept = file.as_ref().and_then(TokenFile::read);
     let login = datacenter.username.clone().zip(datacenter.password.clone());
     let client = Client::new(datacenter.endpoint.clone())
-        .with_tls(TlsOptions {
-            identity: datacenter.usercert.clone().zip(datacenter.userkey.clone()),
-            authorities: datacenter.cacert.clone(),
-        })
+        .with_tls(tls_options(datacenter, environment))
         .with_credentials(Credentials {
             login,
             token: datacenter.token.clone().or(kept),
         });
     match file {
-        // A token that cannot be kept costs a login next time, nothing more.
+        // A token that cannot be saved costs a login next time, nothing more.
         Some(file) => client.on_new_token(Box::new(move |token| drop(file.write(token)))),
         None => client,
+    }
+}
+
+/// Whom a datacenter's server is trusted by: the configured authority, or one that was accepted at a login.
+pub fn tls_options(datacenter: &Datacenter, environment: &Environment) -> TlsOptions {
+    let home = environment.paddle_home();
+    let accepted = home.and_then(|home| AuthorityFile::of(&home, datacenter).path());
+    TlsOptions {
+        identity: datacenter.usercert.clone().zip(datacenter.userkey.clone()),
+        authorities: datacenter.cacert.clone().or(accepted),
+    }
+}
+
+/// Trusts this authority for the datacenter's server from now on.
+pub fn accept_authority(
+    datacenter: &Datacenter,
+    environment: &Environment,
+    pem: &str,
+) -> std::io::Result<()> {
+    match environment.paddle_home() {
+        Some(home) => AuthorityFile::of(&home, datacenter).write(pem),
+        None => Err(std::io::Error::other("there is no home folder to keep it in")),
+    }
+}
+
+/// Forgets the token that is kept for a datacenter.
+pub fn forget_token(datacenter: &Datacenter, environment: &Environment) -> std::io::Result<()> {
+    match environment.paddle_home() {
+        Some(home) => TokenFile::of(&home, datacenter).remove(),
+        None => Ok(()),
     }
 }
 
@@ -82,7 +109,7 @@ async fn embedded<N: FnMut(&str)>(environment: &Environment, _: Host<'_, N>) -> 
     Err(no_embedded(environment))
 }
 
-/// What is said where the embedded server cannot run.
+/// The error on systems without an embedded server.
 #[cfg(any(not(target_os = "linux"), test))]
 pub fn no_embedded(environment: &Environment) -> ConnectError {
     let file = environment.paddle_home().map(|home| home.join("config"));

@@ -1,11 +1,11 @@
-//! How long the conductor takes per input while more and more jobs are queued. Prints, judges nothing.
+//! How long the conductor takes per input while more and more jobs are queued. Prints, asserts nothing.
 //!
 //! `cargo run --release -p paddlecloud-core --example bench_conductor`
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use paddlecloud_core::conductor::{Conductor, Input, Loopback, Submission};
+use paddlecloud_core::conductor::{Conductor, Input, Loopback, Submission, Unrecorded};
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Boot, News, WorkerKey};
 use paddlecloud_core::names::JobId;
@@ -41,6 +41,7 @@ impl Bench {
     fn new() -> Bench {
         let engine = EngineState {
             attempts: Vec::new(),
+            nodes: Vec::new(),
             boot: Boot::Same,
         };
         let (conductor, _) = Conductor::restore(
@@ -48,6 +49,7 @@ impl Bench {
             Box::new(Loopback::default()),
             Vec::new(),
             engine,
+            &Unrecorded::default(),
             noon(),
         );
         Bench {
@@ -104,6 +106,7 @@ impl Bench {
         let jobs = self.conductor.jobs().map(|job| (**job).clone()).collect();
         let engine = EngineState {
             attempts: Vec::new(),
+            nodes: Vec::new(),
             boot: Boot::Same,
         };
         let start = Instant::now();
@@ -112,6 +115,7 @@ impl Bench {
             Box::new(Loopback::default()),
             jobs,
             engine,
+            &Unrecorded::default(),
             seconds(2),
         );
         self.conductor = conductor;
@@ -133,6 +137,7 @@ fn scheduler() -> Scheduler {
         cpu: Cpu::cores(CORES),
         memory: Bytes::mib(1024 * CORES),
         gpus: 0,
+        taken: Default::default(),
     };
     Scheduler::new(Inventory { nodes: vec![node] }, Policy::default())
 }

@@ -152,10 +152,11 @@ impl Bench {
     /// Fills the cluster, then the queue.
     fn new(workload: Workload, queued: usize) -> Bench {
         let nodes = (0..NODES).map(|index| Node {
-            name: format!("node{index}"),
+            name: format!("node{index}").as_str().into(),
             cpu: Cpu::cores(64),
             memory: Bytes::new(256 << 30),
             gpus: if index % 4 == 0 { 8 } else { 0 },
+            taken: Default::default(),
         });
         let mut scheduler = Scheduler::new(
             Inventory {

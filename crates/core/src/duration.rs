@@ -1,13 +1,13 @@
-//! Time spans as people write them: `90s`, `10m`, `1h30m`, `2d`, or a number of seconds.
+//! Durations as people write them: `90s`, `10m`, `1h30m`, `2d`, or a number of seconds.
 //!
-//! One rule for the client and the server, so that neither takes what the other refuses.
+//! Client and server use the same rules, so neither accepts what the other refuses.
 
 use jiff::SignedDuration;
 
-/// A thousand years: more than anybody means, and no sum with a time of today overflows.
+/// A thousand years: more than anyone needs, and small enough that no sum with a current time overflows.
 const LONGEST: i64 = 1000 * 365 * 86_400;
 
-/// Why a text is not a time span.
+/// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     #[error("`{}` is not a time span: write `90s`, `10m`, `1h30m`, `7d` or a number of seconds", .0.escape_debug())]
@@ -16,13 +16,13 @@ pub enum DurationError {
     TooLong(String),
 }
 
-/// Reads a time span. Units may follow each other from the largest to the smallest, each once.
+/// Parses a duration. Units go from the largest to the smallest, each at most once.
 pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let unreadable = || DurationError::Unreadable(text.to_owned());
     let too_long = || DurationError::TooLong(text.to_owned());
     let mut total: i64 = 0;
     for (digits, unit) in parts(text).ok_or_else(unreadable)? {
-        // Digits that are no number are too many of them.
+        // Digits that are not a number are too many digits.
         let count: i64 = digits.parse().map_err(|_| too_long())?;
         let part = count.checked_mul(unit).ok_or_else(too_long)?;
         total = total.checked_add(part).ok_or_else(too_long)?;
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     Ok(SignedDuration::from_secs(total))
 }
 
-/// The shortest form that reads back the same.
+/// The shortest form that parses back to the same value.
 pub fn print(duration: SignedDuration) -> String {
     let mut rest = duration.as_secs();
     if rest == 0 {
@@ -49,7 +49,7 @@ pub fn print(duration: SignedDuration) -> String {
     text
 }
 
-/// The numbers of a span and what each counts, in seconds.
+/// The numbers of a duration with their units in seconds.
 fn parts(text: &str) -> Option<Vec<(&str, i64)>> {
     if is_number(text) {
         return Some(vec![(text, 1)]);

@@ -1,6 +1,6 @@
-//! How a worker's program ended, and the same in words a person understands.
+//! How a worker's program exited, and an explanation for people.
 //!
-//! Whether an end is good or bad for the job is decided by the job's state machine, not here.
+//! The job's state machine decides what an exit means for the job.
 
 use std::fmt::Write;
 
@@ -12,29 +12,29 @@ use crate::quantity::Bytes;
 /// The end of one attempt as the engine recorded it, after the last byte of its log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exit {
-    /// What the program returned. Neither code nor signal: nobody saw it end.
+    /// The exit code of the program. Neither code nor signal: nobody observed the exit.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// The kernel ended one of its processes because its memory limit was reached.
+    /// The kernel killed one of its processes because it reached its memory limit.
     #[serde(default)]
     pub oom: bool,
-    /// It failed while somebody else held one of its ports.
+    /// It failed while another process held one of its ports.
     #[serde(default)]
     pub clash: Option<Clash>,
-    /// Bytes of log there were when it ended. None come later.
+    /// Length of the log in bytes at its exit. Nothing is added later.
     #[serde(default)]
     pub log_end: u64,
-    /// What the engine has to add, for example why the program could not be started.
+    /// The engine's explanation, for example why the program could not be started.
     #[serde(default)]
     pub message: Option<String>,
     /// Bytes of its output that could not be stored, for example on a full disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_output: u64,
-    /// Whether it had been told to stop when it ended; absent: the engine does not know.
+    /// Whether it had been asked to stop when it exited; `None` if the engine does not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<bool>,
-    /// When it ended, as the engine saw it: the server may hear of it much later.
+    /// When it exited, as seen by the engine; the server may learn of it much later.
     #[serde(default)]
     pub at: Option<Timestamp>,
 }
@@ -44,11 +44,11 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// A port that was taken at all addresses by another program.
+/// A port that another program held on all addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clash {
     pub port: u16,
-    /// Who holds it, as far as the engine could see: a worker's name or a process.
+    /// The holder, if the engine could find out: a worker's name or a process.
     pub by: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// An end nobody saw; `why` says what is known.
+    /// An exit that nobody observed; `why` says what is known.
     pub fn unseen(why: impl Into<String>) -> Exit {
         Exit {
             message: Some(why.into()),
@@ -77,13 +77,13 @@ impl Exit {
         }
     }
 
-    /// Code 0 and nothing that contradicts it.
+    /// Code 0 and no contradicting information.
     pub fn is_success(&self) -> bool {
         self.code == Some(0) && self.signal.is_none() && !self.oom
     }
 }
 
-/// Explains an end in a sentence. `memory` is the limit the worker had.
+/// Explains an exit in a sentence. `memory` is the worker's limit.
 pub fn in_words(exit: &Exit, memory: Bytes) -> String {
     let mut words = end_in_words(exit, memory);
     if let Some(lost) = lost_in_words(exit) {
@@ -92,20 +92,25 @@ pub fn in_words(exit: &Exit, memory: Bytes) -> String {
     words
 }
 
-/// What is missing in its log, if anything is.
+/// What is missing in its log, if anything.
 pub fn lost_in_words(exit: &Exit) -> Option<String> {
-    let bytes = Bytes::new(exit.lost_output);
-    (exit.lost_output > 0)
-        .then(|| format!("{bytes} of its output could not be stored and are lost: is the disk full?"))
+    (exit.lost_output > 0).then(|| lost_bytes_in_words(exit.lost_output))
+}
+
+/// The same for a number of bytes.
+pub fn lost_bytes_in_words(lost: u64) -> String {
+    let bytes = Bytes::new(lost).readable();
+    format!("{bytes} of its output could not be stored and is lost: is the disk full?")
 }
 
 fn end_in_words(exit: &Exit, memory: Bytes) -> String {
     let mut words = match (exit.oom, exit.signal, exit.code) {
         (true, _, _) => format!(
-            "out of memory: the worker used more than its {memory} (exit {})",
+            "out of memory: the worker used more than its {} (exit {})",
+            memory.readable(),
             shell_code(exit).unwrap_or(137)
         ),
-        // The engine knows more than the signal tells: whose it was.
+        // The engine knows more than the signal says: who sent it.
         (false, Some(9), _) if exit.clash.is_none() && exit.message.is_some() => {
             return format!("{} (signal 9, SIGKILL)", unseen_in_words(exit));
         }
@@ -125,7 +130,7 @@ fn end_in_words(exit: &Exit, memory: Bytes) -> String {
 fn unseen_in_words(exit: &Exit) -> String {
     exit.message
         .clone()
-        .unwrap_or_else(|| "nobody saw how it ended".to_owned())
+        .unwrap_or_else(|| "its end was not observed".to_owned())
 }
 
 fn add_clash(words: &mut String, clash: &Clash) {
@@ -136,7 +141,7 @@ fn add_clash(words: &mut String, clash: &Clash) {
     };
 }
 
-/// The number a shell would show: the code, or 128 and the signal.
+/// The number a shell would show: the code, or 128 plus the signal.
 fn shell_code(exit: &Exit) -> Option<i32> {
     exit.signal.map(|signal| 128 + signal).or(exit.code)
 }
@@ -145,7 +150,7 @@ fn code_in_words(code: i32) -> String {
     match code {
         126 => "exit code 126: the command cannot be executed".to_owned(),
         127 => "exit code 127: command not found".to_owned(),
-        // A shell between us and the program turns its signal into 128 and the number.
+        // A shell between us and the program turns a signal into 128 plus its number.
         129..=192 => match known_signal(code - 128) {
             Some((name, what)) => format!("{what} (exit {code}, {name})"),
             None => format!("exit code {code}"),
@@ -179,11 +184,11 @@ fn known_signal(signal: i32) -> Option<(&'static str, &'static str)> {
         ),
         8 => (
             "SIGFPE",
-            "arithmetic error, for example a whole number divided by zero",
+            "arithmetic error, for example an integer division by zero",
         ),
         9 => ("SIGKILL", "killed, often because memory ran out"),
         11 => ("SIGSEGV", "segmentation fault"),
-        13 => ("SIGPIPE", "broken pipe: wrote to a connection nobody reads"),
+        13 => ("SIGPIPE", "broken pipe: wrote to a closed connection"),
         14 => ("SIGALRM", "its own alarm went off"),
         15 => ("SIGTERM", "terminated"),
         24 => ("SIGXCPU", "used more processor time than allowed"),
@@ -215,7 +220,7 @@ mod tests {
             Exit::by_signal(11),
             Exit::by_signal(9),
             Exit {
-                message: Some("killed after the grace of 3s".into()),
+                message: Some("killed after its grace period of 3s".into()),
                 ..Exit::by_signal(9)
             },
             Exit::by_signal(15),
@@ -236,18 +241,18 @@ mod tests {
         ];
         let explained: Vec<String> = ends.into_iter().map(words).collect();
         insta::assert_snapshot!(explained.join("\n"), @r"
-        out of memory: the worker used more than its 1Gi (exit 137)
-        out of memory: the worker used more than its 1Gi (exit 1)
+        out of memory: the worker used more than its 1 GiB (exit 137)
+        out of memory: the worker used more than its 1 GiB (exit 1)
         segmentation fault (signal 11, SIGSEGV)
         killed by signal 9 (SIGKILL)
-        killed after the grace of 3s (signal 9, SIGKILL)
+        killed after its grace period of 3s (signal 9, SIGKILL)
         terminated (signal 15, SIGTERM)
-        arithmetic error, for example a whole number divided by zero (signal 8, SIGFPE)
+        arithmetic error, for example an integer division by zero (signal 8, SIGFPE)
         aborted: the program stopped itself after an error (signal 6, SIGABRT)
         ended by signal 40
         killed, often because memory ran out (exit 137, SIGKILL)
         segmentation fault (exit 139, SIGSEGV)
-        arithmetic error, for example a whole number divided by zero (exit 136, SIGFPE)
+        arithmetic error, for example an integer division by zero (exit 136, SIGFPE)
         aborted: the program stopped itself after an error (exit 134, SIGABRT)
         terminated (exit 143, SIGTERM)
         exit code 127: command not found
@@ -255,7 +260,7 @@ mod tests {
         exit code 1
         exit code 200
         its supervisor is gone
-        nobody saw how it ended
+        its end was not observed
         ");
     }
 
@@ -267,7 +272,7 @@ mod tests {
         };
         assert_eq!(
             words(exit),
-            "exit code 0; 4Ki of its output could not be stored and are lost: is the disk full?"
+            "exit code 0; 4 KiB of its output could not be stored and is lost: is the disk full?"
         );
     }
 

@@ -1,8 +1,10 @@
 //! The domain: what a job is, what it needs, when it may start and how it ends.
 //!
-//! Values in, values out. Nothing here reads a file, opens a socket or asks the clock: what needs the
-//! time takes `now`.
+//! Values in, values out. Nothing here reads a file, opens a socket or reads the clock: a function that needs the time
+//! takes `now`.
 
+pub mod access;
+pub mod command;
 pub mod conductor;
 pub mod duration;
 pub mod exit;

@@ -1,6 +1,6 @@
-//! Names that have rules: of jobs, runs, users and datacenters.
+//! Names of jobs, runs, users, datacenters and nodes.
 //!
-//! After parsing nobody checks again. This module does not know where a name is used.
+//! A parsed name is never checked again. This module does not know where names are used.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest job name. Kubernetes labels end here too, so a name works on every engine.
+/// Longest job name. It is also the limit of Kubernetes labels, so a name works on every engine.
 pub const MAX_JOB_NAME: usize = 63;
 
-/// What stands for the latest job on every command line, and is therefore no name.
+/// Stands for the latest job on every command line, and is therefore not a valid name.
 pub const LATEST: &str = "last";
 
 /// Why a text is not a name.
@@ -30,7 +30,7 @@ impl NameError {
         }
     }
 
-    /// A name that is close to the refused one and would be taken.
+    /// A similar name that would be accepted.
     pub fn suggestion(&self) -> Option<&str> {
         self.suggestion.as_deref()
     }
@@ -51,7 +51,7 @@ impl JobName {
         JobName(nearest_name(text).unwrap_or_else(|| "job".to_owned()))
     }
 
-    /// This name with `-<suffix>` behind it, cut so that it stays valid.
+    /// This name with `-<suffix>` appended, shortened so that it stays valid.
     pub fn with_suffix(&self, suffix: &str) -> JobName {
         let room = MAX_JOB_NAME.saturating_sub(suffix.len() + 1);
         let stem = self.0[..self.0.len().min(room)].trim_end_matches(['-', '.']);
@@ -115,10 +115,10 @@ fn nearest_name(text: &str) -> Option<String> {
     }
 }
 
-/// Identifies one run for ever. The `_` keeps it from looking like a job name.
+/// Identifies one run permanently. The `_` distinguishes it from job names.
 ///
-/// Ids made later sort later: the first part is the time in milliseconds.
-/// Held in place: ids are copied all the time, and a copy costs no allocation.
+/// Later ids sort later: the first part is the time in milliseconds. Stored inline, because ids are copied often and a
+/// copy must not allocate.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobId([u8; ID_LENGTH]);
@@ -129,12 +129,12 @@ const ID_LENGTH: usize = ID_PREFIX.len() + ID_DIGITS;
 const BASE32: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 impl JobId {
-    /// Makes an id from the time and 25 random bits; the store refuses the rare second one.
+    /// Creates an id from the time and 25 random bits; the store refuses the rare duplicate.
     pub fn new(unix_millis: u64, random: u32) -> JobId {
         JobId::from_value((u128::from(unix_millis) << 25) | u128::from(random & 0x1ff_ffff))
     }
 
-    /// The next id: what to take when the clock stands still or was set back.
+    /// The next id: used when the clock stands still or was set back.
     pub fn successor(&self) -> JobId {
         let digit = |byte: &u8| BASE32.iter().position(|known| known == byte).unwrap_or(0) as u128;
         JobId::from_value(
@@ -184,7 +184,7 @@ impl FromStr for JobId {
     }
 }
 
-/// How people point at a job: by id (one run), by name (its latest run), or `last`.
+/// How people refer to a job: by id (one run), by name (its latest run), or `last`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobRef {
     Id(JobId),
@@ -221,12 +221,59 @@ impl fmt::Display for JobRef {
 #[serde(try_from = "String", into = "String")]
 pub struct UserName(Arc<str>);
 
-/// A datacenter as `/pfs/<datacenter>/…` shows it.
+/// A datacenter, as in `/pfs/<datacenter>/…`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DatacenterName(String);
 
-/// A word that is one component of a path: no separator, no `.` or `..`, nothing invisible.
+/// A node by its engine's name: a host name, or a node of a cluster. A copy does not allocate.
+///
+/// Records of earlier versions contain a number here, which names no node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "StoredNode", into = "String")]
+pub struct NodeName(Arc<str>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredNode {
+    Name(String),
+    Index(u32),
+}
+
+impl From<StoredNode> for NodeName {
+    fn from(stored: StoredNode) -> NodeName {
+        match stored {
+            StoredNode::Name(name) => NodeName(name.into()),
+            StoredNode::Index(index) => NodeName(format!("#{index}").into()),
+        }
+    }
+}
+
+impl From<&str> for NodeName {
+    fn from(name: &str) -> NodeName {
+        NodeName(name.into())
+    }
+}
+
+impl From<NodeName> for String {
+    fn from(name: NodeName) -> String {
+        name.as_str().to_owned()
+    }
+}
+
+impl NodeName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A word that can be one component of a path: no separator, not `.` or `..`, nothing invisible.
 fn check_path_word(kind: &str, text: &str, max: usize) -> Result<(), NameError> {
     let problem = if text.is_empty() {
         format!("a {kind} must not be empty")
@@ -268,9 +315,9 @@ impl UserName {
         &self.0
     }
 
-    /// The namespace that belongs to this user: `user1@gmail.com` → `user1-gmail-com`.
+    /// The namespace of this user: `user1@gmail.com` → `user1-gmail-com`.
     ///
-    /// Names that would fall together get a mark made from the whole name, so no two users share one.
+    /// Names that would collide get a mark derived from the whole name, so no two users share a namespace.
     pub fn namespace(&self) -> String {
         let mut plain: String = self
             .0
@@ -298,7 +345,8 @@ impl UserName {
             && !plain.is_empty()
             && plain.len() < 54
             && !plain.contains("--");
-        // An address and the same text with other separators must not meet: only the `user@host.tld` form stays bare.
+        // An address and the same text with other separators must not collide: only the form `user@host.tld` gets no
+        // mark.
         let is_plain_word = !self.0.contains(['@', '.']);
         let is_address =
             self.0.contains('@') && self.0.split('@').next().is_some_and(|user| !user.contains('.'));

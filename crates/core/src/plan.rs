@@ -1,7 +1,7 @@
-//! From a spec to what each worker finds: its command, environment, files and the lines before its log.
+//! Turns a spec into a plan for each worker: its command, environment, files and the preamble of its log.
 //!
-//! Pure: where things lie and which addresses are free is told by the engine through `Site` and `Member`.
-//! The names come from four generations of programs; all of them can be set at once.
+//! Pure: the engine provides paths and addresses in `Site` and `Member`. The variables come from four generations of
+//! programs; all of them can be set at the same time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::names::{DatacenterName, UserName};
 use crate::spec::JobSpec;
 
-/// First port of a parameter server (S3).
+/// First port of a parameter server, as in the Kubernetes page.
 pub const PSERVER_PORT: u16 = 7164;
 
-/// What a worker does in its job.
+/// The role of a worker in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -45,7 +45,9 @@ pub struct Member {
     /// Its host name, for example `my-job-trainer-3s4nz`.
     pub name: String,
     pub address: String,
-    pub gpus: Vec<u32>,
+    /// Variables that the engine itself adds, for example the assigned cards. They override the submitter's shell;
+    /// variables set with `-env` override them.
+    pub env: BTreeMap<String, String>,
 }
 
 /// What is the same for all workers of a run. Paths are as the worker sees them.
@@ -53,20 +55,18 @@ pub struct Member {
 pub struct Site {
     pub user: UserName,
     pub datacenter: DatacenterName,
-    /// Working folder: the package.
+    /// Working directory: the package.
     pub package: String,
-    /// `$JOB_PATH/$JOB_NAME` is the package too (S3).
+    /// `$JOB_PATH/$JOB_NAME` is also the package, as in the Kubernetes page.
     pub job_path: String,
     pub output: String,
     pub home: String,
     pub public: String,
-    /// A fresh folder of this run that all its workers see.
+    /// A new folder for this run that all its workers see.
     pub rendezvous: String,
-    /// Folder of our own `paddle`, first in `PATH`.
-    pub programs: String,
     /// Network device of the worker's address.
     pub nic: String,
-    /// Two ports from here on belong to this run: many programs bind them on all addresses.
+    /// Two ports from here on are reserved for this run: many programs bind them on all addresses.
     pub port_base: u16,
 }
 
@@ -83,13 +83,13 @@ pub struct WorkerPlan {
     pub env: BTreeMap<String, String>,
     /// Private files at absolute paths.
     pub files: Vec<(String, String)>,
-    /// Trainers wait until all are there; parameter servers start at once.
+    /// Trainers wait until all workers are ready; parameter servers start at once.
     pub waits_for_all: bool,
     /// Ports it must listen on before it counts as ready.
     pub ports: Vec<u16>,
-    /// S0's lines before the program's own output.
+    /// The preamble that the submit guide shows before the program's own output.
     pub preamble: Vec<String>,
-    /// S3's place for its log.
+    /// The path of its log, as in the Kubernetes page.
     pub plain_log: String,
 }
 
@@ -176,18 +176,18 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     let sparse_ports = spec.ps_ports.saturating_sub(1);
     let uses_gpu = u8::from(spec.trainer.gpu > 0).to_string();
 
-    // S0
+    // the submit guide
     set("PADDLE_INIT_NUM_GRADIENT_SERVERS", trainers.clone());
     set("PADDLE_INIT_TRAINER_ID", id.clone());
     set("PADDLE_CLOUD_CURRENT_DATACENTER", site.datacenter.to_string());
     set("PADDLE_CLOUD_USERNAME", site.user.to_string());
     set("PADDLE_CLOUD_HOME", site.home.clone());
     set("PADDLE_CLOUD_PUBLIC", site.public.clone());
-    // S2
+    // the Python job page
     set("TRAINER_ID", id.clone());
     set("TRAINERS", trainers.clone());
     set("PSERVERS", spec.pservers.to_string());
-    // S3
+    // the Kubernetes page
     set("JOB_NAME", spec.name.to_string());
     set("JOB_PATH", site.job_path.clone());
     set("JOB_NAMESPACE", site.user.namespace());
@@ -197,7 +197,7 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     set("CONF_PADDLE_PORTS_NUM", "1".to_owned());
     set("CONF_PADDLE_PORTS_NUM_SPARSE", sparse_ports.to_string());
     set("CONF_PADDLE_GRADIENT_NUM", trainers.clone());
-    // the launcher of 2017
+    // the original launcher of 2017
     set("PADDLE_JOB_NAME", spec.name.to_string());
     set("TOPOLOGY", spec.topology.clone().unwrap_or_default());
     set("ENTRY", spec.entry.clone());
@@ -211,13 +211,13 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     set("PADDLE_INIT_TRAINER_COUNT", "1".to_owned());
     set("PADDLE_INIT_PSERVERS", team.pservers.join(","));
     set("PADDLE_INIT_NICS", site.nic.clone());
-    // what every program expects
+    // common to all programs
     set("PYTHONUNBUFFERED", "1".to_owned());
     set(
         "OMP_NUM_THREADS",
         resources(spec, member.role).cpu.threads().to_string(),
     );
-    set("CUDA_VISIBLE_DEVICES", join(member.gpus.iter()));
+    set("PADDLE_PS_MEMORY", spec.pserver.memory.as_u64().to_string());
 
     for (name, value) in fleet(spec, site, team, member)
         .into_iter()
@@ -225,11 +225,7 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     {
         set(name, value);
     }
-    let path = env
-        .get("PATH")
-        .cloned()
-        .unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    env.insert("PATH".to_owned(), format!("{}:{path}", site.programs));
+    env.extend(member.env.clone());
     env.extend(spec.envs.clone());
     let python_path = match env.get("PYTHONPATH").filter(|path| !path.is_empty()) {
         Some(path) => format!("{}:{path}", site.package),
@@ -246,7 +242,7 @@ fn resources(spec: &JobSpec, role: Role) -> &crate::spec::Resources {
     }
 }
 
-/// Names today's PaddlePaddle reads (fleet, both modes).
+/// Variables of current PaddlePaddle (fleet, both modes).
 fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
     let trainer_port = site.port_base + 1;
     let (role, port) = match member.role {
@@ -266,7 +262,6 @@ fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'st
             endpoints(&team.trainers, trainer_port),
         ),
         ("PADDLE_CURRENT_ENDPOINT", format!("{}:{port}", member.address)),
-        ("POD_IP", member.address.clone()),
         ("PADDLE_PORT", port.to_string()),
     ];
     if member.role == Role::Pserver {
@@ -281,7 +276,7 @@ fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'st
     names
 }
 
-/// Names PyTorch and its kin read. `DMLC_ROLE` is left out: it makes an import block.
+/// Variables of PyTorch and similar programs. `DMLC_ROLE` is omitted: it makes an import block.
 fn collective(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
     vec![
         ("MASTER_ADDR", team.trainers.first().cloned().unwrap_or_default()),
@@ -294,7 +289,7 @@ fn collective(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<
     ]
 }
 
-/// The lines S0 shows before a trainer's own output.
+/// The lines that the submit guide shows before a trainer's own output.
 fn preamble(spec: &JobSpec, site: &Site, team: &Team, index: u32) -> Vec<String> {
     vec![
         format!(
@@ -335,6 +330,7 @@ fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::worker_variables;
 
     fn two_by_three() -> Vec<WorkerPlan> {
         let mut spec = JobSpec::new("my-job".parse().unwrap());
@@ -362,16 +358,25 @@ mod tests {
             home: "/pfs/local/home/me".into(),
             public: "/pfs/local/public".into(),
             rendezvous: "/pfs/local/home/me/.paddlecloud/runs/j_1/rendezvous".into(),
-            programs: "/opt/paddlecloud/bin".into(),
             nic: "lo".into(),
             port_base: 12_000,
         };
-        let member = |role: Role, index: u32| Member {
-            role,
-            index,
-            name: format!("my-job-{role}-x{index}"),
-            address: format!("127.64.{}.{}", role as u8, index + 1),
-            gpus: Vec::new(),
+        let member = |role: Role, index: u32| {
+            let address = format!("127.64.{}.{}", role as u8, index + 1);
+            let from_engine = [
+                ("PATH", "/opt/paddlecloud/bin:/venv/bin:/usr/bin"),
+                ("POD_IP", &address),
+                ("CUDA_VISIBLE_DEVICES", ""),
+            ];
+            Member {
+                role,
+                index,
+                name: format!("my-job-{role}-x{index}"),
+                env: from_engine
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into(),
+                address,
+            }
         };
         let mut members: Vec<Member> = (0..2).map(|i| member(Role::Pserver, i)).collect();
         members.extend((0..3).map(|i| member(Role::Trainer, i)));
@@ -399,19 +404,9 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_the_contract_is_set_in_every_worker() {
-        let everywhere = "PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_TRAINER_ID PADDLE_CLOUD_CURRENT_DATACENTER \
-             PADDLE_CLOUD_USERNAME TRAINER_ID TRAINERS PSERVERS JOB_NAME JOB_PATH JOB_NAMESPACE TRAIN_CONFIG_DIR \
-             CONF_PADDLE_NIC CONF_PADDLE_PORT CONF_PADDLE_PORTS_NUM CONF_PADDLE_PORTS_NUM_SPARSE \
-             CONF_PADDLE_GRADIENT_NUM PADDLE_JOB_NAME TOPOLOGY ENTRY TRAINER_PACKAGE NAMESPACE PADDLE_INIT_PORT \
-             PADDLE_INIT_PORTS_NUM PADDLE_INIT_PORTS_NUM_FOR_SPARSE PADDLE_INIT_NUM_PASSES PADDLE_INIT_USE_GPU \
-             PADDLE_INIT_TRAINER_COUNT PADDLE_INIT_PSERVERS PADDLE_INIT_NICS TRAINING_ROLE PADDLE_TRAINERS_NUM \
-             PADDLE_TRAINER_ID PADDLE_PSERVERS_IP_PORT_LIST PADDLE_TRAINER_ENDPOINTS PADDLE_CURRENT_ENDPOINT POD_IP \
-             PADDLE_PORT PADDLE_DISTRI_BACKEND PADDLE_WITH_GLOO PADDLE_GLOO_RENDEZVOUS PADDLE_GLOO_FS_PATH \
-             MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK DMLC_NUM_WORKER DMLC_NUM_SERVER PYTHONUNBUFFERED \
-             OMP_NUM_THREADS PYTHONPATH PATH";
+    fn every_name_of_the_environment_is_set_in_every_worker() {
         for worker in two_by_three() {
-            for name in everywhere.split_whitespace() {
+            for name in worker_variables::PLANNED.split_whitespace() {
                 assert!(
                     worker.env.contains_key(name),
                     "{name} is missing in {} {}",

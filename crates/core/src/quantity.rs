@@ -1,6 +1,7 @@
-//! Amounts of cpu and memory as people write them: `2`, `500m`, `10Gi`, `1G`.
+//! Amounts of cpu and memory: as people write them (`2`, `500m`, `10Gi`, `1G`) and as messages show them (`23.5 GiB`).
 //!
-//! Binary suffixes are powers of 1024, decimal ones powers of 1000, as in Kubernetes.
+//! Binary suffixes are powers of 1024, decimal ones powers of 1000, as in Kubernetes. `Display` prints what `FromStr`
+//! parses; messages use [`Bytes::readable`], [`readable_bytes`], [`readable_cores`] and [`counted`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,7 @@ pub struct QuantityError(String);
 #[serde(transparent)]
 pub struct Cpu(u64);
 
-/// Most cores one worker can ask for; beyond it the number is a mistake, and sums cannot overflow.
+/// Most cores that one worker can request; a larger number is a mistake, and sums cannot overflow.
 const MAX_CORES: u64 = 1_000_000;
 
 impl Cpu {
@@ -33,7 +34,7 @@ impl Cpu {
         self.0
     }
 
-    /// Whole cores, rounded up, at least one: what a thread pool should use.
+    /// Whole cores, rounded up, at least one: the size of a thread pool.
     pub fn threads(self) -> u64 {
         self.0.div_ceil(1000).max(1)
     }
@@ -116,6 +117,57 @@ impl Bytes {
     pub const fn as_u64(self) -> u64 {
         self.0
     }
+
+    /// See [`readable_bytes`].
+    pub fn readable(self) -> String {
+        readable_bytes(u128::from(self.0))
+    }
+}
+
+/// `23.5 GiB`, `300 MiB`, `1 byte`: rounded down to one decimal.
+pub fn readable_bytes(bytes: u128) -> String {
+    const UNITS: [(&str, u32); 6] = [
+        ("EiB", 60),
+        ("PiB", 50),
+        ("TiB", 40),
+        ("GiB", 30),
+        ("MiB", 20),
+        ("KiB", 10),
+    ];
+    let Some((unit, bits)) = UNITS.iter().find(|(_, bits)| bytes >> bits > 0) else {
+        return counted(bytes, "byte");
+    };
+    // Whole part and remainder separately: ten times a very large number would overflow.
+    let (whole, rest) = (bytes >> bits, bytes & ((1 << bits) - 1));
+    match (rest * 10) >> bits {
+        0 => format!("{whole} {unit}"),
+        tenth => format!("{whole}.{tenth} {unit}"),
+    }
+}
+
+/// `2 cores`, `1 core`, `0.5 cores`, from thousandths of a core.
+pub fn readable_cores(millis: u128) -> String {
+    match millis {
+        1000 => "1 core".to_owned(),
+        _ => format!("{} cores", bare_cores(millis)),
+    }
+}
+
+/// The number of [`readable_cores`] alone.
+pub fn bare_cores(millis: u128) -> String {
+    let (whole, rest) = (millis / 1000, millis % 1000);
+    match rest {
+        0 => whole.to_string(),
+        _ => format!("{whole}.{rest:03}").trim_end_matches('0').to_owned(),
+    }
+}
+
+/// `1 job`, `2 jobs`.
+pub fn counted(count: u128, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 impl FromStr for Bytes {
@@ -133,7 +185,7 @@ impl FromStr for Bytes {
         })?;
         let bytes = number
             .checked_mul(factor)
-            .ok_or_else(|| QuantityError(format!("`{text}` is more memory than can be counted")))?;
+            .ok_or_else(|| QuantityError(format!("`{text}` is too much memory")))?;
         if bytes == 0 {
             return Err(QuantityError("a worker needs more than 0 bytes of memory".into()));
         }
@@ -209,6 +261,41 @@ mod tests {
         );
         assert_eq!(Cpu::millis(20).threads(), 1);
         assert_eq!(Cpu::millis(2500).threads(), 3);
+    }
+
+    #[test]
+    fn messages_show_amounts_that_people_can_read() {
+        let shown = [
+            Bytes::new(24_684_100 << 10).readable(),
+            Bytes::mib(1024).readable(),
+            Bytes::mib(300).readable(),
+            Bytes::new(1536).readable(),
+            Bytes::new(1).readable(),
+            Bytes::new(1023).readable(),
+            Bytes::new(u64::MAX).readable(),
+            readable_bytes(u128::MAX),
+            readable_cores(1000),
+            readable_cores(2500),
+            readable_cores(20),
+            counted(0, "job"),
+            counted(1, "job"),
+        ];
+        let expected = [
+            "23.5 GiB",
+            "1 GiB",
+            "300 MiB",
+            "1.5 KiB",
+            "1 byte",
+            "1023 bytes",
+            "15.9 EiB",
+            "295147905179352825855.9 EiB",
+            "1 core",
+            "2.5 cores",
+            "0.02 cores",
+            "0 jobs",
+            "1 job",
+        ];
+        assert_eq!(shown, expected);
     }
 
     proptest::proptest! {

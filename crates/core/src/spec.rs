@@ -1,31 +1,35 @@
-//! What a user asks for. A `JobSpec` that exists is valid: sizes are in range, names parsed.
+//! What a user asks for. A checked `JobSpec` is valid: sizes are in range, names are parsed.
 //!
-//! Where it runs, as whom and when is decided elsewhere.
+//! Where, as whom and when it runs is decided elsewhere.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::command::plain_words;
 use crate::names::JobName;
-use crate::quantity::{Bytes, Cpu};
+use crate::quantity::{Bytes, Cpu, counted};
 
-/// Most trainers, or most parameter servers, of one job.
-pub const MAX_WORKERS: u32 = 10_000;
-/// Most passes over the data.
-pub const MAX_PASSES: u32 = 1_000_000;
-/// Priorities lie between minus and plus this.
-pub const MAX_PRIORITY: i32 = 1000;
-/// Most bytes of a command, or of one environment variable: the system starts no program with a longer word
-/// than 128 KiB.
+/// The allowed range of each whole number of a job.
+pub const PARALLELISM: RangeInclusive<i64> = 1..=10_000;
+pub const PSERVERS: RangeInclusive<i64> = 0..=10_000;
+pub const GPU: RangeInclusive<i64> = 0..=1024;
+pub const PASSES: RangeInclusive<i64> = 1..=1_000_000;
+pub const RETRIES: RangeInclusive<i64> = 0..=1000;
+pub const PS_PORTS: RangeInclusive<i64> = 1..=64;
+pub const PRIORITY: RangeInclusive<i64> = -1000..=1000;
+/// Most bytes of a command, or of one environment variable: Linux starts no program with an argument longer than 128
+/// KiB.
 pub const MAX_WORD: usize = 64 << 10;
 /// Most bytes of all environment variables of a job together.
 pub const MAX_ENVS: usize = 512 << 10;
-/// Less than this does not even hold a shell.
+/// Less memory than this is not enough for a shell.
 const LEAST_MEMORY: Bytes = Bytes::mib(1);
-/// The command of a trainer when none is given (S4).
+/// The command of a trainer if none is given, as in the client design.
 pub const DEFAULT_ENTRY: &str = "paddle train";
-/// The command of a parameter server when none is given.
+/// The command of a parameter server if none is given.
 pub const DEFAULT_PS_ENTRY: &str = "paddle pserver";
 
 /// What one worker of a role gets.
@@ -46,11 +50,51 @@ impl Default for Resources {
     }
 }
 
-/// A whole job as it was asked for.
+/// A stored secret and the variable that workers find it in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRef {
+    pub name: String,
+    pub env: String,
+}
+
+/// Letters, digits, `-`, `_` and `.`, at most 63.
+pub fn is_secret_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=63).contains(&text.len()) && text.chars().all(allowed)
+}
+
+impl SecretRef {
+    /// Reads `NAME` or `NAME=VARIABLE`. Without a variable it is the name in capital letters.
+    pub fn parse(text: &str) -> Result<SecretRef, SpecError> {
+        let (name, env) = text.split_once('=').unwrap_or((text, ""));
+        let wrong = |what: &str, word: &str| {
+            let problem = format!("`{}` is not the name of a {what}", word.escape_debug());
+            SpecError::remark("secrets", problem)
+        };
+        if !is_secret_name(name) {
+            return Err(wrong("secret", name));
+        }
+        let capital = || name.to_ascii_uppercase().replace(['-', '.'], "_");
+        let env = if env.is_empty() { capital() } else { env.to_owned() };
+        let mut letters = env.chars();
+        let begins = letters
+            .next()
+            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        match begins && letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            true => Ok(SecretRef {
+                name: name.to_owned(),
+                env,
+            }),
+            false => Err(wrong("variable", &env)),
+        }
+    }
+}
+
+/// A whole job as requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: JobName,
-    /// `/pfs/…` where the program lies; `None` runs in the image's own folder.
+    /// `/pfs/…`, the folder of the program; `None` runs in the image's own folder.
     pub package: Option<String>,
     /// The stored upload this run was submitted with; `None`: the package is used in place.
     #[serde(default)]
@@ -61,39 +105,69 @@ pub struct JobSpec {
     pub pserver: Resources,
     pub entry: String,
     pub ps_entry: String,
-    /// How many ports from the first on a parameter server must listen on before trainers start.
+    /// How many ports, from the first on, a parameter server must listen on before trainers start.
     pub ps_ports: u16,
-    /// A v1 configuration file; then the trainer is `paddle train --config=FILE`.
+    /// A v1 configuration file; the trainer is then `paddle train --config=FILE`.
     pub topology: Option<String>,
     pub passes: u32,
     pub image: Option<String>,
     pub registry: Option<String>,
     pub envs: BTreeMap<String, String>,
+    /// Stored secrets that workers find in variables; only their names are here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretRef>,
     pub priority: i32,
-    /// Restarts each worker may have.
+    /// How often each worker may be restarted.
     pub retries: u32,
     pub max_runtime: Option<SignedDuration>,
     pub start_limit: SignedDuration,
     pub grace: SignedDuration,
-    /// What the submitter's shell had that programs rely on (`PATH`, virtual environment, locale); one machine only.
+    /// Variables of the submitter's shell that programs rely on (`PATH`, virtual environment, locale); embedded server
+    /// only.
     pub shell_env: BTreeMap<String, String>,
 }
 
-/// One thing that is wrong with what was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{problem}")]
+/// A value that breaks a rule.
+///
+/// It does not contain the name of its field: REST clients know `max_runtime`, users of the CLI `-max-runtime`.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
-    /// The field as the REST interface calls it; command lines name the flag the same.
+    /// The field as the REST interface calls it.
     pub field: &'static str,
-    pub problem: String,
+    problem: Problem,
     pub hint: Option<String>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Problem {
+    /// Continues a sentence that begins with the field: `must not be empty`.
+    Predicate(String),
+    /// A remark on the field: `memory: a worker cannot start with 1 byte`.
+    Remark(String),
+    /// Names its subject itself: ``cannot submit `my_job`: …``.
+    Sentence(String),
+}
+
 impl SpecError {
-    pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
+    /// The field is the subject of the sentence.
+    pub fn predicate(field: &'static str, problem: impl Into<String>) -> Self {
+        SpecError::new(field, Problem::Predicate(problem.into()))
+    }
+
+    /// The field precedes the sentence.
+    pub fn remark(field: &'static str, problem: impl Into<String>) -> Self {
+        SpecError::new(field, Problem::Remark(problem.into()))
+    }
+
+    /// The sentence is complete without the field.
+    pub fn sentence(field: &'static str, problem: impl Into<String>) -> Self {
+        SpecError::new(field, Problem::Sentence(problem.into()))
+    }
+
+    fn new(field: &'static str, problem: Problem) -> Self {
         SpecError {
             field,
-            problem: problem.into(),
+            problem,
             hint: None,
         }
     }
@@ -102,10 +176,40 @@ impl SpecError {
         self.hint = Some(hint.into());
         self
     }
+
+    /// The message for a reader who knows the field as `name`.
+    pub fn message(&self, name: &str) -> String {
+        match &self.problem {
+            Problem::Predicate(problem) => format!("`{name}` {problem}"),
+            Problem::Remark(problem) => format!("`{name}`: {problem}"),
+            Problem::Sentence(problem) => problem.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for SpecError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message(self.field))
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// A whole number within its field's range.
+pub fn whole<T: TryFrom<i64>>(
+    field: &'static str,
+    value: i64,
+    allowed: &RangeInclusive<i64>,
+) -> Result<T, SpecError> {
+    let kept = allowed.contains(&value).then(|| T::try_from(value).ok());
+    kept.flatten().ok_or_else(|| {
+        let (least, most) = (allowed.start(), allowed.end());
+        SpecError::predicate(field, format!("must be between {least} and {most}, not {value}"))
+    })
 }
 
 impl JobSpec {
-    /// A job with every default of the documents: one trainer, one parameter server.
+    /// A job with all defaults of the documents: one trainer, one parameter server.
     pub fn new(name: JobName) -> JobSpec {
         JobSpec {
             name,
@@ -123,6 +227,7 @@ impl JobSpec {
             image: None,
             registry: None,
             envs: BTreeMap::new(),
+            secrets: Vec::new(),
             priority: 0,
             retries: 0,
             max_runtime: None,
@@ -134,20 +239,16 @@ impl JobSpec {
 
     /// Checks every field that has a range. Callers build a spec, then call this once.
     pub fn check(self) -> Result<JobSpec, SpecError> {
-        range("parallelism", self.parallelism, 1, MAX_WORKERS)?;
-        range("pservers", self.pservers, 0, MAX_WORKERS)?;
-        range("passes", self.passes, 1, MAX_PASSES)?;
-        range("retries", self.retries, 0, 1000)?;
-        range("gpu", self.trainer.gpu, 0, 1024)?;
-        range("ps_ports", u32::from(self.ps_ports), 1, 64)?;
-        if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&self.priority) {
-            return Err(SpecError::new(
-                "priority",
-                format!(
-                    "priority lies between -{MAX_PRIORITY} and {MAX_PRIORITY}, not {}",
-                    self.priority
-                ),
-            ));
+        for (field, value, allowed) in [
+            ("parallelism", i64::from(self.parallelism), PARALLELISM),
+            ("pservers", i64::from(self.pservers), PSERVERS),
+            ("passes", i64::from(self.passes), PASSES),
+            ("retries", i64::from(self.retries), RETRIES),
+            ("gpu", i64::from(self.trainer.gpu), GPU),
+            ("psports", i64::from(self.ps_ports), PS_PORTS),
+            ("priority", i64::from(self.priority), PRIORITY),
+        ] {
+            whole::<i64>(field, value, &allowed)?;
         }
         enough_memory("memory", self.trainer.memory)?;
         enough_memory("psmemory", self.pserver.memory)?;
@@ -160,7 +261,7 @@ impl JobSpec {
         }
         positive("start_limit", self.start_limit)?;
         if self.grace.is_negative() {
-            return Err(SpecError::new("grace", "the grace period must not be negative"));
+            return Err(SpecError::predicate("grace", "must not be negative"));
         }
         if let Some(limit) = self.max_runtime {
             positive("max_runtime", limit)?;
@@ -168,7 +269,7 @@ impl JobSpec {
         check_envs("envs", &self.envs)?;
         check_envs("shell_env", &self.shell_env)?;
         if self.package.is_none() && self.image.is_none() {
-            return Err(SpecError::new(
+            return Err(SpecError::sentence(
                 "job_package",
                 "a job needs a package or an image that contains one",
             )
@@ -182,7 +283,7 @@ impl JobSpec {
         self.parallelism + self.pservers
     }
 
-    /// What all workers together take.
+    /// The resources of all workers together.
     pub fn total(&self) -> Resources {
         let (trainers, servers) = (u64::from(self.parallelism), u64::from(self.pservers));
         Resources {
@@ -197,7 +298,7 @@ impl JobSpec {
         }
     }
 
-    /// What starts a trainer: the topology when one is given (S4), else the entry.
+    /// The command that starts a trainer: the topology if one is given, otherwise the entry.
     pub fn trainer_command(&self) -> String {
         match &self.topology {
             Some(config) => format!("paddle train --config={}", shell_quote(config)),
@@ -205,19 +306,37 @@ impl JobSpec {
         }
     }
 
-    /// Whether its trainers are `paddle train`.
+    /// Whether its trainers run `paddle train`.
     pub fn runs_paddle_train(&self) -> bool {
         let command = self.trainer_command();
         command == DEFAULT_ENTRY || command.starts_with("paddle train ")
     }
 
-    /// `v1` for a configuration file or the bare `paddle train`, `v2` for a program of the user's own.
+    /// `v1` for a configuration, by `paddle train` or by Python, and `v2` for a program of the user's own.
     pub fn version(&self) -> &'static str {
-        if self.runs_paddle_train() { "v1" } else { "v2" }
+        if self.runs_paddle_train() || runs_configuration(&self.entry) {
+            "v1"
+        } else {
+            "v2"
+        }
     }
 }
 
-/// Quotes a word for `sh` only where it needs it.
+/// Whether Python runs a file with the usual name of a v1 configuration: `trainer_config.py`, `trainer_config.lstm.py`.
+fn runs_configuration(entry: &str) -> bool {
+    let mut words = plain_words(entry).unwrap_or_default().into_iter();
+    let is_python = words
+        .next()
+        .is_some_and(|word| file_name(word).starts_with("python"));
+    let script = words.find(|word| !word.starts_with('-')).map(file_name);
+    is_python && script.is_some_and(|name| name.starts_with("trainer_config") && name.ends_with(".py"))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Quotes a word for `sh` only if necessary.
 pub fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -226,43 +345,30 @@ pub fn shell_quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn range(field: &'static str, value: u32, least: u32, most: u32) -> Result<(), SpecError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(SpecError::new(
-        field,
-        format!("`{field}` must be between {least} and {most}, not {value}"),
-    ))
-}
-
 fn positive(field: &'static str, value: SignedDuration) -> Result<(), SpecError> {
     if value.is_positive() {
         return Ok(());
     }
-    Err(SpecError::new(
+    Err(SpecError::predicate(
         field,
-        format!("`{field}` must be longer than nothing, for example `10m`"),
+        "must be greater than zero, for example `10m`",
     ))
 }
 
-/// A shell would refuse the command, in every worker; that is better said before any of them starts.
+/// A shell would reject the command in every worker, so it is refused before any of them starts.
 fn closed_quotes(field: &'static str, command: &str) -> Result<(), SpecError> {
     match open_quote(command) {
         None => Ok(()),
-        Some(quote) => Err(SpecError::new(
+        Some(quote) => Err(SpecError::predicate(
             field,
-            format!(
-                "`{field}` has a {quote} that is never closed: `{}`",
-                command.escape_debug()
-            ),
+            format!("has a {quote} that is never closed: `{}`", command.escape_debug()),
         )
-        .with_hint("put another one where the text ends, or `\\` before one that is meant as it stands")),
+        .with_hint("close it, or write `\\` before one that is meant literally")),
     }
 }
 
-/// The quote that is still open at the end, by the rules of `sh`. Where these go deeper (commands inside commands, texts
-/// of several lines, remarks) nothing is claimed.
+/// The quote that is still open at the end, by the rules of `sh`. Nested commands, here documents and comments are not
+/// analysed; such commands pass.
 fn open_quote(command: &str) -> Option<char> {
     if ["$(", "`", "<<", "#", "${"]
         .iter()
@@ -285,40 +391,39 @@ fn open_quote(command: &str) -> Option<char> {
 
 fn not_blank(field: &'static str, text: &str) -> Result<(), SpecError> {
     if text.trim().is_empty() {
-        return Err(SpecError::new(field, format!("`{field}` must not be empty")));
+        return Err(SpecError::predicate(field, "must not be empty"));
     }
-    word(field, field, text)
+    word(text, |problem| SpecError::predicate(field, problem))
 }
 
-/// Something that is handed to a program: the system takes no NUL in it, and no more than so much.
-fn word(field: &'static str, name: &str, text: &str) -> Result<(), SpecError> {
+/// A text that is passed to a program: it must not contain NUL, and its length is limited.
+fn word(text: &str, refused: impl Fn(String) -> SpecError) -> Result<(), SpecError> {
     if text.contains('\0') {
-        return Err(SpecError::new(
-            field,
-            format!("`{name}` must not contain a NUL byte"),
-        ));
+        return Err(refused("must not contain a NUL byte".to_owned()));
     }
-    if text.len() > MAX_WORD {
-        return Err(SpecError::new(
-            field,
-            format!("`{name}` has {} bytes; {MAX_WORD} are the most", text.len()),
-        )
-        .with_hint("put what is long into a file of the package"));
+    match text.len() {
+        0..=MAX_WORD => Ok(()),
+        bytes => Err(too_long(refused(format!(
+            "has {bytes} bytes; the limit is {MAX_WORD}"
+        )))),
     }
-    Ok(())
 }
 
-/// A number whose unit was forgotten would be bytes.
+fn too_long(error: SpecError) -> SpecError {
+    error.with_hint("put long values into a file of the package")
+}
+
+/// A number without a unit is a number of bytes, usually by mistake.
 fn enough_memory(field: &'static str, memory: Bytes) -> Result<(), SpecError> {
     if memory >= LEAST_MEMORY {
         return Ok(());
     }
-    let bytes = match memory.as_u64() {
-        1 => "1 byte".to_owned(),
-        count => format!("{count} bytes"),
-    };
-    let problem = format!("`{field}`: no worker can start in {bytes}; {LEAST_MEMORY} are the least");
-    Err(SpecError::new(field, problem)
+    let bytes = counted(u128::from(memory.as_u64()), "byte");
+    let problem = format!(
+        "a worker cannot start with {bytes}; the minimum is {}",
+        LEAST_MEMORY.readable()
+    );
+    Err(SpecError::remark(field, problem)
         .with_hint("a number without a unit is bytes: write for example `512Mi` or `1Gi`"))
 }
 
@@ -329,7 +434,7 @@ fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<()
             .next()
             .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         if !head || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(SpecError::new(
+            return Err(SpecError::remark(
                 field,
                 format!(
                     "`{}` is not the name of an environment variable",
@@ -337,15 +442,14 @@ fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<()
                 ),
             ));
         }
-        word(field, name, value)?;
+        word(value, |problem| {
+            SpecError::remark(field, format!("`{name}` {problem}"))
+        })?;
     }
     let all: usize = envs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if all > MAX_ENVS {
-        return Err(SpecError::new(
-            field,
-            format!("the environment variables have {all} bytes together; {MAX_ENVS} are the most"),
-        )
-        .with_hint("put what is long into a file of the package"));
+        let problem = format!("the environment variables have {all} bytes together; the limit is {MAX_ENVS}");
+        return Err(too_long(SpecError::remark(field, problem)));
     }
     Ok(())
 }
@@ -393,11 +497,8 @@ mod tests {
         small.trainer.memory = Bytes::new(1);
         let error = small.check().unwrap_err();
         assert_eq!(
-            (error.field, error.problem.as_str()),
-            (
-                "memory",
-                "`memory`: no worker can start in 1 byte; 1Mi are the least"
-            )
+            error.message("-memory"),
+            "`-memory`: a worker cannot start with 1 byte; the minimum is 1 MiB"
         );
         assert!(error.hint.unwrap().contains("`1Gi`"));
     }
@@ -411,7 +512,7 @@ mod tests {
         };
         assert_eq!(field(|s| s.parallelism = 0), "parallelism");
         assert_eq!(field(|s| s.parallelism = 1_000_000), "parallelism");
-        assert_eq!(field(|s| s.pservers = MAX_WORKERS + 1), "pservers");
+        assert_eq!(field(|s| s.pservers = 10_001), "pservers");
         assert_eq!(field(|s| s.passes = 0), "passes");
         assert_eq!(field(|s| s.priority = 1001), "priority");
         assert_eq!(field(|s| s.priority = i32::MIN), "priority");
@@ -456,5 +557,22 @@ mod tests {
             "paddle train --config='modules/my topo.py'"
         );
         assert_eq!(spec.version(), "v1");
+    }
+
+    #[test]
+    fn a_configuration_that_python_starts_is_v1() {
+        let mut spec = spec();
+        for (entry, version) in [
+            ("python trainer_config.py", "v1"),
+            ("LR=1 python3 -u conf/trainer_config.lstm.py --num_passes=3", "v1"),
+            ("paddle train", "v1"),
+            ("paddle train --config=a.py", "v1"),
+            ("python train.py", "v2"),
+            ("python train.py trainer_config.py", "v2"),
+            ("cat trainer_config.py", "v2"),
+        ] {
+            spec.entry = entry.to_owned();
+            assert_eq!(spec.version(), version, "{entry}");
+        }
     }
 }

@@ -9,19 +9,19 @@ use crate::error::DataError;
 use crate::read::Dataset;
 use crate::write::{self, SinkError, WriteOptions};
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Converted {
     pub records: u64,
     /// Bytes of the records themselves.
     pub record_bytes: u64,
-    /// What the input's policy passed over.
+    /// What was skipped by the input's policy.
     pub damage: DamageReport,
 }
 
-/// Writes every record of `input` to `output`, which appears when it is whole; a failure leaves nothing behind.
+/// Writes every record of `input` to `output`, which appears when it is complete; a failure leaves nothing behind.
 ///
-/// `progress` is told how many bytes of the input have been read.
+/// `progress` receives the number of input bytes read so far.
 pub fn convert(
     input: &Dataset,
     output: &Path,

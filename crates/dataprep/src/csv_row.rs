@@ -1,7 +1,7 @@
-//! Rows of CSV: each as the bytes it has in the file, and cell by cell.
+//! Rows of CSV: each as its bytes in the file, and cell by cell.
 //!
-//! A row ends at a line end outside of quotes. Quotes that are never closed, and text behind a closing one, leave no way
-//! to tell where a row ends: they are errors. How many cells a row should have is its reader's affair.
+//! A row ends at a line end outside of quotes. Unclosed quotes, and text after a closing quote, leave no way to tell
+//! where a row ends: they are errors. The reader checks how many cells a row has.
 
 use std::io::{self, BufRead};
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::line::{BYTE_ORDER_MARK, MAX_LINE};
 pub(crate) struct Rows<R> {
     input: R,
     raw: Vec<u8>,
-    /// The cells of the row, one behind the other and without their quotes.
+    /// The cells of the row, one after the other and without their quotes.
     cells: Vec<u8>,
     /// Where each cell ends.
     ends: Vec<usize>,
     state: State,
     is_begun: bool,
-    /// The line that the next row begins in, from 1 on.
+    /// The line in which the next row begins, from 1.
     line: u64,
     /// Line ends inside quotes of the current row.
     inner_lines: u64,
-    /// The line of the quote that was opened last.
+    /// The line of the last opening quote.
     quote_line: u64,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
 #[derive(Debug)]
 pub(crate) enum RowError {
     Io(io::Error),
-    /// The words follow "line 7 of `x`".
+    /// Follows "line 7 of `x`".
     Line {
         line: u64,
         problem: String,
@@ -66,15 +66,15 @@ impl RowError {
     }
 }
 
-/// Where in a row the next byte stands.
+/// The position of the next byte in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     CellStart,
     Plain,
     Quoted,
-    /// Behind a quote inside quotes: it closes them, or stands for itself when another one follows.
+    /// After a quote inside quotes: it closes them, or is a literal quote if another one follows.
     QuoteInQuotes,
-    /// Behind a carriage return, which ends a row with or without a line feed.
+    /// After a carriage return, which ends a row with or without a line feed.
     Return,
 }
 
@@ -85,7 +85,7 @@ enum Step {
     Ends,
     /// The row ended before this byte.
     Ended,
-    /// A closing quote stands before it, and it is no comma and no line end.
+    /// It follows a closing quote, and is neither a comma nor a line end.
     Stray,
 }
 
@@ -104,7 +104,7 @@ impl<R: BufRead> Rows<R> {
         }
     }
 
-    /// The next row; nothing at the end. Empty lines are no rows.
+    /// The next row; `None` at the end. Empty lines are not rows.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>, RowError> {
         self.raw.clear();
         if !self.is_begun {
@@ -135,7 +135,7 @@ impl<R: BufRead> Rows<R> {
         }))
     }
 
-    /// Some programs write a mark before the first cell; it is no part of it.
+    /// Some programs write a byte order mark before the first cell; it is not part of it.
     fn take_mark(&mut self) -> io::Result<()> {
         if self.input.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
             self.input.consume(BYTE_ORDER_MARK.len());
@@ -144,7 +144,7 @@ impl<R: BufRead> Rows<R> {
         Ok(())
     }
 
-    /// Reads up to the end of a row; false when there is nothing left.
+    /// Reads to the end of a row; false if nothing is left.
     fn read_row(&mut self) -> Result<bool, RowError> {
         (self.state, self.inner_lines) = (State::CellStart, 0);
         self.cells.clear();
@@ -200,7 +200,7 @@ impl<R: BufRead> Rows<R> {
     }
 }
 
-/// The row under way, without the bytes it comes from.
+/// The current row, without the bytes it comes from.
 struct Parser<'a> {
     cells: &'a mut Vec<u8>,
     ends: &'a mut Vec<usize>,
@@ -222,7 +222,7 @@ impl Parser<'_> {
                     let column = self.ends.len() + 1;
                     return Err(RowError::Line {
                         line: self.line + *self.inner_lines,
-                        problem: format!("has text behind the closing quote of column {column}"),
+                        problem: format!("has text after the closing quote of column {column}"),
                     });
                 }
             }
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Lines and cells, the same for every size of the buffer.
+    /// Lines and cells, for any buffer size.
     fn read(table: &str) -> Result<Vec<(u64, String)>, String> {
         let whole = rows_of(table.as_bytes(), 1 << 10);
         for buffer in 3..8 {
@@ -349,7 +349,7 @@ mod tests {
         );
         assert_eq!(
             problem("a\n\"x\ny\"z\n"),
-            "3: has text behind the closing quote of column 1"
+            "3: has text after the closing quote of column 1"
         );
     }
 

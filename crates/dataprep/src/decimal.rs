@@ -1,11 +1,11 @@
-//! Whether a 64-bit float keeps a number as it is written.
+//! Whether a 64-bit float represents a written number exactly.
 
-/// With so many digits every float can be told from every other one; more of them can only be the float's own.
+/// With this many digits every float differs from every other; further digits can only be the float's own.
 const TELLING_DIGITS: usize = 17;
-/// No float has more digits than this when it is written out to the last.
+/// No float has more digits than this when written completely.
 const ALL_DIGITS: usize = 800;
 
-/// Whether the float that is nearest to this JSON number, written with as many digits, is the number again.
+/// Whether the nearest float of this JSON number, written with as many digits, is the same number.
 pub(crate) fn is_kept_by_float(text: &str) -> bool {
     let Some(float) = text.parse::<f64>().ok().filter(|float| float.is_finite()) else {
         return false;
@@ -20,7 +20,7 @@ pub(crate) fn is_kept_by_float(text: &str) -> bool {
     Decimal::parse(&format!("{:.*e}", digits - 1, float)) == Some(written)
 }
 
-/// A number as its digits, without zeros before and behind, and the power of ten of the first one.
+/// A number as its digits, without leading and trailing zeros, and the exponent of the first digit.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     digits: String,

@@ -1,4 +1,4 @@
-//! Why a data set cannot be read, written or divided: every message names the file, most also the record.
+//! Why a data set cannot be read, written or split: every message names the file, most also the record.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub enum DataError {
     RecordRead(#[from] ReadError),
     #[error(transparent)]
     RecordWrite(#[from] WriteError),
-    /// The file as a whole cannot be used as asked.
+    /// The file as a whole cannot be used as requested.
     #[error("`{}` {problem}", file.display())]
     File { file: PathBuf, problem: String },
     #[error("line {line} of `{}` {problem}", file.display())]
@@ -32,9 +32,9 @@ pub enum DataError {
         record: u64,
         problem: String,
     },
-    #[error("the format of `{}` cannot be told from its name or its contents", file.display())]
+    #[error("the format of `{}` cannot be determined from its name or contents", file.display())]
     UnknownFormat { file: PathBuf },
-    #[error("`{}` is there already", file.display())]
+    #[error("`{}` already exists", file.display())]
     AlreadyThere { file: PathBuf },
     #[error("`{}` changed while it was read", file.display())]
     Changed { file: PathBuf },

@@ -1,4 +1,4 @@
-//! The formats a data set can have, and how a file shows which one it is.
+//! The formats of data sets, and how to detect them.
 
 use std::fmt;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::origin::Origin;
 /// A format, and what a record is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Records as they are.
+    /// Records unchanged.
     RecordIo,
     /// A record is a line without its end.
     Lines,
     /// A record is a row as a JSON object, column names from the first line (or a JSON array, without such a line).
     Csv,
-    /// A record is a line that holds one JSON value.
+    /// A record is a line with one JSON value.
     Jsonl,
-    /// WebDataset: a record is a sample, the files that share a name up to the first dot, as a pickled
-    /// dictionary of `__key__` and the files' extensions, which is what Python's `webdataset` yields.
+    /// WebDataset: a record is a sample, the files that share a name up to the first dot, as a pickled dictionary of
+    /// `__key__` and the files' extensions, as Python's `webdataset` yields it.
     Tar,
     /// A record is a row as a JSON object.
     Parquet,
@@ -47,12 +47,12 @@ impl Format {
         }
     }
 
-    /// Whether a record has parts with names, so that one of them can be asked for.
+    /// Whether a record has named parts, so that one of them can be selected.
     pub const fn has_fields(self) -> bool {
         matches!(self, Self::Csv | Self::Jsonl | Self::Tar | Self::Parquet)
     }
 
-    /// What the name promises; `.gz` behind it changes nothing.
+    /// The format of a file name; a trailing `.gz` is ignored.
     pub fn of_name(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -70,7 +70,7 @@ impl Format {
         }
     }
 
-    /// What the file is: its first bytes decide where they can, else its name. Nothing when neither tells.
+    /// The format of a file: its first bytes decide if they can, otherwise its name. `None` if neither does.
     pub fn of_file(origin: &Origin) -> Result<Option<Self>, DataError> {
         let head = input::head(origin)?;
         Ok(Self::of_head(&head).or_else(|| Self::of_name(origin.name())))
@@ -93,9 +93,9 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that is no format.
+/// An unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown format `{0}` (there are recordio, lines, csv, jsonl, tar and parquet)")]
+#[error("unknown format `{0}` (use recordio, lines, csv, jsonl, tar or parquet)")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {

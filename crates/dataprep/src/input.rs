@@ -1,4 +1,4 @@
-//! Opens a file for reading front to back, unpacks gzip on the way, and knows how far it came.
+//! Opens a file for sequential reading, decompresses gzip, and reports the progress.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,7 +17,7 @@ const BUFFER_LEN: usize = 256 << 10;
 const HEAD_LEN: u64 = 8 << 10;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// How many bytes of the file, as it lies on the disk, have been read.
+/// How many bytes of the file on disk have been read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Position(Rc<Cell<u64>>);
 
@@ -27,7 +27,7 @@ impl Position {
     }
 }
 
-/// An open file, unpacked.
+/// An open file, decompressed.
 pub(crate) struct Input {
     pub(crate) reader: Box<dyn BufRead>,
     pub(crate) position: Position,
@@ -59,7 +59,7 @@ impl Input {
     }
 }
 
-/// The first bytes of a file, unpacked.
+/// The first bytes of a file, decompressed.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) bytes: Vec<u8>,
@@ -71,7 +71,7 @@ impl Head {
         self.bytes.starts_with(&MAGIC.to_le_bytes())
     }
 
-    /// Text has no zero byte. UTF-16 has, and is no text here: its lines cannot be told by bytes.
+    /// Text has no zero byte. UTF-16 has, and is not text here: its lines cannot be found by bytes.
     pub(crate) fn is_text(&self) -> bool {
         !self.bytes.contains(&0)
     }
@@ -91,7 +91,7 @@ pub(crate) fn head(origin: &Origin) -> Result<Head, DataError> {
     })
 }
 
-/// Files are read more than once, so a pipe will not do.
+/// Files are read more than once, so a pipe is refused.
 pub(crate) fn check_regular(path: &Path) -> Result<(), DataError> {
     let about = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
     if about.is_dir() {
@@ -103,7 +103,7 @@ pub(crate) fn check_regular(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// What shows that a file is still the one that was there before.
+/// Shows whether a file is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) len: u64,
@@ -119,7 +119,7 @@ impl Stamp {
         })
     }
 
-    /// Of a file elsewhere only the length counts: whoever brings its bytes minds that they are of one version.
+    /// For a remote file only the length counts: its source must return the bytes of one version.
     pub(crate) fn of_origin(origin: &Origin) -> Result<Self, DataError> {
         if !origin.is_elsewhere() {
             return Self::of(origin.name());

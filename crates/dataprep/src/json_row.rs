@@ -1,4 +1,4 @@
-//! A record that is a JSON object or array, taken apart in order and without changing a number.
+//! A record that is a JSON object or array, parsed in order and without changing a number.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -35,7 +35,7 @@ impl Cell {
         }
     }
 
-    /// As one writes it in a table; nothing for null.
+    /// As written in a table; empty for null.
     pub(crate) fn into_text(self) -> String {
         match self {
             Self::Null => String::new(),
@@ -65,7 +65,7 @@ impl Row {
                 let cells: Vec<&RawValue> = serde_json::from_slice(record).map_err(not_json)?;
                 Ok(Self::Plain(cells.into_iter().map(Cell::of).collect()))
             }
-            _ => Err("is no JSON object or array, so it makes no row".to_owned()),
+            _ => Err("is not a JSON object or array, so it cannot be a row".to_owned()),
         }
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn check(record: &[u8]) -> Result<(), String> {
     surrogates::check(record)
 }
 
-/// The value of one field of a record that is an object: text as it is, everything else as JSON.
+/// The value of one field of an object: text unchanged, everything else as JSON.
 pub(crate) fn field(record: &[u8], name: &str) -> Result<Vec<u8>, String> {
     let Row::Named(fields) = Row::parse(record)? else {
         return Err("is an array, so it has no fields".to_owned());
@@ -128,7 +128,7 @@ fn not_json(error: serde_json::Error) -> String {
     let words = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     match words.strip_suffix(&place) {
-        // The file's own lines are counted elsewhere; inside a line only the column helps.
+        // The file's lines are counted elsewhere; inside a line only the column helps.
         Some(problem) if error.line() == 1 => {
             format!("is not JSON: {problem} at column {}", error.column())
         }
@@ -136,7 +136,7 @@ fn not_json(error: serde_json::Error) -> String {
     }
 }
 
-/// An object's fields in the order they stand in.
+/// An object's fields in their order.
 struct Fields(Vec<(String, Cell)>);
 
 impl<'de> serde::Deserialize<'de> for Fields {
@@ -160,7 +160,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
             if !seen.insert(name.clone()) {
                 return Err(serde::de::Error::custom(format_args!(
-                    "the field `{name}` stands there twice"
+                    "the field `{name}` appears twice"
                 )));
             }
             fields.push((name, Cell::of(value)));
@@ -190,20 +190,20 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_stands_there_twice_is_refused() {
+    fn a_field_that_appears_twice_is_refused() {
         let problem = Row::parse(br#"{"a":1,"a":2}"#).unwrap_err();
-        assert!(problem.contains("`a` stands there twice"), "{problem}");
+        assert!(problem.contains("`a` appears twice"), "{problem}");
     }
 
     #[test]
     fn what_is_no_row_is_named() {
-        assert!(Row::parse(b"5").unwrap_err().contains("makes no row"));
+        assert!(Row::parse(b"5").unwrap_err().contains("cannot be a row"));
         assert!(Row::parse(b"{\"a\":").unwrap_err().starts_with("is not JSON: "));
         assert!(check(b"1 2").is_err());
         assert!(check(b"\xff").is_err());
         for half in [&br#"{"a":"\ud800"}"#[..], br#"[["\udc00"]]"#, br#"{"\ud800":1}"#] {
-            assert!(check(half).unwrap_err().contains("half of a character"));
-            assert!(Row::parse(half).unwrap_err().contains("half of a character"));
+            assert!(check(half).unwrap_err().contains("half of a surrogate pair"));
+            assert!(Row::parse(half).unwrap_err().contains("half of a surrogate pair"));
         }
     }
 

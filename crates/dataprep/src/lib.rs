@@ -7,7 +7,7 @@
 //! | divide files among the nodes of a job | [`split`] |
 //!
 //! A record is always bytes; how each format makes bytes of its rows stands at [`Format`]. This crate knows
-//! nothing of jobs, servers or terminals: progress is told to a callback, in bytes of input.
+//! nothing of jobs, servers or terminals: progress is reported to a callback, in bytes of input.
 
 mod convert;
 mod csv_row;

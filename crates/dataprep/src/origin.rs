@@ -1,6 +1,6 @@
-//! Where the bytes of a data set are: in a file of this machine, or anywhere that they can be read from by offset.
+//! The bytes of a data set: in a local file, or anywhere that can be read by offset.
 //!
-//! How bytes from elsewhere come here is their owner's affair; this crate asks for no more of them than it needs.
+//! The source of remote bytes fetches them; this crate requests no more of them than it needs.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use paddlecloud_recordio::{ReadAt, index_path};
 use crate::error::DataError;
 use crate::input::check_regular;
 
-/// A file to read, here or elsewhere.
+/// A file to read, local or remote.
 #[derive(Clone)]
 pub struct Origin {
     name: PathBuf,
@@ -26,8 +26,7 @@ struct Elsewhere {
 }
 
 impl Origin {
-    /// A file that is not on this machine. `name` is what errors call it; `index` is the RecordIO index that lies beside
-    /// it, if one does.
+    /// A remote file. `name` is its name in errors; `index` is its RecordIO index, if there is one.
     pub fn elsewhere(
         name: impl Into<PathBuf>,
         bytes: Arc<dyn ReadAt>,
@@ -47,7 +46,7 @@ impl Origin {
         self.elsewhere.is_some()
     }
 
-    /// The bytes, to be read at any offset.
+    /// The bytes, readable at any offset.
     pub(crate) fn bytes(&self) -> Result<Arc<dyn ReadAt>, DataError> {
         if let Some(elsewhere) = &self.elsewhere {
             return Ok(Arc::clone(&elsewhere.bytes));
@@ -57,7 +56,7 @@ impl Origin {
         Ok(Arc::new(file))
     }
 
-    /// The bytes, front to back.
+    /// The bytes, sequentially.
     pub(crate) fn reader(&self) -> Result<Box<dyn Read>, DataError> {
         let bytes = self.bytes()?;
         let len = bytes.len().map_err(|e| DataError::read(&self.name, e))?;
@@ -71,7 +70,7 @@ impl Origin {
         }
     }
 
-    /// The index beside it, as it is stored.
+    /// The stored index beside it.
     pub(crate) fn index(&self) -> Result<Option<Vec<u8>>, DataError> {
         let path = index_path(&self.name);
         let read = match &self.elsewhere {
@@ -107,7 +106,7 @@ fn read_all(bytes: &Arc<dyn ReadAt>) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Reads by offset as if it were a stream. A file that shrinks meanwhile is an error, not an end.
+/// Reads by offset as a stream. A file that shrinks meanwhile is an error, not an end.
 pub(crate) struct FrontToBack {
     pub(crate) bytes: Arc<dyn ReadAt>,
     pub(crate) at: u64,

@@ -1,4 +1,4 @@
-//! A file being written, packed with gzip or not.
+//! A file being written, optionally compressed with gzip.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 
 const BUFFER_LEN: usize = 128 << 10;
 
-/// Whether what is written is packed.
+/// Whether the file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
     None,
@@ -26,12 +26,12 @@ impl PackedFile {
         let plain = BufWriter::with_capacity(BUFFER_LEN, file);
         match packing {
             Packing::None => Self::Plain(plain),
-            // The time in gzip's header stays 0, so the same data makes the same file.
+            // The time in gzip's header stays 0, so the same data creates the same file.
             Packing::Gzip => Self::Gzip(Box::new(GzEncoder::new(plain, Compression::default()))),
         }
     }
 
-    /// Writes what is left and makes it durable.
+    /// Writes the rest and makes it durable.
     pub(crate) fn finish(self) -> io::Result<()> {
         let plain = match self {
             Self::Plain(plain) => plain,

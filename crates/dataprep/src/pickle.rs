@@ -1,7 +1,7 @@
-//! Just enough of Python's pickle to carry a dictionary of names to bytes.
+//! Just enough of Python's pickle for a dictionary of names to bytes.
 //!
-//! Writes protocol 4; reads what `pickle.dumps` makes of such a dictionary in protocols 2 to 5. It runs
-//! nothing: every operation that could build an object is refused.
+//! Writes protocol 4; reads such a dictionary as `pickle.dumps` writes it in protocols 2 to 5. It executes nothing:
+//! every operation that could create an object is refused.
 
 /// A string or bytes inside a dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn dump<'a>(items: impl Iterator<Item = (&'a str, &'a Value)>, out: &
     out.extend([SETITEMS, STOP]);
 }
 
-/// Bytes behind the operation for their length: one byte, four or eight.
+/// Bytes after the opcode for their length: one byte, four or eight.
 fn put(out: &mut Vec<u8>, operations: [u8; 3], bytes: &[u8]) {
     let len = bytes.len() as u64;
     if let Ok(short) = u8::try_from(len) {
@@ -76,7 +76,7 @@ pub(crate) fn load(pickle: &[u8]) -> Result<Vec<(String, Value)>, String> {
     };
     machine
         .run()
-        .map_err(|problem| format!("is no pickled dictionary of names and bytes: {problem}"))
+        .map_err(|problem| format!("is not a pickled dictionary of names and bytes: {problem}"))
 }
 
 #[derive(Debug, Clone)]
@@ -121,13 +121,13 @@ impl Machine<'_> {
                 SETITEM => self.set_items(self.stack.len().saturating_sub(2))?,
                 SETITEMS => self.set_marked()?,
                 STOP => return self.result(),
-                other => return Err(format!("it holds something else (operation {other:#04x})")),
+                other => return Err(format!("it contains something else (operation {other:#04x})")),
             }
         }
     }
 
     fn take(&mut self, len: usize) -> Result<&[u8], String> {
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or("it is cut off")?;
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or("it is truncated")?;
         self.rest = rest;
         Ok(taken)
     }
@@ -139,7 +139,7 @@ impl Machine<'_> {
     }
 
     fn counted(&mut self, width: usize) -> Result<Vec<u8>, String> {
-        let len = usize::try_from(self.number(width)?).map_err(|_| "it is cut off")?;
+        let len = usize::try_from(self.number(width)?).map_err(|_| "it is truncated")?;
         Ok(self.take(len)?.to_vec())
     }
 
@@ -159,7 +159,7 @@ impl Machine<'_> {
         self.memo.len() as u32
     }
 
-    /// The dictionary itself is remembered too, but nothing in it can lead back to it: an empty text stands for it.
+    /// The dictionary itself is memoized too, but nothing in it can refer back to it: an empty text represents it.
     fn remember(&mut self, at: u32) {
         let value = match self.stack.last() {
             Some(Item::Value(value)) => value.clone(),
@@ -171,7 +171,7 @@ impl Machine<'_> {
     fn recall(&mut self, width: usize) -> Result<(), String> {
         let at = self.number(width)?;
         let found = self.memo.iter().rev().find(|(known, _)| u64::from(*known) == at);
-        let (_, value) = found.ok_or("it refers to what is not there")?;
+        let (_, value) = found.ok_or("it refers to a missing object")?;
         self.stack.push(Item::Value(value.clone()));
         Ok(())
     }
@@ -193,7 +193,9 @@ impl Machine<'_> {
             match (name, items.next()) {
                 (Item::Value(Value::Text(name)), Some(Item::Value(value))) => dict.push((name, value)),
                 _ => {
-                    return Err("a name in it is no string, or its value neither string nor bytes".to_owned());
+                    return Err(
+                        "a key in it is not a string, or its value is neither a string nor bytes".to_owned(),
+                    );
                 }
             }
         }
@@ -203,7 +205,7 @@ impl Machine<'_> {
     fn result(&mut self) -> Result<Vec<(String, Value)>, String> {
         match (self.stack.pop(), self.stack.is_empty(), self.rest.is_empty()) {
             (Some(Item::Dict(dict)), true, true) => Ok(dict),
-            _ => Err("it holds something else".to_owned()),
+            _ => Err("it contains something else".to_owned()),
         }
     }
 }
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn nothing_is_ever_run() {
-        // pickle.dumps(os.system, 0) and other things that are no dictionary
+        // pickle.dumps(os.system, 0) and other things that are not a dictionary
         for pickle in [
             &b"cposix\nsystem\np0\n."[..],
             b"\x80\x04K\x05.",

@@ -29,7 +29,7 @@ impl Sample {
 
     pub(crate) fn add(&mut self, extension: &str, bytes: Vec<u8>) -> Result<(), String> {
         if extension == KEY || self.files.iter().any(|(known, _)| known == extension) {
-            return Err(format!("holds `{}.{extension}` twice", self.key));
+            return Err(format!("contains `{}.{extension}` twice", self.key));
         }
         self.files.push((extension.to_owned(), Value::Bytes(bytes)));
         Ok(())
@@ -50,12 +50,12 @@ impl Sample {
     pub(crate) fn of_record(record: &[u8]) -> Result<Self, String> {
         let mut files = pickle::load(record)?;
         let at = files.iter().position(|(name, _)| name == KEY);
-        let at = at.ok_or_else(|| format!("is a dictionary without `{KEY}`, so it is no sample"))?;
+        let at = at.ok_or_else(|| format!("is a dictionary without `{KEY}`, so it is not a sample"))?;
         let key = match files.remove(at).1 {
             Value::Text(key) if !key.is_empty() => key,
-            _ => return Err(format!("has a `{KEY}` that is no name")),
+            _ => return Err(format!("has a `{KEY}` that is not a name")),
         };
-        // WebDataset notes where a sample came from; that is no file of it.
+        // WebDataset records where a sample came from; that is not one of its files.
         files.retain(|(name, _)| name != "__url__" && name != "__local_path__");
         Ok(Self { key, files })
     }

@@ -1,4 +1,4 @@
-//! A file that appears under its name when it is whole.
+//! A file that appears under its name when it is complete.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::{Builder, TempPath};
 
 use crate::error::DataError;
 
-/// The place a file is written to before it gets its name. Dropped unpublished, it leaves nothing behind.
+/// A temporary file that is renamed later. If it is dropped unpublished, it leaves nothing behind.
 pub(crate) struct StagedFile {
     temporary: TempPath,
     path: PathBuf,
@@ -16,10 +16,10 @@ pub(crate) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Makes an empty file beside `path`, to be filled through the handle.
+    /// Creates an empty file beside `path`, to be written through the handle.
     pub(crate) fn create(path: &Path) -> Result<(Self, File), DataError> {
         if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
-            let problem = "is no regular file, and would be replaced by one: name a file";
+            let problem = "is not a regular file and would be replaced by one: name a file";
             return Err(DataError::file(path, problem));
         }
         let folder = match path.parent() {
@@ -31,7 +31,7 @@ impl StagedFile {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // What any new file gets: the umask takes its part away.
+            // The mode of any new file, subject to the umask.
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
         let made = builder
@@ -46,7 +46,7 @@ impl StagedFile {
         Ok((staged, file))
     }
 
-    /// Gives the file its name, in place of whatever had it. Its contents must be durable by now.
+    /// Renames the file, replacing an existing one. Its contents must be durable by now.
     pub(crate) fn publish(self) -> Result<(), DataError> {
         let path = self.path;
         self.temporary

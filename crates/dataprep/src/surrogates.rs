@@ -1,6 +1,6 @@
-//! Characters that JSON writes as two escapes: where one half is missing there is no character, so no text either.
+//! Characters that JSON writes as two escapes: a lone half is not a character, so the text is refused.
 
-/// Looks at the escapes of a JSON text; whether the rest is JSON, others check.
+/// Checks the escapes of a JSON text; whether the rest is JSON is checked elsewhere.
 pub(crate) fn check(json: &[u8]) -> Result<(), String> {
     let mut at = 0;
     while let Some(found) = json[at..].iter().position(|byte| *byte == b'\\') {
@@ -21,12 +21,12 @@ pub(crate) fn check(json: &[u8]) -> Result<(), String> {
 fn problem(json: &[u8], at: usize) -> String {
     let escape = String::from_utf8_lossy(&json[at..at + 6]);
     format!(
-        "has `{escape}` at column {}: half of a character, whose other half is missing",
+        "has `{escape}` at column {}: half of a surrogate pair, without the other half",
         at + 1
     )
 }
 
-/// The number of the escape `\uXXXX` at this place, if there is one.
+/// The code of the escape `\uXXXX` at this position, if there is one.
 fn half_at(json: &[u8], at: usize) -> Option<u32> {
     let digits = json.get(at..at + 6)?.strip_prefix(b"\\u")?;
     digits.iter().try_fold(0, |number, digit| {

@@ -1,6 +1,6 @@
-//! One program that answers to every name: picks the client, the server, the supervisor or the runtime.
+//! The single executable: runs the client, the server, the supervisor or the runtime.
 //!
-//! It decides by the name it was called by, and does nothing more.
+//! It chooses by the name it was called by, and does nothing else.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,11 +20,20 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         "paddle-data" => paddlecloud_runtime::data_main(args),
         #[cfg(target_os = "linux")]
+        "paddle_k8s" => paddlecloud_runtime::k8s_main(args),
+        #[cfg(target_os = "linux")]
+        "start_paddle" => paddlecloud_runtime::start_paddle_main(args),
+        #[cfg(target_os = "linux")]
         "paddlecloud-server" => paddlecloud_server::main(args),
         #[cfg(target_os = "linux")]
         "paddlecloud-supervise" => supervise(&args),
         #[cfg(not(target_os = "linux"))]
-        "paddle" | "paddle-data" | "paddlecloud-server" | "paddlecloud-supervise" => {
+        "paddle"
+        | "paddle-data"
+        | "paddle_k8s"
+        | "start_paddle"
+        | "paddlecloud-server"
+        | "paddlecloud-supervise" => {
             eprintln!("error: `{name}` needs Linux");
             eprintln!("hint: here this program is the client only: call it `paddlectl`");
             ExitCode::FAILURE

@@ -86,6 +86,9 @@ pub enum AccessError {
     /// The same answer whether it exists or not.
     #[error("`{0}` does not exist")]
     NotFound(PfsPath),
+    /// The same answer whether there is such a user or not.
+    #[error("`{path}` is not in your home, `{home}`")]
+    NotYourHome { path: PfsPath, home: String },
     #[error("`{0}` is public: it can be read, and written by administrators only")]
     ReadOnly(PfsPath),
 }
@@ -150,7 +153,10 @@ impl PfsPath {
         }
         match &self.place.space {
             Space::Home(owner) if owner.as_str() == caller.user => Ok(&self.place),
-            Space::Home(_) => Err(not_found()),
+            Space::Home(_) => Err(AccessError::NotYourHome {
+                path: self.clone(),
+                home: format!("/pfs/{}/home/{}", caller.datacenter, caller.user),
+            }),
             Space::Public if access == Access::Read || caller.role == Role::Administrator => Ok(&self.place),
             Space::Public => Err(AccessError::ReadOnly(self.clone())),
         }
@@ -290,9 +296,19 @@ mod tests {
     }
 
     #[test]
+    fn the_path_of_another_home_is_answered_with_the_callers_own() {
+        for text in ["/pfs/dc1/home/bob/x", "/pfs/dc1/home//x"] {
+            let refused = place(text, Access::Read).unwrap_err().to_string();
+            assert!(
+                refused.ends_with("is not in your home, `/pfs/dc1/home/ann`"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
     fn everything_else_is_not_found() {
         for text in [
-            "/pfs/dc1/home/bob/x",
             "/pfs/dc2/home/ann/x",
             "/pfs/dc1/home/ann/.pfs-staging/x",
             "/pfs/dc2/public",

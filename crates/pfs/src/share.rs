@@ -84,54 +84,31 @@ impl ShareKey {
 
     /// The text that goes into a link: letters, digits and one dot.
     pub fn sign(&self, id: &ShareId) -> String {
-        format!("{id}.{}", self.mac(OPAQUE, id.0.as_bytes()).to_hex())
+        format!("{id}.{}", self.mac(id).to_hex())
     }
 
     /// Which share a link of ours is for; whether it still works only the list of shares knows.
     pub fn read(&self, token: &str) -> Result<ShareId, ShareError> {
         let (body, mac) = token.split_once('.').ok_or(ShareError::Invalid)?;
         let mac = blake3::Hash::from_hex(mac).map_err(|_| ShareError::Invalid)?;
-        match body.parse::<ShareId>() {
-            // Hashes compare in constant time.
-            Ok(id) if self.mac(OPAQUE, id.0.as_bytes()) == mac => Ok(id),
-            Ok(_) => Err(ShareError::Invalid),
-            Err(_) => self.read_speaking(body, mac),
+        let id: ShareId = body.parse()?;
+        // Hashes compare in constant time.
+        match self.mac(&id) == mac {
+            true => Ok(id),
+            false => Err(ShareError::Invalid),
         }
     }
 
-    /// Links of the first kind carried the whole share. They work as long as was promised, at most 366 days; after that
-    /// this can go.
-    fn read_speaking(&self, payload: &str, mac: blake3::Hash) -> Result<ShareId, ShareError> {
-        let payload = from_hex(payload).ok_or(ShareError::Invalid)?;
-        if self.mac(SPEAKING, &payload) != mac {
-            return Err(ShareError::Invalid);
-        }
-        let share: Share = serde_json::from_slice(&payload).map_err(|_| ShareError::Invalid)?;
-        Ok(share.id)
-    }
-
-    fn mac(&self, kind: &[u8], payload: &[u8]) -> blake3::Hash {
+    fn mac(&self, id: &ShareId) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(kind);
-        hasher.update(payload);
+        hasher.update(KIND);
+        hasher.update(id.0.as_bytes());
         hasher.finalize()
     }
 }
 
-/// What a link's signature begins with, by its kind.
-const OPAQUE: &[u8] = b"paddlecloud share v2\0";
-const SPEAKING: &[u8] = b"paddlecloud share v1\0";
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    if !text.len().is_multiple_of(2) {
-        return None;
-    }
-    text.as_bytes()
-        .chunks_exact(2)
-        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-        .collect()
-}
+/// What a link's signature begins with.
+const KIND: &[u8] = b"paddlecloud share v2\0";
 
 #[cfg(test)]
 mod tests {
@@ -153,12 +130,6 @@ mod tests {
         ShareKey::from_bytes([7; 32])
     }
 
-    fn speaking(share: &Share) -> String {
-        let payload = serde_json::to_vec(share).unwrap();
-        let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{hex}.{}", key().mac(SPEAKING, &payload).to_hex())
-    }
-
     #[test]
     fn a_link_names_its_share_and_nothing_else() {
         let share = share();
@@ -173,24 +144,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_first_kind_is_still_understood() {
-        let share = share();
-        assert_eq!(key().read(&speaking(&share)), Ok(share.id));
-    }
-
-    #[test]
     fn a_changed_link_and_a_foreign_one_are_invalid() {
-        let share = share();
-        for token in [key().sign(&share.id), speaking(&share)] {
-            for at in 0..token.len() {
-                let mut changed = token.clone().into_bytes();
-                changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
-                let changed = String::from_utf8(changed).unwrap();
-                assert_eq!(key().read(&changed), Err(ShareError::Invalid), "{at}");
-            }
-            let other = ShareKey::from_bytes([8; 32]);
-            assert_eq!(other.read(&token), Err(ShareError::Invalid));
+        let token = key().sign(&share().id);
+        for at in 0..token.len() {
+            let mut changed = token.clone().into_bytes();
+            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(key().read(&changed), Err(ShareError::Invalid), "{at}");
         }
+        let other = ShareKey::from_bytes([8; 32]);
+        assert_eq!(other.read(&token), Err(ShareError::Invalid));
         for text in ["", ".", "é.é", "00.", "zz.00"] {
             assert_eq!(key().read(text), Err(ShareError::Invalid), "{text}");
         }

@@ -118,18 +118,17 @@ impl InOrder {
         Ok(record.expect("a loaded record is there"))
     }
 
-    /// Adds up to `max` records to `batch`. An error comes only when there is nothing to give before it.
-    pub fn read_batch(&mut self, max: usize, batch: &mut Batch) -> Result<(), ReadError> {
-        while batch.len() < max {
-            match self.load() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) if !batch.is_empty() => break,
-                Err(error) => return Err(error),
-            }
-            self.read_loaded(max, batch)?;
+    /// Fills `batch` up to `max` records from the next chunk; false when it has no more to give. An error comes only when
+    /// there is nothing to give before it.
+    pub fn read_chunk(&mut self, max: usize, batch: &mut Batch) -> Result<bool, ReadError> {
+        match self.load() {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(_) if !batch.is_empty() => return Ok(false),
+            Err(error) => return Err(error),
         }
-        Ok(())
+        self.read_loaded(max, batch)?;
+        Ok(true)
     }
 
     fn read_loaded(&mut self, max: usize, batch: &mut Batch) -> Result<(), ReadError> {

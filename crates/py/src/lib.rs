@@ -12,6 +12,7 @@ mod fork;
 mod in_order;
 mod numbers;
 mod paths;
+mod ps;
 mod reader;
 mod writer;
 
@@ -22,6 +23,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(module)?;
     fork::register(module)?;
     client::register(module)?;
+    ps::register(module)?;
     module.add_class::<damage::LostRange>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<writer::Writer>()?;

@@ -28,6 +28,9 @@ const FIRST_STEP: usize = 8;
 const MAX_STEP: usize = 4096;
 const STEP_BYTES: usize = 512 << 10;
 
+/// How many bytes a batch may have unless the caller says otherwise: no batch that is meant, and not all memory.
+const BATCH_BYTES: usize = 1 << 30;
+
 /// reader(paths, *, policy="strict", max_lost_bytes=268435456, max_lost_ranges=1000, cache_bytes=67108864)
 /// --
 ///
@@ -84,13 +87,20 @@ impl Reader {
         next_record(py, &mut state.in_order)
     }
 
-    /// Up to `n` records in a list, which is empty at the end.
-    fn read_batch<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyList>> {
+    /// Up to `n` records in a list, which is empty at the end. It is shorter where the records reach `max_bytes`.
+    #[pyo3(signature = (n, *, max_bytes=BATCH_BYTES))]
+    fn read_batch<'py>(&self, py: Python<'py>, n: usize, max_bytes: usize) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock_open(py)?;
-        let mut records = Vec::new();
-        while records.len() < n {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while records.len() < n && (bytes < max_bytes || records.is_empty()) {
+            if !state.in_order.is_loaded() {
+                py.check_signals()?;
+            }
             match next_record(py, &mut state.in_order) {
-                Ok(Some(record)) => records.push(record),
+                Ok(Some(record)) => {
+                    bytes += record.as_bytes().len();
+                    records.push(record);
+                }
                 Ok(None) => break,
                 // What was read before the damage is given first; the next call meets it again.
                 Err(_) if !records.is_empty() => break,
@@ -101,12 +111,19 @@ impl Reader {
     }
 
     /// Up to `n` records as one uint8 array and n + 1 int64 offsets: record i is data[offsets[i]:offsets[i + 1]].
-    fn read_batch_buffer<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Buffers<'py>> {
+    /// There are fewer where the chunks read reach `max_bytes`.
+    #[pyo3(signature = (n, *, max_bytes=BATCH_BYTES))]
+    fn read_batch_buffer<'py>(&self, py: Python<'py>, n: usize, max_bytes: usize) -> PyResult<Buffers<'py>> {
         let mut state = self.lock_open(py)?;
         let in_order = &mut state.in_order;
         let mut batch = Batch::new();
-        py.detach(|| in_order.read_batch(n, &mut batch))
-            .map_err(|e| error::from_read(py, e))?;
+        while batch.len() < n && (batch.data().len() < max_bytes || batch.is_empty()) {
+            py.check_signals()?;
+            let more = py.detach(|| in_order.read_chunk(n, &mut batch));
+            if !more.map_err(|e| error::from_read(py, e))? {
+                break;
+            }
+        }
         Ok(into_arrays(py, batch))
     }
 
@@ -271,6 +288,7 @@ impl Reader {
         let (mut done, mut step) = (0, FIRST_STEP);
         let mut batch = Batch::new();
         while done < sorted.len() {
+            py.check_signals()?;
             let end = sorted.len().min(done + step);
             batch.clear();
             self.by_number(py, |by_number| by_number.gather(&sorted[done..end], &mut batch))?;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel once with the compiler's own settings (`build.sh --release` for measuring) and prints its name.
+#
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -8,6 +9,8 @@ if ! [ -x "$tools/bin/maturin" ]; then
     python3 -m venv "$tools" >&2
     "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' >&2
 fi
+crates/py/stage.sh "${PADDLECLOUD_TEST_PROGRAM:-target/debug/paddlecloud}"
 rm -rf target/py/wheels
-"$tools/bin/maturin" build --quiet --manifest-path crates/py/Cargo.toml --out target/py/wheels "$@" >&2
+"$tools/bin/maturin" build --quiet --locked --compression-method stored --manifest-path crates/py/Cargo.toml \
+    --out target/py/wheels "$@" >&2
 ls target/py/wheels/paddlecloud-*.whl

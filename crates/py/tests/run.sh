@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
 
 paddle=paddlepaddle==3.3.1
-packages=(numpy pytest einops fsspec)
+packages=(numpy pytest einops fsspec mypy 'pyright[nodejs]')
 
 say() { printf 'py: %s\n' "$*" >&2; }
 
@@ -23,7 +23,7 @@ say 'without PaddlePaddle'
 folder=$("$here/environment.sh" bare "${packages[@]}")
 run "$folder" "$@"
 
-if folder=$("$here/environment.sh" paddle "${packages[@]}" "$paddle"); then
+if folder=$("$here/environment.sh" paddle "${packages[@]}" scikit-learn "$paddle"); then
     say "beside $paddle"
     run "$folder" "$@"
 elif [ $? != 75 ] || [ "${PADDLECLOUD_TEST_PADDLE:-}" = required ]; then

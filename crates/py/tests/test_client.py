@@ -46,15 +46,14 @@ def test_without_a_configuration_the_embedded_server_is_started(client):
 
 
 def test_a_job_runs_and_its_log_tells_all(client, package):  # noqa: F811
-    program = "import sys\nprint('one')\nsys.stdout.buffer.write(b'\\xff\\n')\nprint('two', file=sys.stderr)\nprint('no end', end='')"
+    program = "import sys\nprint('one', flush=True)\nprint('two', file=sys.stderr)\nsys.stdout.buffer.write(b'\\xff\\n')\nprint('no end', end='')"
     submitted = client.job_submit(package(program), name="talks", **ONE_TRAINER)
     assert submitted.id.startswith("j_") and submitted.engine == "local"
     with client.job_logs("talks", follow=True) as logs:
         lines = list(logs)
-    said = [line for line in lines if line.stream == "stdout"]
-    assert said == ["one", "\ufffd", "no end"]
-    assert said[1].raw == b"\xff"
-    assert [str(line) for line in lines if line.stream == "stderr"] == ["two"]
+    said = [line for line in lines if line.stream == "output"]
+    assert said == ["one", "two", "\ufffd", "no end"]
+    assert said[2].raw == b"\xff"
     assert {line.role for line in lines} == {"trainer"}
     assert all(submitted.job.submitted <= line.time for line in said)
     assert logs.end.status == "Succeeded" and logs.end.id == submitted.id
@@ -201,6 +200,25 @@ def test_a_client_works_after_a_fork(client):
     assert client.whoami_get().user == mine
 
 
+@pytest.mark.parametrize("kind", [paddlecloud.Client, paddlecloud.AsyncClient])
+def test_a_pickled_client_keeps_its_address(kind, tmp_path):
+    given = kind("http://127.0.0.1:1", username="ada", password="secret", datacenter="here")
+    copy = pickle.loads(pickle.dumps(given))
+    assert type(copy) is kind and copy._address == given._address
+    configured = pickle.loads(pickle.dumps(kind(config=tmp_path / "config", datacenter="there")))
+    assert (configured._address["config"], configured._address["datacenter"]) == (tmp_path / "config", "there")
+
+
+def test_a_client_is_sent_to_the_workers_of_a_pool(client):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_home_of, (client,)) == (client.whoami_get().home, True)
+
+
+def _home_of(client):
+    home = client.whoami_get().home
+    return home, client.files.exists(home)
+
+
 def test_ctrl_c_ends_a_wait(client, package):  # noqa: F811
     submitted = up(client, package(ENDLESS), name="left")
     program = (
@@ -245,7 +263,7 @@ def test_a_followed_log_outlives_its_server(client, home, package):  # noqa: F81
         said = [next(line for line in logs if line == "before")]
         client.server_stop()
         gate.write_text("")
-        said += [line for line in logs if line.stream == "stdout"]
+        said += [line for line in logs if line.stream == "output"]
     assert said == ["before", "after"]
     assert logs.end.status == "Succeeded"
     assert client.server_get().pid != first

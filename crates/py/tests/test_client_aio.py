@@ -30,7 +30,7 @@ def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F81
         client = paddlecloud.AsyncClient()
         submitted = await client.job_submit(folder, name="aio", **ONE_TRAINER)
         logs = client.job_logs(submitted.id, follow=True)
-        lines = [line async for line in logs if line.stream == "stdout"]
+        lines = [line async for line in logs if line.stream == "output"]
         return lines, logs.end, (await client.job_wait(submitted.id)).job
 
     lines, end, job = run(train())
@@ -80,7 +80,7 @@ def test_a_reader_that_is_cancelled_loses_no_line(home, package):  # noqa: F811
         with pytest.raises(asyncio.CancelledError):
             await reader
         await asyncio.to_thread(lambda: open(gate, "w").close())
-        return [line async for line in logs if line.stream == "stdout"]
+        return [line async for line in logs if line.stream == "output"]
 
     assert run(train()) == ["after"]
 

@@ -126,5 +126,5 @@ def test_the_embedded_server_gives_no_link_that_nobody_could_open(files, folder,
     files.upload(tree / "a.txt", path)
     with pytest.raises(errors.ForbiddenError) as refused:
         files.publish(path, lifetime=3600)
-    assert "no address that others could reach" in str(refused.value)
+    assert "no address that others can reach" in str(refused.value)
     assert files.published() == []

@@ -73,7 +73,7 @@ def test_paddle_job_goes_to_the_configured_server(home, shared, package, tmp_pat
     options = {"entry_point": "python3 train.py", "trainer_package_path": folder, "trainers": 1, "pservers": 0}
     far = job.PaddleJob(job_name="far", memory="128M", namespace="ada", **options)
     far.submit()
-    assert [line for line in far.logs(follow=True) if line.stream == "stdout"] == ["ada"]
+    assert [line for line in far.logs(follow=True) if line.stream == "output"] == ["ada"]
     assert far.wait() == "Succeeded"
     with pytest.raises(errors.NotPossibleHere, match="namespace `yanxu`: yours is `ada`"):
         job.PaddleJob(job_name="far-2", namespace="yanxu", **options).submit()

@@ -23,6 +23,16 @@ def test_the_wheel_has_no_folder_paddle():
     assert not [file for file in files if file.startswith("paddle/")]
 
 
+def test_the_wheel_says_what_it_is_and_under_which_terms():
+    about = importlib.metadata.metadata("paddlecloud")
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Description-Content-Type"].startswith("text/markdown") and "paddlectl submit" in about.get_payload()
+    assert {url.partition(",")[0] for url in about.get_all("Project-URL")} >= {"Repository", "Documentation"}
+    files = importlib.metadata.files("paddlecloud")
+    (terms,) = [file for file in files if file.name == "LICENSE"]
+    assert "Apache License" in terms.read_text()
+
+
 @pytest.mark.parametrize(
     "statement",
     [

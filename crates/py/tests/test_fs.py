@@ -216,7 +216,7 @@ def test_what_is_not_there_or_not_allowed_is_told_as_files_do(pfs, folder):
 
 
 def test_a_server_that_others_cannot_reach_gives_out_no_link(pfs, tree):
-    with pytest.raises(PermissionError, match="no address that others could reach"):
+    with pytest.raises(PermissionError, match="no address that others can reach"):
         pfs.sign(f"{tree}/a.csv", expiration=60)
 
 

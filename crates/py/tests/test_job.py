@@ -1,5 +1,6 @@
 """`paddle.job`: the documents' names and example, and real jobs on the embedded server."""
 
+import json
 import os
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F81
     assert paddle_job.id == submitted.id
     assert submitted.job.image == "paddlepaddle/paddle"
     assert any("`paddlepaddle/paddle` is written down, but not run" in note for note in submitted.notes)
-    said = sorted(line for line in paddle_job.logs(follow=True) if line.stream == "stdout")
+    said = sorted(line for line in paddle_job.logs(follow=True) if line.stream == "output")
     assert said == ["trainer 0 of 2 red", "trainer 1 of 2 red"]
     assert paddle_job.wait(check=True) == paddle_job.status() == "Succeeded"
     found = job.PaddleJob(job_name="two-trainers", entry_point="-")
@@ -149,7 +150,7 @@ def test_dist_train_submits_outside_and_trains_inside(home, package):  # noqa: F
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Succeeded\n"
     assert "dist is submitted (j_" in done.stderr
-    trained = sorted(line for line in client.job_logs("dist") if line.stream == "stdout")
+    trained = sorted(line for line in client.job_logs("dist") if line.startswith("trained"))
     assert trained == ["trained by 0", "trained by 1"]
     assert len(client.jobs_list(all=True, name="dist").jobs) == 1
 
@@ -168,6 +169,7 @@ def test_a_kubeconfig_and_nothing_else_is_answered(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("paddlecloud._program.find", lambda: None)
     paddle_job = job.PaddleJob(job_name="s2", entry_point="python train.py", runtime_image="x")
     with pytest.raises(errors.NoServerError, match="no server is configured") as found:
         paddle_job.submit()
@@ -178,3 +180,44 @@ def test_a_kubeconfig_and_nothing_else_is_answered(tmp_path, monkeypatch):
         paddle_job.submit()
     assert found.value.hints
     assert not (tmp_path / ".paddle" / "local" / "server.sock").exists()
+
+
+KUBECTL = """#!/bin/sh
+echo "$@" >>"$RECORD/calls"
+case "$*" in
+"config current-context") echo minikube ;;
+*) cat >"$RECORD/applied.json" ;;
+esac
+"""
+
+
+def test_a_job_in_an_image_goes_to_the_cluster_of_the_kubeconfig(home, tmp_path, monkeypatch, capsys):  # noqa: F811
+    import paddle.job as job
+
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    (tmp_path / "kubeconfig").write_text("apiVersion: v1\n")
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("RECORD", str(tmp_path))
+    paddle_job = job.PaddleJob(
+        job_name="paddle-job",
+        entry_point="python train.py",
+        runtime_image="yancey1989/paddle-job",
+        trainer_package_path="/example/word2vec",
+        namespace="yanxu",
+    )
+    paddle_job.submit()
+    assert "context `minikube`" in capsys.readouterr().err
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["config current-context", "--context minikube --namespace yanxu apply -f -"]
+    objects = json.loads((tmp_path / "applied.json").read_text())["items"]
+    named = [(item["kind"], item["metadata"]["name"]) for item in objects]
+    assert named == [("Service", "paddle-job"), ("Job", "paddle-job-pserver"), ("Job", "paddle-job-trainer")]
+    assert [item["spec"]["completions"] for item in objects[1:]] == [2, 3]
+    container = objects[2]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "yancey1989/paddle-job"
+    assert container["command"][-1] == "cd /example/word2vec && python train.py"
+    assert paddlecloud.Client().jobs_list(all=True, name="paddle-job").jobs == ()

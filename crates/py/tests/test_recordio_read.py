@@ -70,6 +70,44 @@ def test_buffers_have_every_record_once_and_in_order(write_records, n):
     assert found == records
 
 
+@pytest.mark.parametrize("max_bytes, lengths", [(0, [1] * 10), (2500, [3, 3, 3, 1]), (1 << 30, [10])])
+def test_a_batch_ends_where_it_has_its_bytes(write_records, max_bytes, lengths):
+    records = [bytes([number]) * 1000 for number in range(10)]
+    path = write_records(records, compressor="none", chunk_size=500)
+    reader = recordio.reader(path)
+    batches = list(iter(lambda: reader.read_batch(100, max_bytes=max_bytes), []))
+    assert [len(batch) for batch in batches] == lengths
+    assert [record for batch in batches for record in batch] == records
+    reader, found = recordio.reader(path), []
+    while len(offsets := reader.read_batch_buffer(100, max_bytes=max_bytes)[1]) > 1:
+        found.append(len(offsets) - 1)
+    assert found == lengths
+
+
+@pytest.mark.parametrize("read", ["reader.read_batch(2**62)", "reader.read_batch_buffer(2**62)"])
+def test_a_signal_ends_a_batch(write_records, run_python, read):
+    """The records are empty: the batch would need minutes and no memory. Were it not left, all would be read."""
+    path = write_records([b""])
+    program = f"""
+import signal, sys, recordio
+
+class Rang(Exception):
+    pass
+
+def ring(*_):
+    raise Rang
+
+reader = recordio.reader([sys.argv[1]] * 300_000)
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    {read}
+except Rang:
+    print("left" if reader.read() == b"" else "read to the end")
+"""
+    assert run_python(program, path) == "left\n"
+
+
 def test_a_buffer_outlives_its_reader(write_records):
     data, offsets = recordio.reader(write_records([b"ab", b"c"])).read_batch_buffer(10)
     gc.collect()

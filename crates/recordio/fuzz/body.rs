@@ -1,4 +1,4 @@
-//! What one run of the fuzzer does with its bytes; shared by the cargo-fuzz target and `examples/fuzz_loop`.
+//! One run of the fuzzer; shared by the cargo-fuzz target and `examples/fuzz_loop`.
 //!
 //! Nothing may panic or take more memory than the limits allow, and the readers must agree.
 
@@ -77,7 +77,7 @@ fn strict(bytes: &[u8], limits: Limits) -> Option<Vec<Vec<u8>>> {
     Some(batch.iter().map(<[u8]>::to_vec).collect())
 }
 
-/// Skipping gives at least what comes before the damage, accounts for every byte, and ends.
+/// Skipping returns at least the records before the damage, accounts for every byte, and ends.
 fn skip(bytes: &[u8], limits: Limits, streamed: &Read) {
     let file =
         open(bytes, limits, Policy::Skip(SkipBound::UNLIMITED)).expect("memory can always be searched");
@@ -106,7 +106,7 @@ fn skip(bytes: &[u8], limits: Limits, streamed: &Read) {
     assert_eq!(&file.verify().expect("memory can always be read").damage, damage);
 }
 
-/// The same of a stream, whose end is always in sight here.
+/// The same for a stream, whose end is always within reach here.
 fn skip_stream(bytes: &[u8], limits: Limits, streamed: &Read) {
     let policy = Policy::Skip(SkipBound::UNLIMITED);
     let mut reader = StreamReader::named(bytes, "stream".as_ref(), limits).policy(policy);
@@ -117,7 +117,7 @@ fn skip_stream(bytes: &[u8], limits: Limits, streamed: &Read) {
     check_account(&records, reader.damage(), streamed, bytes.len());
 }
 
-/// What comes before the damage is there, and what was lost is told in order, without overlap and within the file.
+/// Records before the damage are returned, and lost ranges are reported in order, without overlap and within the file.
 fn check_account(records: &[Vec<u8>], damage: &DamageReport, streamed: &Read, len: usize) {
     assert!(
         records.starts_with(&streamed.0),

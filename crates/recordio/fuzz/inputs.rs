@@ -1,4 +1,5 @@
-//! Bytes to feed the readers: small good files, and those files damaged at random; a seed gives the same ones everywhere.
+//! Inputs for the readers: small valid files, and those files damaged at random; the same seed gives the same inputs
+//! everywhere.
 
 use paddlecloud_recordio::{Compressor, HEADER_LEN, Header, Layout, WriteError, WriteOptions, Writer};
 
@@ -63,7 +64,7 @@ impl Noise {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// One of the seeds, with up to four things wrong with it.
+    /// One of the seeds, with up to four errors.
     pub fn damaged(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = seeds[self.below(seeds.len())].clone();
         for _ in 0..self.below(5) {

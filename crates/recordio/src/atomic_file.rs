@@ -1,4 +1,4 @@
-//! A file whose name appears when it is whole.
+//! A file whose name appears when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::WriteError;
 
-/// Written under a temporary name beside its own; dropped unpublished, it leaves nothing behind.
+/// Written under a temporary name beside its own; if it is dropped unpublished, it leaves nothing behind.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     file: File,
@@ -64,14 +64,14 @@ pub fn sync_names(_: &Path) -> io::Result<()> {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // Nothing can be done about a failure here, and nobody sees the name.
+            // A failure cannot be handled here, and nobody sees the name.
             let _ = fs::remove_file(temporary);
         }
     }
 }
 
-/// A new name takes the place of what had it. For a device, a pipe or a folder nobody can want that: `/dev/null` would
-/// be an ordinary file from then on.
+/// Publishing replaces whatever has the name. For a device, a pipe or a folder that cannot be intended: `/dev/null`
+/// would become an ordinary file.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(about) if about.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

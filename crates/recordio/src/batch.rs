@@ -1,4 +1,4 @@
-//! Many records in one buffer: what a binding hands on without touching records one by one.
+//! Many records in one buffer, for bindings that do not handle records one by one.
 
 /// Records laid end to end; record `i` is `data[offsets[i]..offsets[i + 1]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Batch {
         }
     }
 
-    /// Forgets the records, keeps the memory.
+    /// Drops the records, keeps the memory.
     pub fn clear(&mut self) {
         self.data.clear();
         self.offsets.truncate(1);
@@ -38,7 +38,7 @@ impl Batch {
         &self.offsets
     }
 
-    /// Record `i`. Panics when there is no such record.
+    /// Record `i`. Panics if there is no such record.
     pub fn get(&self, i: usize) -> &[u8] {
         &self.data[self.offsets[i] as usize..self.offsets[i + 1] as usize]
     }
@@ -53,7 +53,7 @@ impl Batch {
         self.offsets.push(self.data.len() as u64);
     }
 
-    /// Adds a record of `len` bytes that `fill` writes in place; a failure leaves the batch as it was.
+    /// Adds a record of `len` bytes that `fill` writes in place; a failure leaves the batch unchanged.
     pub(crate) fn push_with<E>(
         &mut self,
         len: usize,

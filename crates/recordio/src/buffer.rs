@@ -1,9 +1,9 @@
-//! A byte buffer for reuse: it never zeroes again what it has already owned.
+//! A reusable byte buffer: memory that it already owns is never zeroed again.
 
 use std::io::{self, Write};
 use std::ops::Deref;
 
-/// Bytes `0..len` are in use; the memory behind them stays initialised for the next chunk.
+/// Bytes `0..len` are in use; the memory after them stays initialised for the next chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Buffer {
 
     fn enlarge(&mut self, len: usize) {
         if self.len == 0 {
-            // Nothing to keep: fresh memory comes zeroed from the system, untouched until it is used.
+            // Nothing to keep: new memory comes zeroed from the system, and is not touched before it is used.
             self.bytes = Vec::new();
             self.bytes = vec![0; len];
         } else {
@@ -57,7 +57,7 @@ impl Buffer {
     }
 }
 
-/// For encoders that write wherever they are told to.
+/// For encoders that write at any position.
 impl Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes);

@@ -1,4 +1,4 @@
-//! A cache bounded by bytes, with a second chance for what was used since it came to its turn.
+//! A cache bounded by bytes, with second-chance eviction.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,7 +32,7 @@ impl<V> Cache<V> {
         Some(&slot.value)
     }
 
-    /// Keeps a value that is not there yet.
+    /// Inserts a value that is not in the cache yet.
     pub(crate) fn insert(&mut self, key: usize, value: V, cost: usize) {
         self.make_room(cost);
         let slot = Slot {

@@ -1,7 +1,7 @@
-//! One chunk in memory: checked, unpacked and divided into records.
+//! One chunk in memory: verified, decompressed and split into records.
 //!
-//! A chunk's records are seen all or not at all: checksum, unpacking, record count and the fit of every
-//! length are verified before the first record is handed out.
+//! A chunk's records are returned all or not at all: checksum, decompression, record count and every length are
+//! verified before the first record is returned.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::index::ChunkInfo;
 use crate::layout::{HEADER_LEN, Header, Layout, MAX_PAYLOAD_LEN, WRITTEN_PAYLOAD_LEN};
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 use crate::splitter::Splitter;
 
-/// Bounds on what a reader will hold in memory for one chunk.
+/// Limits on the memory of a reader for one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     max_chunk_bytes: u64,
 }
 
 impl Limits {
-    /// `max_chunk_bytes` bounds a chunk's payload both as stored and unpacked.
+    /// `max_chunk_bytes` limits a chunk's payload both as stored and decompressed.
     pub fn new(max_chunk_bytes: u64) -> Self {
         Self {
             max_chunk_bytes: max_chunk_bytes.min(MAX_PAYLOAD_LEN),
@@ -32,7 +32,7 @@ impl Limits {
         self.max_chunk_bytes as usize
     }
 
-    /// Refuses a header that promises more than may be held.
+    /// Refuses a header that announces more than the limit.
     pub(crate) fn admit(&self, header: &Header) -> Result<(), Fault> {
         if u64::from(header.stored_len) > self.max_chunk_bytes {
             return Err(Fault::TooLarge {
@@ -44,18 +44,18 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// What writers keep to.
+    /// The limits of writers.
     fn default() -> Self {
         Self::new(WRITTEN_PAYLOAD_LEN)
     }
 }
 
-/// Verified in steps of this size, so that the second look at the bytes finds them in the cache.
+/// Verified in steps of this size, so that the second pass finds the bytes in the cache.
 const STEP: usize = 128 << 10;
 
-/// Checks payloads and finds their records; its buffers are used again for every chunk.
+/// Verifies payloads and finds their records; its buffers are reused for every chunk.
 ///
-/// Where the records lie in the stored payload itself, nothing is copied: `records` then shows that.
+/// If the records are in the stored payload itself, nothing is copied, and `records` borrows it.
 #[derive(Default)]
 pub(crate) struct Opener {
     unpacker: Unpacker,
@@ -129,14 +129,14 @@ fn verify_checksum(header: &Header, computed: u32) -> Result<(), Fault> {
     }
 }
 
-/// Where the record whose length stands at `at` ends, if it ends inside `payload`.
+/// The end of the record whose length is at `at`, if it ends inside `payload`.
 pub(crate) fn record_end(payload: &[u8], at: usize) -> Option<usize> {
     let len = payload.get(at..)?.first_chunk::<4>()?;
     let end = at + 4 + u32::from_le_bytes(*len) as usize;
     (end <= payload.len()).then_some(end)
 }
 
-/// The records of one chunk, borrowed: one buffer and where each record lies in it.
+/// The records of one chunk, borrowed: one buffer and the position of each record.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -152,22 +152,22 @@ impl<'a> Records<'a> {
         self.len() == 0
     }
 
-    /// The chunk's whole payload, lengths included.
+    /// The chunk's whole payload, including lengths.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where record `i` lies in [`Records::payload`]. Panics when there is no such record.
+    /// The position of record `i` in [`Records::payload`]. Panics if there is no such record.
     pub fn bounds(&self, i: usize) -> Range<usize> {
         self.starts[i] as usize..self.starts[i + 1] as usize - 4
     }
 
-    /// Record `i` of the chunk. Panics when there is no such record.
+    /// Record `i` of the chunk. Panics if there is no such record.
     pub fn get(&self, i: usize) -> &'a [u8] {
         &self.bytes[self.bounds(i)]
     }
 
-    /// The records `from..to` alone. Panics when there are not so many.
+    /// Only the records `from..to`. Panics if there are not that many.
     pub fn slice(&self, from: usize, to: usize) -> Self {
         let starts = match from == to {
             true => &[],
@@ -183,7 +183,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Why a chunk could not be loaded: damage, which a policy may pass over, or worse.
+/// Why a chunk could not be loaded: damage, which a policy may skip, or worse.
 #[derive(Debug)]
 pub(crate) enum LoadError {
     Fault(Fault),
@@ -202,7 +202,7 @@ impl From<Fault> for LoadError {
     }
 }
 
-/// A chunk loaded from a source, together with the bytes read ahead behind it.
+/// A chunk loaded from a source, together with the bytes read ahead.
 #[derive(Default)]
 pub(crate) struct Chunk {
     window: Buffer,
@@ -214,11 +214,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Loads and verifies the chunk at `info`; reads on up to `ahead` bytes in the same call, so that
-    /// small chunks do not cost a system call each.
+    /// Loads and verifies the chunk at `info`; reads ahead up to `ahead` bytes in the same call, so that small chunks
+    /// do not need a system call each.
     pub(crate) fn load<S: ReadAt>(
         &mut self,
-        source: &Source<S>,
+        source: &SizedSource<S>,
         info: &ChunkInfo,
         layout: Layout,
         limits: &Limits,
@@ -239,10 +239,10 @@ impl Chunk {
         Ok(self.opener.open(&info.header, stored, limits)?)
     }
 
-    /// Brings `wanted` into the window and returns where it lies there.
+    /// Brings `wanted` into the window and returns its position there.
     fn fill<S: ReadAt>(
         &mut self,
-        source: &Source<S>,
+        source: &SizedSource<S>,
         wanted: Range<u64>,
         ahead: usize,
     ) -> Result<Range<usize>, ReadError> {
@@ -276,7 +276,7 @@ impl Chunk {
         self.opener.records(self.stored())
     }
 
-    /// The payload as stored, also of a chunk whose payload turned out to be damaged.
+    /// The payload as stored, even of a chunk whose payload is damaged.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.window[self.stored.clone()]
     }

@@ -1,6 +1,6 @@
-//! The compressors a chunk can name, and how a payload is packed and unpacked by each.
+//! The compressors of chunks, and how each compresses and decompresses a payload.
 //!
-//! Snappy's framing lives in `snappy`; this file only chooses and bounds.
+//! Snappy's framing is in `snappy`; this file only selects and limits.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,11 +20,11 @@ pub enum Compressor {
     Gzip,
     /// Ours, not part of the original format: no other RecordIO library reads it.
     ///
-    /// Never chosen unless asked for by name. Its number in the header reads `zstd` in a hex dump.
+    /// Used only if requested by name. Its number in the header reads `zstd` in a hex dump.
     Zstd,
 }
 
-/// The fewest bytes a payload of each self-describing kind can have.
+/// The fewest bytes of a payload of each self-describing kind.
 const MIN_SNAPPY: u32 = 10;
 const MIN_GZIP: u32 = 18;
 const MIN_ZSTD: u32 = 9;
@@ -35,7 +35,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 impl Compressor {
     pub const ALL: [Self; 4] = [Self::None, Self::Snappy, Self::Gzip, Self::Zstd];
 
-    /// The number that stands in a chunk's header.
+    /// The number in a chunk's header.
     pub const fn id(self) -> u32 {
         match self {
             Self::None => 0,
@@ -49,7 +49,7 @@ impl Compressor {
         Self::ALL.into_iter().find(|c| c.id() == id)
     }
 
-    /// Whether the original library can read chunks stored this way.
+    /// Whether the original library can read such chunks.
     pub fn is_original(self) -> bool {
         self != Self::Zstd
     }
@@ -75,9 +75,9 @@ impl fmt::Display for Compressor {
     }
 }
 
-/// A name that is no compressor.
+/// An unknown compressor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown compressor `{0}` (there are none, snappy, gzip and, readable by PaddleCloud only, zstd)")]
+#[error("unknown compressor `{0}` (use none, snappy, gzip or, readable by PaddleCloud only, zstd)")]
 pub struct UnknownCompressor(String);
 
 impl FromStr for Compressor {
@@ -91,7 +91,7 @@ impl FromStr for Compressor {
     }
 }
 
-/// Packs payloads; keeps its tables between chunks.
+/// Compresses payloads; keeps its tables between chunks.
 pub(crate) struct Packer {
     snappy: snap::raw::Encoder,
 }
@@ -105,7 +105,7 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Appends the packed form of `payload` to `out`.
+    /// Appends the compressed form of `payload` to `out`.
     pub(crate) fn pack(
         &mut self,
         compressor: Compressor,
@@ -131,16 +131,16 @@ impl Packer {
     }
 }
 
-/// Unpacks payloads; keeps its state between chunks.
+/// Decompresses payloads; keeps its state between chunks.
 #[derive(Default)]
 pub(crate) struct Unpacker {
     snappy: snap::raw::Decoder,
 }
 
 impl Unpacker {
-    /// Unpacks `stored` into `out`, never beyond `limit` bytes. `None` is not unpacked at all.
+    /// Decompresses `stored` into `out`, never beyond `limit` bytes. `None` is not decompressed at all.
     ///
-    /// `look` is shown what has been unpacked, from the start, each time that more of it has.
+    /// `look` gets everything decompressed so far, from the start, each time that there is more.
     pub(crate) fn unpack(
         &mut self,
         compressor: Compressor,
@@ -169,7 +169,7 @@ impl Unpacker {
     }
 }
 
-/// Reads all of `from`; the inner result tells that there was more than `limit`.
+/// Reads all of `from`; the inner result says that there was more than `limit`.
 fn drain(
     mut from: impl Read,
     limit: usize,

@@ -1,4 +1,4 @@
-//! What to do about damage, and the account of what it cost.
+//! What to do about damage, and the account of what was lost.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,17 +7,17 @@ use std::path::Path;
 use crate::error::ReadError;
 use crate::fault::Fault;
 
-/// What a reader does when it meets damage.
+/// What a reader does about damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// Stop with an error that names file, offset and fault.
     #[default]
     Strict,
-    /// Go on at the next good chunk and keep account, up to a bound.
+    /// Continue at the next valid chunk and keep account, up to a limit.
     Skip(SkipBound),
 }
 
-/// How much may be lost before skipping becomes an error after all.
+/// How much may be lost before skipping becomes an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkipBound {
     pub max_bytes: u64,
@@ -25,14 +25,14 @@ pub struct SkipBound {
 }
 
 impl SkipBound {
-    /// For tools that want to see all damage, such as `verify`.
+    /// For tools that report all damage, such as `verify`.
     pub const UNLIMITED: Self = Self {
         max_bytes: u64::MAX,
         max_ranges: u64::MAX,
     };
 
-    /// Fails when more has been lost than may be; `offset` is how far the reader came.
-    pub(crate) fn check(self, lost: Tally, file: &Path, offset: u64) -> Result<(), ReadError> {
+    /// Fails if more has been lost than allowed; `offset` is the reader's position.
+    pub(crate) fn check(self, lost: LossTotal, file: &Path, offset: u64) -> Result<(), ReadError> {
         if lost.ranges <= self.max_ranges && lost.bytes <= self.max_bytes {
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl SkipBound {
 
 /// How much has been lost so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LossTotal {
     pub(crate) ranges: u64,
     pub(crate) bytes: u64,
 }
@@ -59,10 +59,10 @@ impl fmt::Display for SkipBound {
     }
 }
 
-/// How many records a lost range held.
+/// How many records a lost range had.
 ///
-/// A count is known when the range is one chunk whose header fits its surroundings and, as far as
-/// the bytes still show, its payload; a stored index makes it certain.
+/// The count is known if the range is one chunk whose header fits its surroundings and, as far as the bytes still show,
+/// its payload; a stored index makes it certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostRecords {
     Known(u64),
@@ -87,7 +87,7 @@ impl fmt::Display for LostRecords {
     }
 }
 
-/// Bytes that were passed over, and why.
+/// Bytes that were skipped, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRange {
     pub bytes: Range<u64>,
@@ -95,7 +95,7 @@ pub struct LostRange {
     pub fault: Fault,
 }
 
-/// Everything a reader has passed over so far, in file order.
+/// Everything a reader has skipped so far, in file order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DamageReport {
     ranges: Vec<LostRange>,
@@ -125,8 +125,8 @@ impl DamageReport {
         self.ranges.push(range);
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
+    pub(crate) fn tally(&self) -> LossTotal {
+        LossTotal {
             ranges: self.ranges.len() as u64,
             bytes: self.lost_bytes,
         }

@@ -1,4 +1,4 @@
-//! A chunk that is being filled, and how it becomes bytes.
+//! A chunk that is being filled, and its conversion to bytes.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use crate::buffer::Buffer;
 use crate::compressor::{Compressor, Packer};
 use crate::layout::{HEADER_LEN, Header, Layout, WRITTEN_PAYLOAD_LEN};
 
-/// Records on their way into a chunk, already in their stored form.
+/// Records of a chunk in progress, already in their stored form.
 #[derive(Debug)]
 pub(crate) struct Draft {
     /// space for the header, then the payload: an uncompressed chunk is written from here as it is
@@ -29,8 +29,8 @@ impl Draft {
         self.records == 0
     }
 
-    /// The original's rule, so that files come out the same: a record goes into the chunk unless the
-    /// records' bytes together would exceed the chunk size. Beyond it, a chunk never outgrows what readers hold.
+    /// The original's rule, so that files are the same: a record is added to the chunk unless the records' bytes
+    /// together would exceed the chunk size. Beyond that, a chunk never exceeds the limit of readers.
     pub(crate) fn has_room(&self, record_len: u64, chunk_size: u64) -> bool {
         let payload = (self.bytes.len() - HEADER_LEN) as u64;
         self.data_len + record_len <= chunk_size && payload + 4 + record_len <= WRITTEN_PAYLOAD_LEN
@@ -52,7 +52,7 @@ impl Draft {
 
     /// Makes a chunk of the records. Its bytes are in `packed`, or here for [`Compressor::None`].
     ///
-    /// Nothing comes back when compression made the payload too large for readers.
+    /// Returns nothing if compression made the payload too large for readers.
     pub(crate) fn seal(
         &mut self,
         compressor: Compressor,

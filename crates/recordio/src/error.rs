@@ -1,4 +1,4 @@
-//! Errors of readers and writers: every one names the file, damage also the offset.
+//! Errors of readers and writers: each names the file, damage also the offset.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub enum ReadError {
         false_starts: u64,
     },
     #[error(
-        "`{}` is damaged at offset {offset}: no chunk that can be trusted in the next {searched} bytes, and a stream can be searched no further (save it to a file and read that)",
+        "`{}` is damaged at offset {offset}: no trustworthy chunk in the next {searched} bytes, the search limit for a stream (save it to a file and read that)",
         file.display()
     )]
     LostInStream {
@@ -56,7 +56,7 @@ pub enum ReadError {
     BadIndex { file: PathBuf, reason: IndexFault },
     #[error("record {record} does not exist: `{}` has {len}", file.display())]
     NoSuchRecord { file: PathBuf, record: u64, len: u64 },
-    #[error("`{}` cannot be read on after an earlier error", file.display())]
+    #[error("`{}` cannot be read any further after an earlier error", file.display())]
     AlreadyFailed { file: PathBuf },
 }
 
@@ -73,7 +73,7 @@ pub enum IndexFault {
     Checksum,
     #[error("it is damaged ({0})")]
     Malformed(&'static str),
-    #[error("it describes {indexed} bytes and the file has {actual}: the file was written to since")]
+    #[error("it describes {indexed} bytes and the file has {actual}: the file has changed since")]
     Outdated { indexed: u64, actual: u64 },
 }
 
@@ -103,7 +103,7 @@ pub enum WriteError {
     RecordTooLarge { len: u64 },
     #[error("a chunk of `{}` grew too large when it was compressed", file.display())]
     ChunkTooLarge { file: PathBuf },
-    #[error("`{}` cannot be written on after an earlier error", file.display())]
+    #[error("`{}` cannot be written any further after an earlier error", file.display())]
     AlreadyFailed { file: PathBuf },
 }
 

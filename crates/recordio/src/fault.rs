@@ -1,15 +1,15 @@
 //! What can be wrong with one chunk.
 //!
-//! A fault says nothing about where the chunk lies: readers add file and offset (see `error`).
+//! A fault does not say where the chunk is: readers add file and offset (see `error`).
 
 use crate::compressor::Compressor;
 
-/// Why the bytes at some place are not a whole, valid chunk.
+/// Why some bytes are not a complete, valid chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("no chunk starts here (found {found:#010x}, a chunk starts with 0x01020304)")]
     NotAChunk { found: u32 },
-    #[error("the chunk is cut off: it needs {needed} bytes and {available} are left")]
+    #[error("the chunk is truncated: it needs {needed} bytes and {available} are left")]
     Truncated { needed: u64, available: u64 },
     #[error("unknown compressor {id}")]
     UnknownCompressor { id: u32 },
@@ -23,7 +23,7 @@ pub enum Fault {
     Checksum { expected: u32, computed: u32 },
     #[error("the chunk needs more than {limit} bytes, the limit set for one chunk")]
     TooLarge { limit: u64 },
-    #[error("{compressor} payload cannot be unpacked: {reason}")]
+    #[error("{compressor} payload cannot be decompressed: {reason}")]
     Unpack { compressor: Compressor, reason: String },
     #[error("record {record} of {records} in the chunk runs past its end")]
     RecordOverrun { record: u32, records: u32 },

@@ -1,8 +1,8 @@
-//! A RecordIO file opened for reading anywhere in it.
+//! A RecordIO file opened for random access.
 //!
-//! Opening finds every chunk (from the stored index, or by walking the headers); readers are made from
-//! the open file and share it. Offsets are passed with every read, so any number of threads, or
-//! processes after a fork, can read through the same file.
+//! Opening finds every chunk (from the stored index, or by reading the headers); readers are created from the open file
+//! and share it. Every read passes its offset, so any number of threads, or processes after a fork, can read through
+//! the same file.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use crate::random::RandomReader;
 use crate::range::RangeReader;
 use crate::repair;
 use crate::scan;
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 use crate::stored_index;
 
 /// Whether an index stored beside the file is used.
@@ -62,7 +62,7 @@ impl ReadOptions {
     pub fn open(self, path: impl AsRef<Path>) -> Result<RecordFile, ReadError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-        let source = Source::new(file, path.to_owned())?;
+        let source = SizedSource::new(file, path.to_owned())?;
         let stored = match self.index {
             IndexUse::Never => None,
             _ => stored_index::load(path, source.len(), self.policy)?,
@@ -76,24 +76,24 @@ impl ReadOptions {
         RecordFile::with_index(source, self, stored)
     }
 
-    /// Opens bytes that are not a local file. `name` is what errors call them.
+    /// Opens bytes that are not a local file. `name` is their name in errors.
     pub fn open_source<S: ReadAt>(
         self,
         source: S,
         name: impl Into<PathBuf>,
     ) -> Result<RecordFile<S>, ReadError> {
-        RecordFile::with_index(Source::new(source, name.into())?, self, None)
+        RecordFile::with_index(SizedSource::new(source, name.into())?, self, None)
     }
 
-    /// Like [`ReadOptions::open_source`], with the index that was stored beside the bytes; without one the
-    /// headers are walked. Whether an index is used is up to the caller here.
+    /// Like [`ReadOptions::open_source`], with the index that was stored beside the bytes; without one the headers are
+    /// read. Here the caller decides whether an index is used.
     pub fn open_indexed<S: ReadAt>(
         self,
         source: S,
         name: impl Into<PathBuf>,
         index: Option<&[u8]>,
     ) -> Result<RecordFile<S>, ReadError> {
-        let source = Source::new(source, name.into())?;
+        let source = SizedSource::new(source, name.into())?;
         let stored = match index {
             Some(bytes) => Some(stored_index::fit(
                 bytes,
@@ -109,7 +109,7 @@ impl ReadOptions {
 
 /// An open file. Clones share it.
 pub struct RecordFile<S = File> {
-    source: Arc<Source<S>>,
+    source: Arc<SizedSource<S>>,
     index: Arc<Index>,
     index_is_stored: bool,
     options: ReadOptions,
@@ -133,7 +133,11 @@ impl RecordFile {
 }
 
 impl<S: ReadAt> RecordFile<S> {
-    fn with_index(source: Source<S>, options: ReadOptions, stored: Option<Index>) -> Result<Self, ReadError> {
+    fn with_index(
+        source: SizedSource<S>,
+        options: ReadOptions,
+        stored: Option<Index>,
+    ) -> Result<Self, ReadError> {
         let index_is_stored = stored.is_some();
         let index = match stored {
             Some(index) => index,
@@ -147,7 +151,7 @@ impl<S: ReadAt> RecordFile<S> {
         })
     }
 
-    /// How many records can be asked for by number.
+    /// How many records can be read by number.
     pub fn len(&self) -> u64 {
         self.index().record_count()
     }
@@ -160,7 +164,7 @@ impl<S: ReadAt> RecordFile<S> {
         &self.index
     }
 
-    /// Whether the index came from beside the file.
+    /// Whether the index was stored beside the file.
     pub fn index_is_stored(&self) -> bool {
         self.index_is_stored
     }
@@ -184,9 +188,9 @@ impl<S: ReadAt> RecordFile<S> {
         Ok(RangeReader::new(self.clone(), records))
     }
 
-    /// Like [`RecordFile::range`], with chunks loaded and unpacked ahead on `threads` threads.
+    /// Like [`RecordFile::range`], with chunks loaded and decompressed ahead on `threads` threads.
     ///
-    /// Holds at most two chunks per thread and one. Make it after a fork, not before: a child has no threads.
+    /// Keeps at most two chunks per thread and one. Create it after a fork, not before: a child has no threads.
     pub fn range_parallel(
         &self,
         records: Range<u64>,
@@ -196,12 +200,12 @@ impl<S: ReadAt> RecordFile<S> {
         RangeReader::parallel(self.clone(), records, threads)
     }
 
-    /// Reads records by number, holding up to `cache_bytes` of what was learned about chunks.
+    /// Reads records by number, with a cache of up to `cache_bytes` about chunks.
     pub fn random(&self, cache_bytes: usize) -> RandomReader<S> {
         RandomReader::new(self.clone(), cache_bytes)
     }
 
-    /// Reads everything, whatever the policy, and tells what is whole and what is not.
+    /// Reads everything, whatever the policy, and reports what is intact and what is damaged.
     pub fn verify(&self) -> Result<Verified, ReadError> {
         let mut file = self.clone();
         file.options.policy = Policy::Skip(SkipBound::UNLIMITED);
@@ -214,7 +218,7 @@ impl<S: ReadAt> RecordFile<S> {
         Ok(verified)
     }
 
-    /// The same file with chunk `n` divided, if `chunk`, as which it was loaded, shows that it must be.
+    /// The same file with chunk `n` split, if its loaded form `chunk` shows that it must be.
     pub(crate) fn divided(&self, n: usize, chunk: &Chunk, fault: &Fault) -> Result<Option<Self>, ReadError> {
         if self.index_is_stored {
             return Ok(None);
@@ -243,7 +247,7 @@ impl<S: ReadAt> RecordFile<S> {
         }
     }
 
-    pub(crate) fn source(&self) -> &Source<S> {
+    pub(crate) fn source(&self) -> &SizedSource<S> {
         &self.source
     }
 

@@ -1,4 +1,4 @@
-//! Writes a RecordIO file that appears under its name when it is whole.
+//! Writes a RecordIO file that appears under its name when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -12,7 +12,7 @@ use crate::writer::{WriteOptions, Writer, Written};
 
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Whether [`FileWriter`] leaves an index beside the file.
+/// Whether [`FileWriter`] writes an index beside the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexFile {
     #[default]
@@ -20,9 +20,9 @@ pub enum IndexFile {
     Stored,
 }
 
-/// Writes a file under a temporary name; [`FileWriter::finish`] makes it durable and gives it its own.
+/// Writes a file under a temporary name; [`FileWriter::finish`] makes it durable and renames it.
 ///
-/// Dropped before that, it leaves nothing behind and an older file of that name untouched.
+/// If it is dropped before that, it leaves nothing behind, and an existing file of that name is untouched.
 pub struct FileWriter {
     writer: Writer<BufWriter<File>>,
     file: AtomicFile,
@@ -59,11 +59,11 @@ impl FileWriter {
         self.writer.flush_chunk()
     }
 
-    /// Writes what is left, makes it durable and publishes it.
+    /// Writes the rest, makes it durable and publishes it.
     pub fn finish(mut self) -> Result<Written, WriteError> {
         let (_, written, headers) = self.writer.finish_with_headers()?;
         let path = self.file.path().to_owned();
-        // The old index goes first: a crash in between leaves a file without one, never with a wrong one.
+        // The old index is removed first: a crash in between leaves a file without an index, never with a wrong one.
         remove_if_there(&stored_index::index_path(&path))?;
         self.file.publish()?;
         if self.index == IndexFile::Stored {

@@ -1,13 +1,13 @@
-//! Where every chunk and every record of a file lies.
+//! The positions of all chunks and records of a file.
 //!
-//! Built by `scan` or loaded by `stored_index`; this file only answers questions.
+//! Built by `scan` or loaded by `stored_index`; this file only answers queries.
 
 use std::ops::Range;
 
 use crate::damage::LostRange;
 use crate::layout::{Header, Layout};
 
-/// One chunk's place in the file.
+/// The position of one chunk in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkInfo {
     pub offset: u64,
@@ -27,7 +27,7 @@ impl ChunkInfo {
     }
 }
 
-/// A stretch without readable chunks, found by the scan.
+/// A range without readable chunks, found by the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// how many chunks come before it
@@ -37,8 +37,8 @@ pub(crate) struct Gap {
 
 /// All chunks of a file in order.
 ///
-/// Records are numbered through the chunks listed here, also those whose payload turns out to be damaged;
-/// what lies in a gap has no number.
+/// Records are numbered through the chunks listed here, including those whose payload turns out to be damaged; records
+/// in a gap have no number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     layout: Layout,
@@ -61,7 +61,7 @@ impl Index {
         self.layout
     }
 
-    /// The length of the file that is described.
+    /// The length of the indexed file.
     pub fn file_len(&self) -> u64 {
         self.file_len
     }
@@ -70,7 +70,7 @@ impl Index {
         &self.chunks
     }
 
-    /// Damage seen in the headers; damaged payloads show only when they are read.
+    /// Damage seen in the headers; damaged payloads are found only when they are read.
     pub fn lost(&self) -> impl ExactSizeIterator<Item = &LostRange> {
         self.gaps.iter().map(|gap| &gap.lost)
     }
@@ -79,7 +79,7 @@ impl Index {
         self.chunks.last().map_or(0, |last| last.records().end)
     }
 
-    /// Which chunk holds `record`, as a position in [`Index::chunks`].
+    /// The chunk of `record`, as a position in [`Index::chunks`].
     pub fn chunk_of(&self, record: u64) -> Option<usize> {
         let chunk = self.chunks.partition_point(|c| c.records().end <= record);
         (chunk < self.chunks.len()).then_some(chunk)
@@ -90,7 +90,7 @@ impl Index {
     }
 }
 
-/// Lines chunks up in file order and numbers their records.
+/// Puts chunks in file order and numbers their records.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkList {
     chunks: Vec<ChunkInfo>,

@@ -1,4 +1,4 @@
-//! The RecordIO file format: records in checksummed chunks, back to back, and nothing else.
+//! The RecordIO file format: records in checksummed chunks, one after the other, and nothing else.
 //!
 //! | to do | use |
 //! | --- | --- |
@@ -31,14 +31,14 @@
 //!
 //! - Files written without compression are those of the original library, byte for byte; the
 //!   others have the same contents and are read by it. [`Compressor::Zstd`] is ours alone.
-//! - Damage is never silent. No record of a chunk is given before all of the chunk has been verified; an
-//!   error names file, offset and fault. [`Policy::Skip`] passes over damage within a bound and accounts for it, in
-//!   streams as far as what can be held in memory proves where they go on.
-//!   Only a cut exactly between two chunks cannot be seen, unless an index is stored.
-//! - No length in a file is believed: memory is bounded by [`Limits`] and by bytes really there.
+//! - Damage is never silent. No record of a chunk is returned before the whole chunk has been verified; an
+//!   error names file, offset and fault. [`Policy::Skip`] skips damage up to a limit and accounts for it; in a
+//!   stream it does so only if the buffered bytes prove where the stream resumes.
+//!   Only a truncation exactly between two chunks cannot be detected, unless an index is stored.
+//! - No length in a file is trusted: memory is limited by [`Limits`] and by the bytes that really exist.
 //! - A file that shrinks while it is read is an error, not a signal.
 //!
-//! This crate knows nothing of jobs, users or networks, and starts threads only where asked to.
+//! This crate knows nothing of jobs, users or networks, and starts threads only on request.
 
 mod atomic_file;
 mod batch;

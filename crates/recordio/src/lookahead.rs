@@ -1,6 +1,6 @@
-//! The input of a stream, which can be looked at before it is read and taken back after.
+//! The input of a stream, with lookahead and unread.
 //!
-//! As long as nobody looks ahead it costs nothing: reads go straight to the input.
+//! Without lookahead it costs nothing: reads go directly to the input.
 
 use std::io::{self, BufReader, Read};
 
@@ -28,12 +28,12 @@ impl<R: Read> Lookahead<R> {
         }
     }
 
-    /// What is read from here on may be given back.
+    /// What is read from here on may be unread.
     pub(crate) fn mark(&mut self) {
         self.is_fresh = false;
     }
 
-    /// Takes back `pieces`, which together are all that was read since the mark.
+    /// Unreads `pieces`, which together are all that was read since the mark.
     pub(crate) fn give_back(&mut self, pieces: [&[u8]; 2]) {
         if self.is_fresh {
             self.seen.clear();
@@ -44,7 +44,7 @@ impl<R: Read> Lookahead<R> {
         }
     }
 
-    /// Shows the next `len` bytes, or fewer where the stream ends.
+    /// The next `len` bytes, or fewer at the end of the stream.
     pub(crate) fn see(&mut self, len: usize) -> io::Result<&[u8]> {
         let missing = len.saturating_sub(self.seen.len() - self.at);
         if missing > 0 && !self.has_ended {
@@ -69,12 +69,12 @@ impl<R: Read> Lookahead<R> {
         self.has_ended.then_some(self.seen.len() - self.at)
     }
 
-    /// Passes over bytes that have been seen.
+    /// Skips bytes that have been seen.
     pub(crate) fn pass(&mut self, len: usize) {
         self.at += len;
     }
 
-    /// Lends everything seen to `look`, together with where the unread part of it begins.
+    /// Lends all seen bytes to `look`, together with the start of the unread part.
     pub(crate) fn lend<T>(&mut self, look: impl FnOnce(Vec<u8>, usize) -> (Vec<u8>, T)) -> T {
         let (seen, result) = look(std::mem::take(&mut self.seen), self.at);
         self.seen = seen;

@@ -1,4 +1,4 @@
-//! Counts the records in bytes that were given up, where the bytes still tell.
+//! Counts the records in lost bytes, if the bytes still show it.
 
 use crate::chunk::{Limits, Opener, Records, record_end};
 use crate::compressor::Compressor;
@@ -7,9 +7,9 @@ use crate::fault::Fault;
 use crate::layout::{HEADER_LEN, Header, Layout, RawHeader};
 use crate::snappy;
 
-/// Records in a chunk whose place is sure (its neighbours agree) but whose contents are not.
+/// Records in a chunk whose position is certain (its neighbours agree) but whose contents are not.
 ///
-/// `unpacked` is what came of its payload, of use only where that fitted its checksum.
+/// `unpacked` is the decompressed payload, useful only if it matched its checksum.
 pub(crate) fn in_chunk(
     header: &Header,
     stored: &[u8],
@@ -19,7 +19,7 @@ pub(crate) fn in_chunk(
 ) -> LostRecords {
     let claimed = LostRecords::Known(header.records.into());
     match fault {
-        // The payload is what was written, so it can be counted, unless it is the compressor that is wrong.
+        // The payload is what was written, so it can be counted, unless the compressor is wrong.
         Fault::RecordOverrun { .. } | Fault::TrailingBytes { .. } => match count(unpacked.payload()) {
             LostRecords::Unknown => in_payload(header.checksum, header.records, stored, limits),
             counted => counted,
@@ -30,7 +30,7 @@ pub(crate) fn in_chunk(
     }
 }
 
-/// Whether a damaged payload still has the outline that its header describes.
+/// Whether a damaged payload still has the structure that its header describes.
 fn is_consistent(header: &Header, stored: &[u8]) -> bool {
     match header.compressor {
         Compressor::None => count(stored) == LostRecords::Known(header.records.into()),
@@ -39,10 +39,10 @@ fn is_consistent(header: &Header, stored: &[u8]) -> bool {
     }
 }
 
-/// Records in `lost`, bytes from the start of a damaged chunk to the next good one.
+/// Records in `lost`, bytes from the start of a damaged chunk to the next valid one.
 ///
-/// Known only if this is a single chunk with damage to its header alone, or one without compression whose
-/// records are as many as its header says.
+/// Known only if this is a single chunk with damage to its header alone, or an uncompressed one whose records are as
+/// many as its header says.
 pub(crate) fn in_gap(lost: &[u8], layout: Option<Layout>, limits: &Limits) -> LostRecords {
     let layouts: &[Layout] = match layout {
         Some(Layout::Cloud) => &[Layout::Cloud],
@@ -62,7 +62,7 @@ pub(crate) fn in_gap(lost: &[u8], layout: Option<Layout>, limits: &Limits) -> Lo
         .unwrap_or(LostRecords::Unknown)
 }
 
-/// Records in a payload, given what its header says and no trust in the rest of it.
+/// Records in a payload, given its header but without trusting the rest of it.
 fn in_payload(checksum: u32, records: u32, payload: &[u8], limits: &Limits) -> LostRecords {
     if payload.is_empty() {
         return LostRecords::Unknown;

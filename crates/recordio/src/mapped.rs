@@ -1,8 +1,8 @@
-//! Files mapped into memory, where nobody can cut them off underneath.
+//! Memory-mapped files that cannot be truncated meanwhile.
 //!
-//! Reading a mapped page that is gone raises SIGBUS and ends the process. The kernel rules that out for one
-//! kind of file only: a memory file sealed against shrinking. For all others the promise is the
-//! caller's, so that way in is `unsafe`; `RecordFile` needs neither.
+//! Reading a mapped page that is gone raises SIGBUS and ends the process. The kernel rules that out only for a memory
+//! file sealed against shrinking. For all others the caller must guarantee it, so that constructor is `unsafe`;
+//! `RecordFile` needs neither.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct MappedFile {
 impl MappedFile {
     /// Maps a memory file that is sealed against shrinking and writing; refuses any other.
     ///
-    /// Seals cannot be taken off again, so every page stays there, unchanged, as long as the map does.
+    /// Seals cannot be removed, so every page stays there, unchanged, as long as the map does.
     #[cfg(target_os = "linux")]
     pub fn map_sealed(file: &File, name: &Path) -> Result<Self, ReadError> {
         use rustix::fs::{SealFlags, fcntl_get_seals};
@@ -37,7 +37,7 @@ impl MappedFile {
             );
             return Err(ReadError::io(name, unsealed));
         }
-        // SAFETY: the seals just seen forbid for good that anyone shortens or changes the file.
+        // SAFETY: the seals just checked permanently forbid that anyone truncates or changes the file.
         unsafe { Self::map(file, name) }
     }
 
@@ -45,8 +45,8 @@ impl MappedFile {
     ///
     /// # Safety
     ///
-    /// As long as the map lives, nobody may shorten the file (reading then raises SIGBUS) or change it
-    /// (slices of it would change under Rust's feet).
+    /// As long as the map lives, nobody may truncate the file (reading then raises SIGBUS) or change it (slices of it
+    /// would change, which Rust does not allow).
     pub unsafe fn map(file: &File, name: &Path) -> Result<Self, ReadError> {
         // SAFETY: the caller promises that the file keeps its length and contents.
         let map = unsafe { Mmap::map(file) }.map_err(|e| ReadError::io(name, e))?;

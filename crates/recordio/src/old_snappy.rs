@@ -1,9 +1,9 @@
-//! The stream format that came before Snappy's framing format, as `snappystream` 0.2.8 writes it inside chunks of the
-//! second layout. It is read only.
+//! The stream format before Snappy's framing format, as `snappystream` 0.2.8 writes it inside chunks of the second
+//! layout. Read only.
 //!
-//! Seven bytes `snappy\\0`, then blocks: a byte that is 1 for a compressed block and 0 for one stored as it is, the length of
-//! what follows the checksum (16 bits), the masked CRC-32C of the unpacked bytes (32 bits), both with the high byte
-//! first, and the bytes themselves. Where its writer was asked to begin anew, the first seven bytes come again.
+//! Seven bytes `snappy\\0`, then blocks: a byte that is 1 for a compressed block and 0 for a stored one, the length of
+//! what follows the checksum (16 bits), the masked CRC-32C of the decompressed bytes (32 bits), both big endian, and
+//! the bytes themselves. If the writer was restarted, the first seven bytes are repeated.
 
 use crate::fault::Fault;
 use crate::snappy::{Block, broken};
@@ -17,7 +17,7 @@ pub(crate) struct OldBlocks<'a> {
 }
 
 impl<'a> OldBlocks<'a> {
-    /// Nothing where the payload has another format.
+    /// `None` if the payload has another format.
     pub(crate) fn of(stored: &'a [u8]) -> Option<Self> {
         let rest = stored.strip_prefix(IDENTIFIER)?;
         Some(Self { rest })
@@ -45,7 +45,7 @@ impl<'a> Iterator for OldBlocks<'a> {
 
 fn take_block(bytes: &[u8]) -> Result<(Block<'_>, &[u8]), Fault> {
     let Some((header, after)) = bytes.split_first_chunk::<BLOCK_HEADER>() else {
-        return Err(broken("a block's header is cut off"));
+        return Err(broken("a block's header is truncated"));
     };
     let [kind, len_high, len_low, checksum @ ..] = *header;
     let len = usize::from(u16::from_be_bytes([len_high, len_low]));
@@ -55,7 +55,7 @@ fn take_block(bytes: &[u8]) -> Result<(Block<'_>, &[u8]), Fault> {
         other => return Err(broken(format!("unknown block type {other:#04x}"))),
     };
     let Some((body, rest)) = after.split_at_checked(len) else {
-        return Err(broken("a block is cut off"));
+        return Err(broken("a block is truncated"));
     };
     let block = Block {
         compressed,

@@ -1,23 +1,23 @@
-//! Small reads at rising offsets, without a system call for each.
+//! Small reads at increasing offsets, without a system call for each.
 
 use crate::buffer::Buffer;
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::layout::{HEADER_LEN, Header, Layout, MAGIC};
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 
-/// How much is read at once where the last read was near; far from it, only what is asked for.
+/// How much is read at once if the last read was near; otherwise only what is requested.
 const NEAR: u64 = 16 << 10;
 
-/// Looks at a few bytes here and there in a source.
+/// Reads a few bytes here and there in a source.
 pub(crate) struct Peek<'a, S> {
-    source: &'a Source<S>,
+    source: &'a SizedSource<S>,
     window: Buffer,
     window_at: u64,
 }
 
 impl<'a, S: ReadAt> Peek<'a, S> {
-    pub(crate) fn new(source: &'a Source<S>) -> Self {
+    pub(crate) fn new(source: &'a SizedSource<S>) -> Self {
         Self {
             source,
             window: Buffer::default(),
@@ -25,7 +25,7 @@ impl<'a, S: ReadAt> Peek<'a, S> {
         }
     }
 
-    /// The `N` bytes at `offset`, or nothing when the file ends before.
+    /// The `N` bytes at `offset`, or nothing if the file ends before.
     pub(crate) fn bytes<const N: usize>(&mut self, offset: u64) -> Result<Option<[u8; N]>, ReadError> {
         let left = self.source.len().saturating_sub(offset);
         if left < N as u64 {
@@ -53,7 +53,7 @@ impl<'a, S: ReadAt> Peek<'a, S> {
 
     /// The header at `offset`, provided that its chunk fits into the file.
     ///
-    /// A layout comes back when it was not known before and this header settles it.
+    /// A layout is returned if it was unknown before and this header determines it.
     pub(crate) fn header(
         &mut self,
         offset: u64,
@@ -73,7 +73,7 @@ impl<'a, S: ReadAt> Peek<'a, S> {
         }))
     }
 
-    /// What is wrong with a rest of the file that is too short for a header.
+    /// What is wrong with the end of a file that is too short for a header.
     fn stub(&mut self, offset: u64) -> Result<Fault, ReadError> {
         let available = self.source.len() - offset;
         let mut rest = [0; HEADER_LEN];
@@ -83,7 +83,7 @@ impl<'a, S: ReadAt> Peek<'a, S> {
     }
 }
 
-/// Tells the beginning of a chunk that was cut off from bytes that never were one.
+/// Distinguishes the beginning of a truncated chunk from bytes that never were one.
 pub(crate) fn stub_fault(rest: &[u8]) -> Fault {
     let seen = rest.len().min(4);
     if rest[..seen] == MAGIC.to_le_bytes()[..seen] {

@@ -1,4 +1,4 @@
-//! Threads that work on jobs side by side and give the results back in order.
+//! Threads that work on jobs in parallel and return the results in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 /// A bounded, ordered pipeline: the owner submits until it is full and takes results in the same order.
 ///
-/// Dropping it ends the threads after the jobs they are at.
+/// Dropping it ends the threads after their current jobs.
 pub(crate) struct OrderedPool<J, R> {
     jobs: Option<Sender<Job<J, R>>>,
     results: VecDeque<Receiver<R>>,
@@ -32,7 +32,7 @@ impl<J: Send + 'static, R: Send + 'static> OrderedPool<J, R> {
         let mut pool = Self {
             jobs: Some(jobs),
             results: VecDeque::new(),
-            // One job being worked on per thread and as many waiting keep all threads busy.
+            // One job in progress per thread and as many waiting keep all threads busy.
             capacity: 2 * threads,
             threads: Vec::new(),
         };
@@ -55,13 +55,13 @@ impl<J: Send + 'static, R: Send + 'static> OrderedPool<J, R> {
             .jobs
             .as_ref()
             .expect("the queue is open until the pool is dropped");
-        // With every thread gone by panic nobody takes the job; `next` tells.
+        // If every thread has panicked, nobody takes the job; `next` reports it.
         let _ = jobs.send(Job { input, reply });
     }
 
-    /// The result of the oldest job, waiting for it; nothing when there is no job.
+    /// The result of the oldest job, waiting for it; `None` if there is no job.
     ///
-    /// Panics when the thread that had the job did.
+    /// Panics if the thread of the job did.
     pub(crate) fn next(&mut self) -> Option<R> {
         let result = self.results.pop_front()?;
         Some(

@@ -1,8 +1,8 @@
 //! Reads records by number.
 //!
-//! The first touch of a chunk reads and verifies all of it. What is then kept depends on how it is
-//! stored: of a compressed chunk its records; of an uncompressed one only where each record lies and a
-//! checksum of each, so that later records are fetched alone and still verified.
+//! The first access to a chunk reads and verifies all of it. What is then cached depends on how it is stored: the
+//! records of a compressed chunk; only the position and checksum of each record of an uncompressed one, so that later
+//! records are read alone and still verified.
 
 use std::fs::File;
 
@@ -16,9 +16,9 @@ use crate::file::RecordFile;
 use crate::layout::HEADER_LEN;
 use crate::source::ReadAt;
 
-/// Gives records by number, one at a time or, much faster for scattered ones, many.
+/// Returns records by number, one at a time or, much faster for scattered ones, many.
 ///
-/// A damaged chunk is an error under every policy: the record that was asked for cannot be given.
+/// A damaged chunk is an error under every policy: the requested record cannot be returned.
 pub struct RandomReader<S = File> {
     file: RecordFile<S>,
     known: Cache<Known>,
@@ -28,13 +28,13 @@ pub struct RandomReader<S = File> {
 
 /// What is remembered about a chunk.
 enum Known {
-    Places(Vec<Place>),
+    Stored(Vec<StoredRecord>),
     Records(Batch),
 }
 
 /// A record of an uncompressed chunk.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct StoredRecord {
     /// from the start of the payload
     start: u32,
     len: u32,
@@ -62,9 +62,9 @@ impl<S: ReadAt> RandomReader<S> {
         Ok(self.gathered.get(0))
     }
 
-    /// Adds the records with these numbers to `batch`, in the order given; repeats are allowed.
+    /// Adds the records with these numbers to `batch`, in the order given; duplicates are allowed.
     ///
-    /// All or none: on an error the batch is as it was.
+    /// All or none: after an error the batch is unchanged.
     pub fn get_many(&mut self, records: &[u64], batch: &mut Batch) -> Result<(), ReadError> {
         self.gathered.clear();
         if records.is_sorted() {
@@ -104,7 +104,7 @@ impl<S: ReadAt> RandomReader<S> {
         }
         match self.known.get(n).expect("what was just learned is kept") {
             Known::Records(records) => self.gathered.push(records.get(within)),
-            Known::Places(places) => {
+            Known::Stored(places) => {
                 let payload = info.offset + HEADER_LEN as u64;
                 fetch(&self.file, payload, places[within], &mut self.gathered)?;
             }
@@ -125,15 +125,15 @@ impl<S: ReadAt> RandomReader<S> {
             Compressor::None => {
                 let place = |i| {
                     let bounds = records.bounds(i);
-                    Place {
+                    StoredRecord {
                         start: bounds.start as u32,
                         len: bounds.len() as u32,
                         checksum: crc32fast::hash(records.get(i)),
                     }
                 };
-                let places: Vec<Place> = (0..records.len()).map(place).collect();
+                let places: Vec<StoredRecord> = (0..records.len()).map(place).collect();
                 let cost = size_of_val(&places[..]);
-                (Known::Places(places), cost)
+                (Known::Stored(places), cost)
             }
             _ => {
                 let mut copy = Batch::new();
@@ -151,7 +151,7 @@ impl<S: ReadAt> RandomReader<S> {
 fn fetch<S: ReadAt>(
     file: &RecordFile<S>,
     payload: u64,
-    place: Place,
+    place: StoredRecord,
     batch: &mut Batch,
 ) -> Result<(), ReadError> {
     let offset = payload + u64::from(place.start);

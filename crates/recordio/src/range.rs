@@ -1,4 +1,4 @@
-//! Reads records in order, from a file that is open.
+//! Reads records of an open file in order.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -14,16 +14,16 @@ use crate::index::Index;
 use crate::pool::OrderedPool;
 use crate::source::ReadAt;
 
-/// Read in one go where chunks are smaller.
+/// Read at once if chunks are smaller.
 const READ_AHEAD: usize = 256 << 10;
 
-/// How often a reader puts its index right. It takes bad luck to need it once; a file made to need it
-/// all the time must not cost a new index for every chunk.
+/// How often a reader repairs its index. Needing it once takes bad luck; a file crafted to need it all the time must
+/// not cost a new index for every chunk.
 const MAX_DIVISIONS: usize = 64;
 
-/// Gives the records of a range one by one, chunk by chunk or in batches.
+/// Returns the records of a range one by one, chunk by chunk or in batches.
 ///
-/// Under [`Policy::Skip`], ask [`RangeReader::damage`] at the end what was passed over.
+/// With [`Policy::Skip`], [`RangeReader::damage`] returns at the end what was skipped.
 pub struct RangeReader<S: ReadAt = File> {
     file: RecordFile<S>,
     loader: Loader,
@@ -49,7 +49,7 @@ impl<S: ReadAt> RangeReader<S> {
             false if records.is_empty() => first,
             false => chunk_of(records.end - 1) + 1,
         };
-        // A gap belongs to the range when the range goes on beyond it or the file has nothing there.
+        // A gap belongs to the range if the range continues beyond it or the file has nothing there.
         let gaps = index.gaps();
         let first_gap = gaps.partition_point(|gap| gap.chunks_before <= first && !from_first);
         let end_gap = gaps.partition_point(|gap| gap.chunks_before < end || to_last);
@@ -77,7 +77,7 @@ impl<S: ReadAt> RangeReader<S> {
         })
     }
 
-    /// The next record, or nothing at the end. Asked again after an error it gives that error again.
+    /// The next record, or `None` at the end. After an error it returns that error again.
     pub fn next_record(&mut self) -> Result<Option<&[u8]>, ReadError> {
         if !self.has_record()? {
             return Ok(None);
@@ -87,7 +87,7 @@ impl<S: ReadAt> RangeReader<S> {
         Ok(Some(self.loader.chunk().records().get(record)))
     }
 
-    /// The records of the current chunk that have not been read yet, or else those of the next.
+    /// The unread records of the current chunk, otherwise those of the next.
     pub fn next_chunk(&mut self) -> Result<Option<Records<'_>>, ReadError> {
         if !self.has_record()? {
             return Ok(None);
@@ -101,7 +101,7 @@ impl<S: ReadAt> RangeReader<S> {
 
     /// Adds up to `max` records to `batch` and returns how many; 0 means the end.
     ///
-    /// On an error the records added before stay in the batch.
+    /// After an error the records added before stay in the batch.
     pub fn read_batch(&mut self, max: usize, batch: &mut Batch) -> Result<usize, ReadError> {
         let mut added = 0;
         while added < max && self.has_record()? {
@@ -114,17 +114,17 @@ impl<S: ReadAt> RangeReader<S> {
         Ok(added)
     }
 
-    /// The number of the record that comes next, unless damage is found before it.
+    /// The number of the next record, unless damage is found before it.
     pub fn position(&self) -> u64 {
         self.left.start
     }
 
-    /// The file's index, put right where damage had made the scan see one chunk for several.
+    /// The file's index, repaired if damage had made the scan see one chunk for several.
     pub fn index(&self) -> &Index {
         self.file.index()
     }
 
-    /// What has been passed over so far.
+    /// What has been skipped so far.
     pub fn damage(&self) -> &DamageReport {
         &self.damage
     }
@@ -143,7 +143,7 @@ impl<S: ReadAt> RangeReader<S> {
         Ok(true)
     }
 
-    /// Loads the next chunk, or passes over it; tells whether there was one.
+    /// Loads the next chunk, or skips it; returns whether there was one.
     fn advance(&mut self) -> Result<bool, ReadError> {
         self.check_bound()?;
         self.pass_gaps()?;
@@ -170,9 +170,9 @@ impl<S: ReadAt> RangeReader<S> {
         Ok(true)
     }
 
-    /// Puts the index right if chunk `n` is really several; reading then goes on with the new one.
+    /// Repairs the index if chunk `n` is really several; reading then continues with the new one.
     ///
-    /// Only a range to the file's end can: in others it would change which records are meant.
+    /// Only a range to the file's end can do this: in others it would change which records are meant.
     fn divide(&mut self, n: usize, fault: &Fault) -> Result<bool, ReadError> {
         let index = self.file.index();
         let to_last = self.left.end == index.record_count();
@@ -215,7 +215,7 @@ impl<S: ReadAt> RangeReader<S> {
         Ok(())
     }
 
-    /// Puts damage on the account, or fails if the policy has none.
+    /// Records damage, or fails if the policy allows none.
     fn lose(&mut self, lost: LostRange) -> Result<(), ReadError> {
         if self.file.policy() == Policy::Strict {
             self.loader.rewind();
@@ -280,7 +280,7 @@ impl Loader {
         }
     }
 
-    /// Loads the first of `chunks`, the others being what will be asked for next.
+    /// Loads the first of `chunks`; the others will be requested next.
     fn load<S: ReadAt>(&mut self, file: &RecordFile<S>, chunks: Range<usize>) -> Result<(), LoadError> {
         match self {
             Self::Here(chunk) => file.load_chunk(chunk, chunks.start, READ_AHEAD),
@@ -288,7 +288,7 @@ impl Loader {
         }
     }
 
-    /// Goes on with another index of the same file.
+    /// Continues with another index of the same file.
     fn restart<S: ReadAt>(&mut self, file: &RecordFile<S>) -> Result<(), ReadError> {
         if let Self::Ahead(ahead) = self {
             *self = Self::start(file, ahead.threads)?;
@@ -296,7 +296,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Forgets what was loaded ahead, so that the same chunk can be asked for again.
+    /// Drops what was loaded ahead, so that the same chunk can be requested again.
     fn rewind(&mut self) {
         if let Self::Ahead(ahead) = self {
             while let Some((chunk, _)) = ahead.pool.next() {

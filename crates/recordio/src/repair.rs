@@ -1,8 +1,8 @@
-//! Puts an index right when a chunk in it turns out to be several.
+//! Repairs an index when a chunk in it turns out to be several.
 //!
-//! A wrong size can lead, by bad luck, exactly to a later chunk's start. The scan then sees one
-//! chunk where there are more, and only its checksum gives it away. The same checksum shows where it really ends:
-//! there, and nowhere else, it fits.
+//! A wrong size can, by bad luck, lead exactly to the start of a later chunk. The scan then sees one chunk where there
+//! are more, and only its checksum reveals that. The same checksum shows where it really ends: there, and nowhere else,
+//! it matches.
 
 use crate::chunk::Limits;
 use crate::damage::LostRange;
@@ -12,11 +12,11 @@ use crate::index::{ChunkInfo, ChunkList, Gap, Index};
 use crate::layout::{HEADER_LEN, Header, Layout, MAGIC};
 use crate::loss;
 use crate::peek::Peek;
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 
-/// The index with chunk `n` divided, if its payload `stored` shows that it must be.
+/// The index with chunk `n` split, if its payload `stored` shows that it must be.
 pub(crate) fn divide<S: ReadAt>(
-    source: &Source<S>,
+    source: &SizedSource<S>,
     index: &Index,
     n: usize,
     stored: &[u8],
@@ -45,7 +45,7 @@ pub(crate) fn divide<S: ReadAt>(
     Ok(Some(rebuilt(index, n, &inner, lost)))
 }
 
-/// Where the payload of a damaged chunk really ends, if inside `stored`: its checksum fits there, and chunks follow
+/// Where the payload of a damaged chunk really ends, if inside `stored`: its checksum matches there, and chunks follow
 /// up to the end of `stored`.
 pub(crate) fn end_inside(header: &Header, stored: &[u8], layout: Layout) -> Option<usize> {
     let end = true_len(header, stored)?;
@@ -57,7 +57,7 @@ pub(crate) fn end_inside(header: &Header, stored: &[u8], layout: Layout) -> Opti
     Some(end)
 }
 
-/// The length at which the checksum fits, if it is followed by what looks like a header.
+/// The length at which the checksum matches, if something like a header follows.
 fn true_len(header: &Header, stored: &[u8]) -> Option<usize> {
     let magic = MAGIC.to_le_bytes();
     let mut hasher = crc32fast::Hasher::new();
@@ -78,7 +78,7 @@ fn true_len(header: &Header, stored: &[u8]) -> Option<usize> {
 
 /// The chunks from `at` on, provided that they end exactly at `end`.
 fn walk<S: ReadAt>(
-    source: &Source<S>,
+    source: &SizedSource<S>,
     index: &Index,
     mut at: u64,
     end: u64,

@@ -1,17 +1,17 @@
-//! Finds the next chunk behind damage.
+//! Finds the next chunk after damage.
 //!
-//! Bytes that look like a header are not enough: a record may itself hold a RecordIO file. A place
-//! counts as a chunk's start in three cases only.
+//! Bytes that look like a header are not enough: a record may itself contain a RecordIO file. A position counts as a
+//! chunk's start in three cases only.
 //!
-//! 1. The damaged chunk's own size leads there, and what starts there is whole and valid (or the end).
-//! 2. The damaged chunk's own checksum is that of the bytes up to there: then only its header is wrong.
-//! 3. The chain of headers from there on reaches the end of the file exactly, and nothing before
-//!    shows that the place lies inside a record: neither a record's length just in front of it, nor the
-//!    records or Snappy frames of the damaged chunk, counted from its start, span it and end where
-//!    that chain has a joint. (Where they end exactly at the place, it is a chunk's start.)
+//! 1. The damaged chunk's own size leads there, and the chunk there is complete and valid (or it is the end).
+//! 2. The damaged chunk's own checksum matches the bytes up to there: then only its header is wrong.
+//! 3. The chain of headers from there on reaches the end of the file exactly, and nothing before shows that the
+//!    position is inside a record: neither a record's length just before it, nor the records or Snappy frames of the
+//!    damaged chunk, counted from its start, span it and end at a joint of that chain. (If they end exactly at the
+//!    position, it is a chunk's start.)
 //!
-//! Every place is followed once: chains are remembered by where they lead, so time is linear in the
-//! bytes looked at. The memory of failed places is bounded; a file made to exceed it is given up.
+//! Every position is followed once: chains are remembered by where they lead, so the time is linear in the bytes
+//! searched. The memory for failed positions is limited; a file crafted to exceed it is given up.
 
 use std::collections::HashSet;
 
@@ -22,26 +22,26 @@ use crate::index::ChunkInfo;
 use crate::layout::{HEADER_LEN, Layout, MAGIC, RawHeader};
 use crate::peek::Peek;
 use crate::snappy;
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 
 const SEARCH_STEP: usize = 256 << 10;
-/// Failed places remembered before a file is given up; about 100 MB.
+/// Failed positions that are remembered before a file is given up; about 100 MB.
 const MAX_DEAD_ENDS: usize = 4 << 20;
 
-/// Bytes of chunks that may be read in vain because a damaged one points there, per byte of the file. Beyond
-/// it, what a damaged chunk says about its end is not believed any more.
+/// Bytes of chunks that may be read in vain because a damaged one points there, per byte of the file. Beyond that, a
+/// damaged chunk's size is no longer trusted.
 const MAX_VAIN: u64 = 16;
 
-/// Looks for chunks behind damage in one file.
+/// Searches for chunks after damage in one file.
 pub(crate) struct Resync<'a, S> {
-    source: &'a Source<S>,
+    source: &'a SizedSource<S>,
     headers: Peek<'a, S>,
     limits: Limits,
     horizon: Horizon,
     memory: Memory,
 }
 
-/// What has been learned about places, so that none is looked at twice.
+/// What has been learned about positions, so that none is examined twice.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// places from which the chain of headers is known to break
@@ -52,7 +52,7 @@ pub(crate) struct Memory {
     vain: u64,
 }
 
-/// What lies behind the bytes of the source.
+/// What follows the bytes of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Horizon {
     /// nothing: the file ends with them
@@ -61,7 +61,7 @@ pub(crate) enum Horizon {
     More,
 }
 
-/// Where reading can go on.
+/// Where reading can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume<O = u64> {
     /// a chunk starts here, or the file ends
@@ -71,13 +71,13 @@ pub(crate) enum Resume<O = u64> {
 }
 
 impl<'a, S: ReadAt> Resync<'a, S> {
-    pub(crate) fn new(source: &'a Source<S>, limits: Limits) -> Self {
+    pub(crate) fn new(source: &'a SizedSource<S>, limits: Limits) -> Self {
         Self::remembering(source, limits, Horizon::End, Memory::default())
     }
 
-    /// Goes on with what was learned about the same bytes before.
+    /// Continues with what was learned about the same bytes before.
     pub(crate) fn remembering(
-        source: &'a Source<S>,
+        source: &'a SizedSource<S>,
         limits: Limits,
         horizon: Horizon,
         memory: Memory,
@@ -95,7 +95,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         self.memory
     }
 
-    /// Where to go on after damage that begins at `start`, looking no further than `search_end`.
+    /// Where to resume after damage that begins at `start`, searching no further than `search_end`.
     pub(crate) fn resume(
         &mut self,
         start: u64,
@@ -108,7 +108,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         }
     }
 
-    /// Like [`Resync::resume`], but asks only the damaged chunk's own size.
+    /// Like [`Resync::resume`], but uses only the damaged chunk's own size.
     pub(crate) fn declared(&mut self, start: u64, layout: Option<Layout>) -> Result<Resume, ReadError> {
         for layout in candidates(layout) {
             if let Some(end) = self.declared_end(start, layout)? {
@@ -118,7 +118,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         Ok(Resume::NotFound)
     }
 
-    /// The end that the damaged chunk's own header gives, if a valid chunk or the file's end is there.
+    /// The end according to the damaged chunk's own header, if a valid chunk or the file's end is there.
     fn declared_end(&mut self, start: u64, layout: Layout) -> Result<Option<u64>, ReadError> {
         let Some(bytes) = self.headers.bytes::<HEADER_LEN>(start)? else {
             return Ok(None);
@@ -182,7 +182,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         Ok(if is_end { Resume::At(end) } else { Resume::NotFound })
     }
 
-    /// What the header at `start` says about its payload's checksum, in each layout.
+    /// The payload checksum in the header at `start`, in each layout.
     fn checksums(&mut self, start: u64, layouts: &[Layout]) -> Result<Vec<u32>, ReadError> {
         let header = self.headers.bytes::<HEADER_LEN>(start)?;
         let checksum = |layout: &Layout| Some(RawHeader::split(header.as_ref()?, *layout).checksum);
@@ -227,9 +227,9 @@ fn candidates(layout: Option<Layout>) -> Vec<Layout> {
     layout.map_or(Layout::ALL.to_vec(), |known| vec![known])
 }
 
-/// Finds the magic number wherever it stands behind the start of a damaged chunk.
+/// Finds the magic number at any position after the start of a damaged chunk.
 struct MagicSearch<'a, S> {
-    source: &'a Source<S>,
+    source: &'a SizedSource<S>,
     window: Buffer,
     window_at: u64,
     /// first offset not looked at yet
@@ -239,7 +239,7 @@ struct MagicSearch<'a, S> {
 }
 
 impl<'a, S: ReadAt> MagicSearch<'a, S> {
-    fn new(source: &'a Source<S>, damaged: u64, end: u64) -> Self {
+    fn new(source: &'a SizedSource<S>, damaged: u64, end: u64) -> Self {
         Self {
             source,
             window: Buffer::default(),
@@ -250,7 +250,7 @@ impl<'a, S: ReadAt> MagicSearch<'a, S> {
         }
     }
 
-    /// The next place, with the checksum of the damaged chunk's payload if it ended there.
+    /// The next position, with the checksum of the damaged chunk's payload if it ended there.
     fn next(&mut self) -> Result<Option<(u64, Option<u32>)>, ReadError> {
         let magic = MAGIC.to_le_bytes();
         loop {
@@ -275,7 +275,7 @@ impl<'a, S: ReadAt> MagicSearch<'a, S> {
     }
 }
 
-/// The checksum of a payload of unknown length, carried along.
+/// The running checksum of a payload of unknown length.
 struct Checksum {
     hasher: crc32fast::Hasher,
     start: u64,
@@ -292,7 +292,7 @@ impl Checksum {
         }
     }
 
-    /// Takes in what lies before `end`; `window` begins at `window_at` and no later than what is missing.
+    /// Adds the bytes before `end`; `window` begins at `window_at` and no later than what is missing.
     fn take(&mut self, window: &[u8], window_at: u64, end: u64) {
         if end > self.next {
             let missing = (self.next - window_at) as usize..(end - window_at) as usize;
@@ -307,7 +307,7 @@ impl Checksum {
     }
 }
 
-/// What a damaged chunk's payload holds, as far as it can still be followed.
+/// The contents of a damaged chunk's payload, as far as they can still be followed.
 struct Insides<'a, S> {
     peek: Peek<'a, S>,
     payload: u64,
@@ -315,13 +315,13 @@ struct Insides<'a, S> {
     frames: Option<Walk>,
 }
 
-/// A run of things that each tell their own length.
+/// A sequence of items that each contain their own length.
 struct Walk {
     /// where the thing reached last ends
     end: u64,
 }
 
-/// Where a walk stands to a place.
+/// How a walk relates to a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// one thing ends and the place begins
@@ -342,7 +342,7 @@ impl Step {
 }
 
 impl<'a, S: ReadAt> Insides<'a, S> {
-    fn new(source: &'a Source<S>, damaged: u64) -> Result<Self, ReadError> {
+    fn new(source: &'a SizedSource<S>, damaged: u64) -> Result<Self, ReadError> {
         let payload = damaged + HEADER_LEN as u64;
         let at_payload = || Walk { end: payload };
         let mut peek = Peek::new(source);
@@ -355,7 +355,7 @@ impl<'a, S: ReadAt> Insides<'a, S> {
         })
     }
 
-    /// The end of the record or frame that holds `place`, if one does and ends at a joint.
+    /// The end of the record or frame that contains `place`, if there is one and it ends at a joint.
     fn enclosing(&mut self, place: u64, is_joint: impl Fn(&u64) -> bool) -> Result<Option<u64>, ReadError> {
         let walked = [self.record_around(place)?, self.frame_around(place)?];
         if walked.contains(&Step::Landed) {
@@ -391,7 +391,7 @@ impl<'a, S: ReadAt> Insides<'a, S> {
 }
 
 impl Walk {
-    /// Walks on up to `place`; places must rise from call to call.
+    /// Continues up to `place`; positions must increase from call to call.
     fn around<S: ReadAt>(
         &mut self,
         place: u64,

@@ -1,9 +1,9 @@
-//! Builds an index by walking a file's headers, and finds its way around damage in them.
+//! Builds an index by reading a file's headers, and recovers from damage in them.
 //!
-//! Payloads are read only next to damage. How the next chunk is found is `resync`'s affair.
+//! Payloads are read only next to damage. `resync` finds the next chunk.
 
 use crate::chunk::{Chunk, Limits, LoadError};
-use crate::damage::{LostRange, LostRecords, Policy, SkipBound, Tally};
+use crate::damage::{LossTotal, LostRange, LostRecords, Policy, SkipBound};
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::index::{ChunkList, Gap, Index};
@@ -11,11 +11,11 @@ use crate::layout::{HEADER_LEN, Layout};
 use crate::loss;
 use crate::peek::Peek;
 use crate::resync::{Resume, Resync};
-use crate::source::{ReadAt, Source};
+use crate::source::{ReadAt, SizedSource};
 
-/// Walks all headers of `source`.
+/// Reads all headers of `source`.
 pub(crate) fn scan<S: ReadAt>(
-    source: &Source<S>,
+    source: &SizedSource<S>,
     policy: Policy,
     limits: &Limits,
 ) -> Result<Index, ReadError> {
@@ -25,7 +25,7 @@ pub(crate) fn scan<S: ReadAt>(
         layout: None,
         chunks: ChunkList::default(),
         gaps: Vec::new(),
-        tally: Tally::default(),
+        tally: LossTotal::default(),
         resync: Resync::new(source, *limits),
     };
     scan.run(policy)?;
@@ -39,12 +39,12 @@ pub(crate) fn scan<S: ReadAt>(
 }
 
 struct Scan<'a, S> {
-    source: &'a Source<S>,
+    source: &'a SizedSource<S>,
     limits: Limits,
     layout: Option<Layout>,
     chunks: ChunkList,
     gaps: Vec<Gap>,
-    tally: Tally,
+    tally: LossTotal,
     resync: Resync<'a, S>,
 }
 
@@ -71,10 +71,10 @@ impl<S: ReadAt> Scan<'_, S> {
         Ok(())
     }
 
-    /// Finds where the damage behind a missing header begins.
+    /// Finds where the damage before a missing header begins.
     ///
-    /// The header before may be the culprit, its size leading astray: chunks are taken back until one is
-    /// valid, which proves where it ends.
+    /// The previous header may be the cause, with a wrong size: chunks are dropped until one is valid, which proves
+    /// where it ends.
     fn blame(&mut self, at: u64, fault: Fault) -> Result<(u64, Fault), ReadError> {
         let settled = self.gaps.last().map_or(0, |gap| gap.chunks_before);
         let mut blamed = (at, fault);
@@ -129,7 +129,7 @@ impl<S: ReadAt> Scan<'_, S> {
         Ok(loss::in_gap(&lost, self.layout, &self.limits))
     }
 
-    /// Damage that continues right behind a gap belongs to it.
+    /// Damage that continues right after a gap belongs to it.
     fn add_gap(&mut self, lost: LostRange) {
         match self.gaps.last_mut() {
             Some(gap) if gap.lost.bytes.end == lost.bytes.start => {

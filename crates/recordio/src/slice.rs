@@ -1,4 +1,4 @@
-//! Reads a RecordIO file that is in memory as a whole: uncompressed records are not copied at all.
+//! Reads a RecordIO file that is completely in memory: uncompressed records are not copied.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::layout::{HEADER_LEN, Header, Layout};
 use crate::peek::stub_fault;
 
-/// Gives the chunks and records of a slice; damage is an error.
+/// Returns the chunks and records of a slice; damage is an error.
 pub struct SliceReader<'a> {
     bytes: &'a [u8],
     name: PathBuf,
@@ -25,7 +25,7 @@ impl<'a> SliceReader<'a> {
         Self::named(bytes, Path::new("<memory>"), Limits::default())
     }
 
-    /// `name` is what errors call the slice.
+    /// `name` is the slice's name in errors.
     pub fn named(bytes: &'a [u8], name: &Path, limits: Limits) -> Self {
         Self {
             bytes,
@@ -39,7 +39,7 @@ impl<'a> SliceReader<'a> {
         }
     }
 
-    /// The next record, or nothing at the end. Asked again after an error it gives the same error.
+    /// The next record, or `None` at the end. After an error it returns the same error again.
     pub fn next_record(&mut self) -> Result<Option<&[u8]>, ReadError> {
         if !self.has_record()? {
             return Ok(None);
@@ -48,7 +48,7 @@ impl<'a> SliceReader<'a> {
         Ok(Some(self.opener.records(self.stored).get(self.next_record - 1)))
     }
 
-    /// The records of the current chunk that have not been read yet, or else those of the next.
+    /// The unread records of the current chunk, otherwise those of the next.
     pub fn next_chunk(&mut self) -> Result<Option<Records<'_>>, ReadError> {
         if !self.has_record()? {
             return Ok(None);

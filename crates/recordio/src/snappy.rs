@@ -1,8 +1,8 @@
-//! Snappy's framing format, packed and unpacked straight between caller's buffers; the older stream format, which the
-//! C++ library of the second layout writes, is unpacked too.
+//! Snappy's framing format, compressed and decompressed directly between the caller's buffers; the older stream format,
+//! which the C++ library of the second layout writes, is decompressed too.
 //!
-//! `snap`'s own framing adaptors copy every block through a buffer of theirs; blocks here are
-//! written where they belong. Block compression itself is `snap`'s.
+//! `snap`'s own framing adaptors copy every block through an internal buffer; here blocks are written where they
+//! belong. Block compression itself is `snap`'s.
 
 use crate::buffer::Buffer;
 use crate::compressor::Compressor;
@@ -27,7 +27,7 @@ pub(crate) fn pack(encoder: &mut snap::raw::Encoder, payload: &[u8], out: &mut B
     }
 }
 
-/// Packs a block where it belongs: behind the place for its frame's header.
+/// Compresses a block in place: after the space for its frame's header.
 fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Buffer) {
     let start = out.len();
     let room = FRAME_HEADER + BLOCK_CHECKSUM + snap::raw::max_compress_len(block.len());
@@ -36,7 +36,7 @@ fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Buffer) 
     let packed = encoder
         .compress(block, body)
         .expect("there is room for the worst case");
-    // The original's rule: less than an eighth saved is not worth unpacking.
+    // The original's rule: saving less than an eighth is not worth decompressing.
     let (kind, len) = match packed < block.len() - block.len() / 8 {
         true => (COMPRESSED, packed),
         false => {
@@ -50,7 +50,7 @@ fn pack_block(encoder: &mut snap::raw::Encoder, block: &[u8], out: &mut Buffer) 
     out.truncate(start + FRAME_HEADER + BLOCK_CHECKSUM + len);
 }
 
-/// Unpacks a framed payload into `out`; every block's own checksum is verified too.
+/// Decompresses a framed payload into `out`; every block's own checksum is verified too.
 pub(crate) fn unpack(
     decoder: &mut snap::raw::Decoder,
     stored: &[u8],
@@ -72,9 +72,9 @@ pub(crate) fn unpack(
     Ok(())
 }
 
-/// The length of the frame with this header, or nothing where no frame can start.
+/// The length of the frame with this header, or `None` if no frame can start here.
 ///
-/// With [`STREAM_IDENTIFIER`] this is what it takes to follow the frames of a damaged payload.
+/// With [`STREAM_IDENTIFIER`] this is enough to follow the frames of a damaged payload.
 pub(crate) fn frame_extent(header: [u8; FRAME_HEADER]) -> Option<u64> {
     (!is_reserved(header[0])).then(|| (FRAME_HEADER + frame_len(&header)) as u64)
 }
@@ -87,7 +87,7 @@ pub(crate) fn frames_fit(stored: &[u8]) -> bool {
     }
 }
 
-/// The unpacked size of all blocks together, before a byte is unpacked.
+/// The decompressed size of all blocks together, before a byte is decompressed.
 fn unpacked_len(stored: &[u8], limit: usize) -> Result<usize, Fault> {
     let mut total = 0;
     for block in Blocks::of(stored)? {
@@ -99,7 +99,7 @@ fn unpacked_len(stored: &[u8], limit: usize) -> Result<usize, Fault> {
     Ok(total)
 }
 
-/// The blocks of a payload, whichever of the two formats it has.
+/// The blocks of a payload in either format.
 enum Blocks<'a> {
     Framed(Frames<'a>),
     Old(OldBlocks<'a>),
@@ -132,7 +132,7 @@ impl<'a> Iterator for Blocks<'a> {
     }
 }
 
-/// A block and the masked CRC-32C of what it unpacks to.
+/// A block and the masked CRC-32C of its decompressed bytes.
 pub(crate) struct Block<'a> {
     pub(crate) compressed: bool,
     pub(crate) checksum: u32,
@@ -151,7 +151,7 @@ impl Block<'_> {
         Ok(len)
     }
 
-    /// `to` is as long as the block unpacked.
+    /// `to` is as long as the decompressed block.
     fn unpack(&self, decoder: &mut snap::raw::Decoder, to: &mut [u8]) -> Result<(), Fault> {
         match self.compressed {
             true => {
@@ -174,7 +174,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The block in this frame; frames that hold no data have none.
+    /// The block in this frame; frames without data have none.
     fn block(&self) -> Result<Option<Block<'a>>, Fault> {
         if self.kind == IDENTIFIER && self.body != &STREAM_IDENTIFIER[FRAME_HEADER..] {
             return Err(broken("a stream identifier is wrong"));
@@ -212,13 +212,13 @@ impl<'a> Iterator for Frames<'a> {
             return None;
         }
         let Some((header, after)) = self.rest.split_first_chunk::<FRAME_HEADER>() else {
-            return Some(Err(broken("a frame header is cut off")));
+            return Some(Err(broken("a frame header is truncated")));
         };
         if is_reserved(header[0]) {
             return Some(Err(broken(format!("unknown frame type {:#04x}", header[0]))));
         }
         let Some((body, rest)) = after.split_at_checked(frame_len(header)) else {
-            return Some(Err(broken("a frame is cut off")));
+            return Some(Err(broken("a frame is truncated")));
         };
         self.rest = rest;
         Some(Ok(Frame {
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_block_is_noticed() {
         let stored = packed(b"a small stream, a small stream, a small stream");
-        // A frame's type can flip to one that is to be skipped: that is for the chunk's checksum to notice.
+        // A damaged frame type can become one that is skipped: the chunk's checksum notices that.
         let block = STREAM_IDENTIFIER.len() + FRAME_HEADER;
         for bit in block * 8..stored.len() * 8 {
             let mut bad = stored.clone();

@@ -1,11 +1,11 @@
-//! Where bytes come from when they can be asked for by offset.
+//! Bytes that can be read by offset.
 //!
 //! # Why a file is read and not mapped
 //!
-//! Touching a mapped page that another process has just cut off raises SIGBUS, and no check made before
-//! the touch can rule that out. `pread` into a reused buffer has no such hole: a file that
-//! shrinks gives a short read, which becomes [`ReadError::Shrunk`]. With the buffer hot in the cache it
-//! runs at the speed of the page cache. (`mapped` offers maps for the cases where a proof exists.)
+//! Reading a mapped page that another process has just truncated raises SIGBUS, and no earlier check can rule that out.
+//! `pread` into a reused buffer has no such problem: a file that shrinks gives a short read, which becomes
+//! [`ReadError::Shrunk`]. With the buffer in the cache it runs at the speed of the page cache. (`mapped` offers maps
+//! for the cases where safety can be proven.)
 
 use std::fs::File;
 use std::io;
@@ -74,13 +74,13 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
 /// A named source of a length that was fixed when it was opened.
 #[derive(Debug)]
-pub(crate) struct Source<S> {
+pub(crate) struct SizedSource<S> {
     inner: S,
     name: PathBuf,
     len: u64,
 }
 
-impl<S: ReadAt> Source<S> {
+impl<S: ReadAt> SizedSource<S> {
     pub(crate) fn new(inner: S, name: PathBuf) -> Result<Self, ReadError> {
         let len = inner.len().map_err(|e| ReadError::io(&name, e))?;
         Ok(Self { inner, name, len })
@@ -98,7 +98,7 @@ impl<S: ReadAt> Source<S> {
         self.len
     }
 
-    /// Fills `buf` from bytes that were there at open.
+    /// Fills `buf` from bytes that existed at open.
     pub(crate) fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), ReadError> {
         debug_assert!(
             offset + buf.len() as u64 <= self.len,

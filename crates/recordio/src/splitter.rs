@@ -1,4 +1,4 @@
-//! Finds the records in a payload while it comes in, so that each part is looked at while still in cache.
+//! Finds the records in a payload while it arrives, so that each part is examined while it is in the cache.
 
 use crate::fault::Fault;
 
@@ -22,13 +22,13 @@ impl Splitter {
     /// Expects `records` records in a payload of at most `payload_len` bytes.
     pub(crate) fn begin(&mut self, records: u32, payload_len: usize) {
         self.starts.clear();
-        // A lying count must not reserve memory that the payload cannot justify.
+        // A wrong count must not reserve memory that the payload cannot justify.
         self.starts.reserve((records as usize).min(payload_len / 4) + 1);
         self.records = records;
         self.at = 0;
     }
 
-    /// Looks at the payload as far as it has come; payloads are shorter than 4 GiB.
+    /// Examines the payload received so far; payloads are shorter than 4 GiB.
     pub(crate) fn feed(&mut self, payload: &[u8]) {
         while self.starts.len() < self.records as usize {
             let Some(len) = payload.get(self.at..).and_then(|rest| rest.first_chunk::<4>()) else {
@@ -54,7 +54,7 @@ impl Splitter {
     fn check(&self, payload_len: usize) -> Result<(), Fault> {
         let (found, records) = (self.starts.len() as u32, self.records);
         if self.at > payload_len {
-            // The last one found has a length that leads past the end.
+            // The length of the last one found leads past the end.
             let record = found.saturating_sub(1);
             return Err(Fault::RecordOverrun { record, records });
         }

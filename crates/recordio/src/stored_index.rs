@@ -1,10 +1,10 @@
-//! An index kept beside its file, as `<file>.idx`.
+//! An index stored beside its file, as `<file>.idx`.
 //!
-//! It saves the walk over the headers and, above all, knows where the file ended when it was whole: a
-//! file cut exactly between two chunks looks complete to everyone else.
+//! It saves reading all headers and, above all, knows where the complete file ended: a file truncated exactly between
+//! two chunks looks complete otherwise.
 //!
-//! Format, little-endian: `RIOINDEX`, u32 version, u32 layout, u64 file length, u64 number of chunks, per
-//! chunk four u32 (checksum, compressor, size, records), u32 CRC-32 of all before.
+//! Format, little-endian: `RIOINDEX`, u32 version, u32 layout, u64 file length, u64 number of chunks, per chunk four
+//! u32 (checksum, compressor, size, records), u32 CRC-32 of all before.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::atomic_file::AtomicFile;
 use crate::compressor::Compressor;
-use crate::damage::{LostRange, LostRecords, Policy, SkipBound, Tally};
+use crate::damage::{LossTotal, LostRange, LostRecords, Policy, SkipBound};
 use crate::error::{IndexFault, ReadError, WriteError};
 use crate::fault::Fault;
 use crate::index::{ChunkInfo, ChunkList, Gap, Index};
@@ -25,7 +25,7 @@ const PREFIX_LEN: usize = 32;
 const ENTRY_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 4;
 
-/// Where the index of `file` is kept.
+/// The path of the index of `file`.
 pub fn index_path(file: &Path) -> PathBuf {
     let mut name = OsString::from(file);
     name.push(".idx");
@@ -131,7 +131,7 @@ fn cut(index: &Index) -> Fault {
     }
 }
 
-/// Gives up the chunks that lie behind the end of a file that was cut.
+/// Drops the chunks that are beyond the end of a truncated file.
 fn shorten(file: &Path, index: Index, actual_len: u64, bound: SkipBound) -> Result<Index, ReadError> {
     let fault = cut(&index);
     let mut chunks = index.chunks().to_vec();
@@ -143,7 +143,7 @@ fn shorten(file: &Path, index: Index, actual_len: u64, bound: SkipBound) -> Resu
         records: LostRecords::Known(lost.iter().map(|chunk| u64::from(chunk.header.records)).sum()),
         fault,
     };
-    let tally = Tally {
+    let tally = LossTotal {
         ranges: 1,
         bytes: lost.bytes.end - lost.bytes.start,
     };
@@ -155,7 +155,7 @@ fn shorten(file: &Path, index: Index, actual_len: u64, bound: SkipBound) -> Resu
     Ok(Index::new(index.layout(), index.file_len(), chunks, vec![gap]))
 }
 
-/// Reads a stored index, from whoever wrote it: nothing in it is believed unchecked.
+/// Parses a stored index of any origin: nothing in it is trusted unchecked.
 fn decode(bytes: &[u8]) -> Result<Index, IndexFault> {
     if !bytes.starts_with(SIGNATURE) || bytes.len() < PREFIX_LEN + CHECKSUM_LEN {
         return Err(IndexFault::NotAnIndex);

@@ -1,6 +1,6 @@
-//! Reads a RecordIO stream from front to back, from anything that gives bytes.
+//! Reads a RecordIO stream from front to back, from any reader.
 //!
-//! Damage can be skipped here too, within what a stream allows: see `stream_resync`.
+//! Damage can be skipped here too, within the limits of a stream: see `stream_resync`.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::peek::stub_fault;
 use crate::repair;
 use crate::stream_resync::{Damaged, StreamResync};
 
-/// A payload is read in steps of this size at first: memory follows the bytes that really come.
+/// A payload is read in steps of this size at first: memory follows the bytes that really arrive.
 const FIRST_STEP: usize = 1 << 20;
 
-/// Gives the records of a stream one by one, chunk by chunk or in batches. Memory: one chunk, and while
-/// damage is being skipped what it takes to be sure where the stream goes on.
+/// Returns the records of a stream one by one, chunk by chunk or in batches. Memory: one chunk, and while damage is
+/// skipped what is needed to be sure where the stream resumes.
 pub struct StreamReader<R> {
     input: Lookahead<R>,
     name: PathBuf,
@@ -49,7 +49,7 @@ impl<R: Read> StreamReader<R> {
         Self::named(input, Path::new("<stream>"), Limits::default())
     }
 
-    /// `name` is what errors call the stream.
+    /// `name` is the stream's name in errors.
     pub fn named(input: R, name: &Path, limits: Limits) -> Self {
         Self {
             input: Lookahead::new(input),
@@ -70,18 +70,18 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    /// What to do about damage; [`Policy::Strict`] unless said.
+    /// What to do about damage; [`Policy::Strict`] by default.
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// What has been passed over so far.
+    /// What has been skipped so far.
     pub fn damage(&self) -> &DamageReport {
         &self.damage
     }
 
-    /// The number of the record that comes next, unless damage is found before it. Records that were lost
-    /// keep their numbers where it is known how many they were.
+    /// The number of the next record, unless damage is found before it. Lost records keep their numbers if it is known
+    /// how many they were.
     pub fn position(&self) -> u64 {
         self.first_record + self.next_record as u64
     }
@@ -91,7 +91,7 @@ impl<R: Read> StreamReader<R> {
         self.layout
     }
 
-    /// The next record, or nothing at the end. After an error there is nothing but errors.
+    /// The next record, or `None` at the end. After an error it only returns errors.
     pub fn next_record(&mut self) -> Result<Option<&[u8]>, ReadError> {
         if !self.has_record()? {
             return Ok(None);
@@ -100,7 +100,7 @@ impl<R: Read> StreamReader<R> {
         Ok(Some(self.opener.records(&self.stored).get(self.next_record - 1)))
     }
 
-    /// The records of the current chunk that have not been read yet, or else those of the next.
+    /// The unread records of the current chunk, otherwise those of the next.
     pub fn next_chunk(&mut self) -> Result<Option<Records<'_>>, ReadError> {
         if !self.has_record()? {
             return Ok(None);
@@ -198,7 +198,7 @@ impl<R: Read> StreamReader<R> {
         Ok(())
     }
 
-    /// Passes over the damage at the current chunk and keeps account of it.
+    /// Skips the damage at the current chunk and keeps account of it.
     fn skip(&mut self, fault: Fault, bound: SkipBound) -> Result<(), ReadError> {
         let header = &self.header[..self.header_len];
         self.input.give_back([header, &self.stored]);
@@ -228,7 +228,7 @@ impl<R: Read> StreamReader<R> {
         bound.check(self.damage.tally(), &self.name, self.offset)
     }
 
-    /// Where the current chunk really ends, if its size led past chunks behind it to the start of another.
+    /// Where the current chunk really ends, if its size led past later chunks to the start of another.
     fn end_inside(&self, fault: &Fault) -> Option<usize> {
         let Fault::Checksum { .. } = fault else {
             return None;
@@ -240,7 +240,7 @@ impl<R: Read> StreamReader<R> {
 
     /// Records in the next `len` bytes, which are lost.
     fn count_lost(&mut self, len: usize, fault: &Fault) -> Result<LostRecords, ReadError> {
-        // What was read is the lost chunk, all of it, when its own size was right.
+        // If its own size was right, the bytes read are exactly the lost chunk.
         let is_chunk = |header: &Header| {
             header.stored_len as usize == self.stored.len() && header.chunk_len() == len as u64
         };
@@ -279,7 +279,7 @@ impl From<io::Error> for StreamFailure {
     }
 }
 
-/// Fills `buf` as far as the input goes.
+/// Fills `buf` as far as the input reaches.
 fn read_up_to(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buf.len() {

@@ -1,9 +1,9 @@
-//! Finds where a stream goes on behind damage, though it cannot be gone back in.
+//! Finds where a stream resumes after damage, although it cannot be rewound.
 //!
-//! Bytes are held until the place is sure, so there are bounds: the damaged chunk and the one behind it,
-//! each within the reader's limits, or else the next [`WINDOW`] bytes. If the stream ends among them
-//! everything is known that a file would show, and the same rules hold (see `resync`). If it does not, only its rules
-//! 1 and 2 do, which need no end; where they find nothing the reader stops rather than guess.
+//! Bytes are kept until the position is certain, so there are limits: the damaged chunk and the next one, each within
+//! the reader's limits, or else the next [`WINDOW`] bytes. If the stream ends among them, everything is known that a
+//! file would show, and the same rules apply (see `resync`). If it does not, only its rules 1 and 2 apply, which need
+//! no end; if they find nothing, the reader stops instead of guessing.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,11 +13,11 @@ use crate::error::ReadError;
 use crate::layout::{HEADER_LEN, Header, Layout, RawHeader};
 use crate::lookahead::Lookahead;
 use crate::resync::{Horizon, Memory, Resume, Resync};
-use crate::source::Source;
+use crate::source::SizedSource;
 
-/// How far is looked for a chunk whose place the damaged one does not tell.
+/// How far to search for a chunk whose position the damaged one does not show.
 const WINDOW: usize = 64 << 20;
-/// Bytes that may be looked at in vain, per byte of the stream. A few is what honest damage takes.
+/// Bytes that may be examined in vain, per byte of the stream. Real damage needs few.
 const MAX_VAIN: u64 = 8;
 
 pub(crate) struct StreamResync {
@@ -28,7 +28,7 @@ pub(crate) struct StreamResync {
     events: u64,
 }
 
-/// Where the damage lies.
+/// The position of the damage.
 pub(crate) struct Damaged<'a> {
     pub(crate) name: &'a Path,
     pub(crate) offset: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Damaged<'a> {
     pub(crate) allowed: u64,
 }
 
-/// How hard to look.
+/// How far to search.
 enum Search {
     /// only where the damaged chunk itself says that it ends
     Declared,
@@ -56,7 +56,7 @@ impl StreamResync {
         }
     }
 
-    /// How many bytes of `input`, which stands at the damage, are lost.
+    /// How many bytes of `input`, which is positioned at the damage, are lost.
     pub(crate) fn lost_len<R: Read>(
         &mut self,
         input: &mut Lookahead<R>,
@@ -77,7 +77,7 @@ impl StreamResync {
         let search_len = search_len(damage).min(usize::MAX as u64) as usize;
         match self.resume(input, damage, Search::Everywhere)? {
             Resume::At(end) => Ok(end),
-            // More than may be lost is lost.
+            // More is lost than allowed.
             Resume::NotFound if search_len <= seen || input.left().is_some() => Ok(search_len.min(seen)),
             Resume::NotFound => Err(ReadError::LostInStream {
                 file: damage.name.to_owned(),
@@ -87,7 +87,7 @@ impl StreamResync {
         }
     }
 
-    /// A stream made to be damaged everywhere, over and over, is given up.
+    /// A stream crafted to be damaged everywhere is given up.
     fn check_effort(&mut self, damage: &Damaged<'_>) -> Result<(), ReadError> {
         self.events += 1;
         self.vain += damage.read;
@@ -101,7 +101,7 @@ impl StreamResync {
         })
     }
 
-    /// Where to go on, counted from the damage.
+    /// Where to resume, counted from the damage.
     fn resume<R: Read>(
         &mut self,
         input: &mut Lookahead<R>,
@@ -114,7 +114,7 @@ impl StreamResync {
         };
         let (memory, limits) = (&mut self.memory, self.limits);
         input.lend(|seen, start| {
-            let source = match Source::new(seen, damage.name.to_owned()) {
+            let source = match SizedSource::new(seen, damage.name.to_owned()) {
                 Ok(source) => source,
                 Err(error) => return (Vec::new(), Err(error)),
             };
@@ -134,12 +134,12 @@ impl StreamResync {
     }
 }
 
-/// No chunk is looked for behind what may be lost.
+/// No chunk is searched beyond what may be lost.
 fn search_len(damage: &Damaged<'_>) -> u64 {
     damage.allowed.saturating_add(HEADER_LEN as u64)
 }
 
-/// Sees as much as it takes to judge the chunk that lies where the damaged one says it ends.
+/// Reads as much as needed to examine the chunk at the position where the damaged one claims to end.
 fn see_neighbour<R: Read>(input: &mut Lookahead<R>, layout: Layout, limits: &Limits) -> std::io::Result<()> {
     let Some(header) = input.see(HEADER_LEN)?.first_chunk() else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Writes records to anything that takes bytes.
+//! Writes records to any writer.
 //!
-//! Files that must appear whole or not at all are `file_writer`'s affair.
+//! `file_writer` writes files that appear complete or not at all.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use crate::error::WriteError;
 use crate::layout::{Header, MAX_RECORD_LEN};
 use crate::pool::OrderedPool;
 
-/// The chunk size unless another is asked for: small enough to stay in a core's cache.
+/// The default chunk size: small enough to stay in a core's cache.
 pub const DEFAULT_CHUNK_SIZE: u64 = 1 << 20;
 
 /// How records are put into chunks.
@@ -43,13 +43,13 @@ impl WriteOptions {
         Self { compressor, ..self }
     }
 
-    /// The most record bytes in a chunk, lengths not counted; a larger record gets a chunk of its own.
-    /// At 0 every record that is not empty does.
+    /// The most record bytes in a chunk, without lengths; a larger record gets its own chunk. At 0 every non-empty
+    /// record does.
     pub fn chunk_size(self, chunk_size: u64) -> Self {
         Self { chunk_size, ..self }
     }
 
-    /// Compresses on this many threads; up to three chunks per thread are then held in memory.
+    /// Compresses on this many threads; up to three chunks per thread are then kept in memory.
     pub fn threads(self, threads: NonZeroUsize) -> Self {
         Self { threads, ..self }
     }
@@ -86,7 +86,7 @@ enum Packing {
     },
 }
 
-/// A chunk on its way through the pool, with the buffers it uses.
+/// A chunk in the pool, with its buffers.
 struct Work {
     draft: Draft,
     packed: Buffer,
@@ -98,7 +98,7 @@ impl<W: Write> Writer<W> {
         Self::named(out, Path::new("<stream>"), options)
     }
 
-    /// `name` is what errors call the destination.
+    /// `name` is the destination's name in errors.
     pub fn named(out: W, name: &Path, options: WriteOptions) -> Result<Self, WriteError> {
         Ok(Self {
             out,
@@ -136,7 +136,7 @@ impl<W: Write> Writer<W> {
         self.guarded(Self::seal_draft)
     }
 
-    /// Writes what is left and hands the destination back, flushed.
+    /// Writes the rest and returns the destination, flushed.
     pub fn finish(self) -> Result<(W, Written), WriteError> {
         let (out, written, _) = self.finish_with_headers()?;
         Ok((out, written))
@@ -153,7 +153,7 @@ impl<W: Write> Writer<W> {
         Ok((self.out, self.written, self.headers.unwrap_or_default()))
     }
 
-    /// After a failed write the destination may hold half a chunk: nothing may follow it.
+    /// After a failed write the destination may contain a part of a chunk: nothing may follow it.
     fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<(), WriteError>) -> Result<(), WriteError> {
         if self.failed {
             return Err(WriteError::AlreadyFailed {
@@ -248,7 +248,7 @@ impl Packing {
         })
     }
 
-    /// Hands the draft to a thread and puts an empty one in its place.
+    /// Passes the draft to a thread and replaces it by an empty one.
     fn submit(&mut self, draft: &mut Draft) {
         if let Self::Threads { pool, spare } = self {
             let mut work = spare.pop().unwrap_or_else(|| Work {

@@ -1,4 +1,4 @@
-//! Hands a command on to the next `paddle` in `PATH`, the one PaddlePaddle's wheel installs.
+//! Hands a command on: to the next `paddle` in `PATH`, the one PaddlePaddle's wheel installs, or to Python.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,18 @@ pub fn to_next_paddle(args: &[OsString]) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Replaces this process by the trainer of v1 configurations, a module of the wheel `paddlecloud`.
+pub fn to_v1_trainer(args: &[OsString]) -> ExitCode {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let python = ["python", "python3"]
+        .into_iter()
+        .find(|name| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
+        .unwrap_or("python");
+    let mut words: Vec<OsString> = vec!["-m".into(), "paddlecloud.v1.train".into()];
+    words.extend_from_slice(args);
+    run(Path::new(python), &words)
 }
 
 /// The first `paddle` in `PATH` that is another file than ours.

@@ -3,8 +3,12 @@
 //!
 //! It knows nothing of the server or the engine: what it needs stands in its flags and its environment.
 
+#[cfg(feature = "data")]
 mod data;
 mod handover;
+#[cfg(target_os = "linux")]
+mod launch;
+mod model;
 mod options;
 mod pserver;
 
@@ -20,26 +24,50 @@ Usage: paddle <command> [--name=value …]
 
 Commands:
   data      divide files among SPLIT_COUNT nodes below OUT_DIR; also called `paddle-data`
+  launch    the first process of a pod: runs its worker, linked to the server or with its peers alone
+            (`paddle launch --help`); also called `paddle_k8s` and `start_paddle`, as in 2017
   pserver   a parameter server; listens from --port on (default: PADDLE_INIT_PORT, else 7164)
-  train     a trainer of the v1 configuration files; comes with a later version
+            `pserver stat [HOST:PORT …]` shows the state of running ones (default: those of this job)
+            `pserver export|import` converts saved models to and from numpy, safetensors and text
+  train     train a v1 configuration (--config, default: trainer_config.py); needs the Python package `paddlecloud`
   version   print the version
 
 Every other command is handed on to the next `paddle` in PATH (the one PaddlePaddle brings).
+";
+
+const PSERVER_HELP: &str = "\
+paddle pserver: a parameter server of a job
+
+Usage: paddle pserver [--name=value …]
+       paddle pserver stat [HOST:PORT …]
+       paddle pserver export|import --help
+
+Options, each with the variable that is read without it:
+  --port                   first port, PADDLE_INIT_PORT [default: 7164]
+  --ports_num              dense ports, PADDLE_INIT_PORTS_NUM [default: 1]
+  --ports_num_for_sparse   sparse ports, PADDLE_INIT_PORTS_NUM_FOR_SPARSE [default: 1]
+  --pserver_id             this server's number, PADDLE_PSERVER_ID
+  --pservers               all servers, address:port separated by commas, PADDLE_PSERVERS_IP_PORT_LIST
+  --num_gradient_servers   how many trainers there are, PADDLE_INIT_NUM_GRADIENT_SERVERS [default: 1]
+  --cores                  threads, OMP_NUM_THREADS [default: 1]
+  --memory                 bytes this worker may use, PADDLE_PS_MEMORY
+  --patience               seconds after which the trainers that are waited for are named, PADDLE_PS_PATIENCE [default: 30]
+  --metrics_port           serve Prometheus' /metrics on this port, PADDLE_PS_METRICS_PORT [default: off]
+  --until_trainers_leave   end when every trainer has left and closed its connection
+
+Other options are ignored. It listens on POD_IP, or on all addresses.
 ";
 
 /// Runs `paddle <args>` and says how it ended.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let command = args.first().and_then(|word| word.to_str()).unwrap_or("help");
     match command {
+        #[cfg(feature = "data")]
         "data" => data::main(&args[1..]),
+        #[cfg(target_os = "linux")]
+        "launch" => launch::main(&args[1..]),
         "pserver" => pserver_main(&args[1..]),
-        "train" => {
-            eprintln!("error: `paddle train` comes with a later version of PaddleCloud");
-            eprintln!(
-                "hint: give the trainer's command yourself, for example `paddlectl submit -entry \"python train.py\" …`"
-            );
-            ExitCode::FAILURE
-        }
+        "train" => handover::to_v1_trainer(&args[1..]),
         "version" | "--version" => {
             println!("paddle (PaddleCloud) {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
@@ -52,12 +80,54 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// Runs `paddle_k8s <args>`.
+#[cfg(target_os = "linux")]
+pub fn k8s_main(args: Vec<OsString>) -> ExitCode {
+    launch::k8s_main(&args)
+}
+
+/// Runs `start_paddle <args>`.
+#[cfg(target_os = "linux")]
+pub fn start_paddle_main(args: Vec<OsString>) -> ExitCode {
+    launch::start_paddle_main(&args)
+}
+
 /// Runs `paddle-data <args>`.
+#[cfg(feature = "data")]
 pub fn data_main(args: Vec<OsString>) -> ExitCode {
     data::main(&args)
 }
 
 fn pserver_main(args: &[OsString]) -> ExitCode {
+    let wants_help = args.iter().any(|word| word == "--help" || word == "-h");
+    match args.first().and_then(|word| word.to_str()) {
+        Some("export" | "import") if wants_help => print!("{}", model::HELP),
+        _ if wants_help => print!("{PSERVER_HELP}"),
+        Some("stat") => return stat_main(&args[1..]),
+        Some("export") => return told(model::export(&args[1..])),
+        Some("import") => return told(model::import(&args[1..])),
+        _ => return serve_main(args),
+    }
+    ExitCode::SUCCESS
+}
+
+fn told(result: Result<String, model::ConvertError>) -> ExitCode {
+    match result {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            match error {
+                model::ConvertError::Usage(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn serve_main(args: &[OsString]) -> ExitCode {
     let result = Options::parse(args, |name| std::env::var(name).ok()).and_then(pserver::serve);
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,5 +135,24 @@ fn pserver_main(args: &[OsString]) -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// One line of JSON per parameter server.
+fn stat_main(args: &[OsString]) -> ExitCode {
+    let mut is_fine = true;
+    for reply in pserver::stat(args, |name| std::env::var(name).ok()) {
+        match reply {
+            Ok(text) => println!("{text}"),
+            Err(error) => {
+                is_fine = false;
+                eprintln!("error: {error}");
+            }
+        }
+    }
+    if is_fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

@@ -1,57 +1,86 @@
-//! A parameter server that listens on its ports and says who it is.
+//! `paddle pserver`: a parameter server that finds its job in flags and environment.
 //!
-//! It holds no parameters yet: jobs that need them bring their own with `-psentry`.
+//! What it does with parameters is in `paddlecloud_pserver`.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
+
+use paddlecloud_pserver::client::{self, ClientError};
+use paddlecloud_pserver::hello::RunSecret;
+use paddlecloud_pserver::server::{self, Admission, Server};
 
 use crate::options::{Options, PserverError};
 
-/// What a connection gets: enough for a person with `nc`, and for a probe.
-const HELLO: &str = concat!(
-    "paddlecloud pserver ",
-    env!("CARGO_PKG_VERSION"),
-    ": holds no parameters yet\n"
-);
+/// How long a server that is asked for its state may be out of reach.
+const STAT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Listens until the process is ended. Either all ports are taken or it fails.
+/// Serves until the process is ended; with `--until_trainers_leave`, until the last trainer has signed off.
 pub fn serve(options: Options) -> Result<(), PserverError> {
-    let listeners = (options.port..options.port + options.ports)
-        .map(|port| {
-            TcpListener::bind((options.address, port)).map_err(|source| PserverError::Listen {
-                address: options.address,
-                port,
-                source,
-            })
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let last = options.port + options.ports - 1;
-    println!(
-        "listening on {} ports {} to {last}",
-        options.address, options.port
-    );
-    println!("this parameter server holds no parameters yet; run your own with `-psentry`");
-    let threads: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| thread::spawn(move || greet_all(&listener)))
+    let server = Server::new(server::Config {
+        index: options.index,
+        servers: options.servers,
+        trainers: options.trainers,
+        attempt: options.attempt,
+        cores: options.cores,
+        memory: options.memory,
+        secret: options.secret.as_deref().map(RunSecret::new),
+        patience: options.patience,
+    });
+    let admission = match &options.secret {
+        Some(_) => Admission::BySecret,
+        None => Admission::ByAddress(options.peers.iter().copied().collect()),
+    };
+    let addresses: Vec<SocketAddr> = (options.port..options.port + options.ports)
+        .map(|port| SocketAddr::new(options.address, port))
         .collect();
-    for thread in threads {
-        thread.join().expect("greeting threads never panic");
+    server::listen(&server, &addresses, &admission)?;
+    if let Some(port) = options.metrics_port {
+        let address = server::serve_metrics(&server, SocketAddr::new(options.address, port))?;
+        println!("metrics on http://{address}/metrics");
     }
-    Ok(())
+    println!(
+        "listening on {} ports {} to {}",
+        options.address,
+        options.port,
+        options.port + options.ports - 1
+    );
+    println!(
+        "parameter server {} of {} for {} trainers, {}",
+        options.index,
+        options.servers,
+        options.trainers,
+        memory(options.memory)
+    );
+    if options.until_trainers_leave {
+        server.wait_until_all_left();
+        println!("all trainers have left");
+        return Ok(());
+    }
+    loop {
+        thread::park();
+    }
 }
 
-fn greet_all(listener: &TcpListener) {
-    for stream in listener.incoming() {
-        match stream {
-            Ok(stream) => greet(stream),
-            Err(error) => eprintln!("a connection failed: {error}"),
-        }
-    }
+/// What the named servers, or those of this job, say about themselves.
+pub fn stat(args: &[OsString], env: impl Fn(&str) -> Option<String>) -> Vec<Result<String, ClientError>> {
+    let named: Vec<String> = args
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let of_job = || env("PADDLE_PSERVERS_IP_PORT_LIST").unwrap_or_else(|| "127.0.0.1:7164".to_owned());
+    let addresses = match named.is_empty() {
+        true => of_job().split(',').map(str::to_owned).collect(),
+        false => named,
+    };
+    let secret = env("PADDLE_PS_SECRET").map(|text| RunSecret::new(&text));
+    client::stat(&addresses, secret.as_ref(), STAT_PATIENCE)
 }
 
-/// A caller that went away is no concern of ours.
-fn greet(mut stream: TcpStream) {
-    let _ = stream.write_all(HELLO.as_bytes());
+fn memory(limit: u64) -> String {
+    match limit {
+        u64::MAX => "no memory limit".to_owned(),
+        limit => format!("{} MiB for parameters", limit >> 20),
+    }
 }

@@ -1,4 +1,4 @@
-//! The supervisor alone, for the tests of this crate: they have no program that answers to its name.
+//! The supervisor alone, for the tests of this crate, which do not build the single executable.
 
 use std::path::Path;
 use std::process::ExitCode;

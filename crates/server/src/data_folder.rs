@@ -1,7 +1,7 @@
-//! The server's data folder: taken by one server at a time, and left when somebody removes it.
+//! The server's data folder: locked by one server at a time, and released when it is removed.
 //!
-//! A server whose folder is gone would answer from a database that nobody finds again, and keep its workers from
-//! learning that they are nobody's any more. The kernel tells when the lock is unlinked or moved; nothing is polled.
+//! A server whose folder is gone would answer from a database that cannot be found again, and keep running workers that
+//! nobody owns. The kernel reports when the lock file is unlinked or moved; nothing is polled.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -33,7 +33,7 @@ pub enum TakeError {
     Locked { path: PathBuf, pid: Option<String> },
 }
 
-/// A data folder that is this server's as long as this lives.
+/// A data folder that belongs to this server as long as this value lives.
 pub struct DataFolder {
     path: PathBuf,
     lock: File,
@@ -60,14 +60,13 @@ impl DataFolder {
         })
     }
 
-    /// Leaves the folder to the next server now, whoever still holds this: a task that watches it, or a child that has not
-    /// become its program yet.
+    /// Releases the folder to the next server now, even if a watching task or a forked child still holds this value.
     pub fn release(&self) {
-        // It is released with the last of them all the same.
+        // It is released with the last holder anyway.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 
-    /// Whether the path still leads to what was taken.
+    /// Whether the path still leads to the locked folder.
     fn is_ours(&self) -> bool {
         let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let named = std::fs::metadata(self.path.join(LOCK)).map(number);
@@ -78,7 +77,7 @@ impl DataFolder {
         }
     }
 
-    /// Stops the server when the folder was removed or another one is in its place.
+    /// Stops the server when the folder was removed or replaced.
     pub async fn stop_when_gone(self: Arc<Self>, stop: CancellationToken) {
         match self.watch() {
             Ok(changes) => self.wait_until_gone(&changes, &stop).await,
@@ -90,7 +89,7 @@ impl DataFolder {
         if stop.is_cancelled() {
             return;
         }
-        tracing::error!(folder = %self.path.display(), "the data folder was removed; the server ends");
+        tracing::error!(folder = %self.path.display(), "the data folder was removed; stopping");
         stop.cancel();
     }
 
@@ -105,7 +104,7 @@ impl DataFolder {
 
     fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        // A file that is held open is unlinked, not deleted: that changes its number of names.
+        // A file that is held open is unlinked, not deleted: its link count changes.
         let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
         inotify::add_watch(&changes, self.path.join(LOCK), flags)?;
         inotify::add_watch(&changes, &self.path, flags)?;
@@ -123,7 +122,7 @@ fn unusable(path: &Path, source: io::Error) -> TakeError {
 
 fn open_lock(path: &Path) -> io::Result<File> {
     durable::make_folders(path, 0o700)?;
-    // One that was there may be open to everybody, and users' jobs run on this machine.
+    // An existing folder may be open to everyone, and users' jobs run on this machine.
     std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
     durable::sync_names(path);
     let mut options = File::options();
@@ -131,7 +130,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.mode(0o600).open(path.join(LOCK))
 }
 
-/// What happened is looked up; that something did is all that counts here.
+/// Which event it was is looked up separately; only its arrival matters here.
 fn drain(changes: &OwnedFd) {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     while rustix::io::read(changes, &mut buffer).is_ok_and(|(read, _)| !read.is_empty()) {}
@@ -171,7 +170,7 @@ mod tests {
             error.contains(&format!("(process {})", std::process::id())),
             "{error}"
         );
-        // Also while somebody who was forked off, or watches, still holds it.
+        // Also while a forked child or a watcher still holds it.
         let copy = held.lock.try_clone().unwrap();
         held.release();
         DataFolder::take(around.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Folders whose names survive a power cut: what is promised to last is of no use below a name that is gone.
+//! Durable folders: a durable file is useless if its folder's name is lost in a power cut.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -6,9 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes what is missing of a path and syncs each new name in the folder above it.
+/// Creates the missing parts of a path and syncs each new name in its parent folder.
 ///
-/// Several may do so at once; whoever finds a folder there goes on as if they had made it.
+/// Safe for concurrent callers: an existing folder is treated like a new one.
 pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => return sync_entry(path),
@@ -26,8 +26,8 @@ pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Gives a small file new content in one step. When it returns, the new content survives a power cut; before, the old
-/// one does.
+/// Replaces the content of a small file atomically. When it returns, the new content survives a power cut; before, the
+/// old one does.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let fresh = beside(path);
     let written = File::options()
@@ -41,13 +41,13 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         })
         .and_then(|()| std::fs::rename(&fresh, path));
     written.inspect_err(|_| {
-        // On a full disk half of it may be there.
+        // On a full disk a part of it may exist.
         let _ = std::fs::remove_file(&fresh);
     })?;
     sync_entry(path)
 }
 
-/// A name nobody else uses, in the same folder.
+/// A unique name in the same folder.
 fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -62,8 +62,8 @@ pub fn sync_entry(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Syncs the names of a folder and of the one above it, which a client may have made a moment ago. Folders that this
-/// program may not read are older than that.
+/// Syncs the names in a folder and its own name in its parent, which a client may have created a moment ago. Folders
+/// that this program may not read are older than that.
 pub fn sync_names(path: &Path) {
     for made in path.ancestors().take(2).filter(|made| made.parent().is_some()) {
         let _ = sync_entry(made);

@@ -1,33 +1,45 @@
 //! The program `paddlecloud-server`: jobs, users, quotas, logs, packages, and the engine that runs workers.
 //!
-//! `http` reads requests and calls `app`; `app` holds the use cases; `reconcile` alone changes jobs;
-//! `store` keeps them; `engine` runs their workers.
+//! `http` parses requests and calls `app`; `app` contains the use cases; only `reconcile` changes jobs; `store` stores
+//! them; `engine` runs their workers.
 
+pub mod accounts;
 pub mod app;
 pub mod auth;
+pub mod authority;
 pub mod config;
+mod connections;
 mod data_folder;
 mod durable;
 pub mod engine;
+mod error_chain;
 pub mod files;
+pub mod homes;
 pub mod http;
+pub mod init;
+mod job_status;
 pub mod lane;
+pub mod locks;
 pub mod logs;
-pub mod long;
 pub mod metrics;
 mod nearest;
 pub mod openapi;
 pub mod packages;
+mod programs;
+pub mod queue;
 pub mod ready;
 pub mod reconcile;
 mod run;
+pub mod runs;
+pub mod secrets;
 #[cfg(test)]
 mod small_disk;
 pub mod start;
 pub mod store;
 pub mod tls;
+pub mod users;
 
 pub use run::main;
 
-/// The version of this program, as every reply carries it.
+/// The version of this program, sent with every reply.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! Counts for Prometheus. Numbers only: no names of users or jobs.
+//! Metrics for Prometheus. Numbers only: no names of users or jobs.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct Metrics {
     repeated: AtomicU64,
 }
 
-/// A request that is being answered; counts until it is dropped.
+/// A request being served; counts until it is dropped.
 pub struct InFlight<'a>(&'a AtomicU64);
 
 impl Drop for InFlight<'_> {
@@ -37,12 +37,12 @@ impl Metrics {
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that wait for their answer now.
+    /// Requests being served now.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// A job that was taken in, or one that was there already.
+    /// An accepted job, or one that had been accepted before.
     pub fn count_submit(&self, created: bool) {
         let counter = if created { &self.submits } else { &self.repeated };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Metrics {
             &mut text,
             "paddlecloud_submits_total",
             "counter",
-            "Jobs taken in.",
+            "Accepted jobs.",
         );
         line(
             &mut text,
@@ -80,7 +80,7 @@ impl Metrics {
             &mut text,
             "paddlecloud_submits_repeated_total",
             "counter",
-            "Submits that named a known key.",
+            "Submits that repeated an earlier one.",
         );
         line(
             &mut text,
@@ -93,14 +93,14 @@ impl Metrics {
             &mut text,
             "paddlecloud_store_commits_total",
             "counter",
-            "Transactions made durable.",
+            "Durable transactions.",
         );
         line(&mut text, "paddlecloud_store_commits_total", "", store.commits);
         head(
             &mut text,
             "paddlecloud_store_rows_total",
             "counter",
-            "Rows made durable.",
+            "Rows written.",
         );
         line(&mut text, "paddlecloud_store_rows_total", "", store.rows);
         text
@@ -126,7 +126,7 @@ impl Metrics {
             text,
             "paddlecloud_http_requests_in_flight",
             "gauge",
-            "Requests that wait for their answer.",
+            "Requests being served.",
         );
         line(text, "paddlecloud_http_requests_in_flight", "", self.in_flight());
     }
@@ -140,12 +140,7 @@ fn job_lines<'a>(text: &mut String, jobs: impl Iterator<Item = &'a Job>) {
             *count += 1;
         }
     }
-    head(
-        text,
-        "paddlecloud_jobs",
-        "gauge",
-        "Jobs that are not over, by status.",
-    );
+    head(text, "paddlecloud_jobs", "gauge", "Unfinished jobs by status.");
     for (status, count) in counts {
         line(text, "paddlecloud_jobs", &format!("status=\"{status}\""), count);
     }

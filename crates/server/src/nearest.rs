@@ -1,12 +1,12 @@
-//! Finds the word somebody probably meant.
+//! Guesses which known word was meant.
 
-/// No name of ours is longer than this, slips included.
+/// No name of ours is longer than this, typing errors included.
 const LONGEST: usize = 64;
 
-/// The candidate that is close enough to be meant, if there is one.
+/// The candidate that is close enough, if there is one.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = if word.len() <= 3 { 1 } else { 2 };
-    // Comparing costs the product of both lengths, and the word may be a stranger's.
+    // Comparing costs the product of both lengths, and the word comes from an untrusted client.
     if word.len() > LONGEST {
         return None;
     }
@@ -17,7 +17,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// Upper and lower case, `-` and `_` and nothing are the same thing to people.
+/// Treats upper and lower case as equal, and `-`, `_` and no separator.
 fn distance(left: &str, right: &str) -> usize {
     let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
     strsim::damerau_levenshtein(&plain(left), &plain(right))

@@ -1,15 +1,17 @@
-//! The document that describes the API, made from the routes themselves.
+//! The OpenAPI document, generated from the routes.
 
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-/// What is not said by the routes.
+/// What the routes do not say.
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "PaddleCloud",
-        description = "Jobs, workers, logs, quotas and packages. Every path also answers with a slash at its end. \
-                       `/v1/submit`, `/v2/submit` and `/api/v2/jobs` are other names of `/api/v1/jobs`.",
+        description = "Jobs, workers, logs, quotas and packages. Every path also works with a trailing slash. \
+                       `/v1/submit`, `/v2/submit` and `/api/v2/jobs` are aliases of `/api/v1/jobs`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     security(("token" = []), ("basic" = [])),
@@ -33,9 +35,68 @@ impl Modify for Logins {
 pub fn document() -> String {
     let mut document = crate::http::routes().into_openapi();
     document.info.version = crate::VERSION.to_owned();
+    for path in document.paths.paths.values_mut() {
+        let operations = [
+            &mut path.get,
+            &mut path.put,
+            &mut path.post,
+            &mut path.delete,
+            &mut path.patch,
+            &mut path.head,
+        ];
+        operations.into_iter().flatten().for_each(add_errors);
+    }
     let mut text = document.to_pretty_json().expect("the document is plain data");
     text.push('\n');
     text
+}
+
+/// Every operation can fail, and all errors have the same body. Which ones are possible follows from its parameters.
+fn add_errors(operation: &mut Operation) {
+    let needs_login = operation.security.is_none();
+    let parameters = operation.parameters.as_deref().unwrap_or_default();
+    let names_something = |parameter: &RefOr<Parameter>| match parameter {
+        RefOr::T(parameter) => {
+            matches!(parameter.parameter_in, ParameterIn::Path) || parameter.name == "path"
+        }
+        RefOr::Ref(_) => false,
+    };
+    let has_path = parameters.iter().any(names_something);
+    let has_body = operation.request_body.is_some();
+    let takes_something = has_body || !parameters.is_empty();
+    let possible = [
+        (takes_something, 400, "The request is invalid; `msg` says why."),
+        (needs_login, 401, "Not authenticated."),
+        (needs_login, 403, "The caller may not do this."),
+        (has_path || has_body, 404, "Not found, or not the caller's."),
+        (has_body, 409, "It conflicts with the current state."),
+        (has_body, 413, "The body is too large."),
+        (true, 429, "Too many requests, connections or wrong passwords."),
+        (true, 503, "The server cannot do this now; try again."),
+        (
+            has_body,
+            507,
+            "The server's disk, or the caller's quota, is full.",
+        ),
+    ];
+    let responses = &mut operation.responses.responses;
+    for (is_possible, status, what) in possible {
+        if is_possible {
+            let known = responses.entry(status.to_string());
+            known.or_insert_with(|| RefOr::T(error(what)));
+        }
+    }
+    let other = || RefOr::T(error("Any other error."));
+    responses.entry("default".to_owned()).or_insert_with(other);
+}
+
+fn error(what: &str) -> Response {
+    let schema = Ref::from_schema_name("ErrorBody");
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    ResponseBuilder::new()
+        .description(what)
+        .content("application/json", content)
+        .build()
 }
 
 #[cfg(test)]
@@ -53,5 +114,30 @@ mod tests {
             assert!(id.contains('_') || id == "whoami", "{id}");
         }
         assert!(document["components"]["securitySchemes"]["token"].is_object());
+    }
+
+    #[test]
+    fn every_operation_lists_its_errors_and_bodies_are_objects() {
+        let document: serde_json::Value = serde_json::from_str(&document()).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        for (path, methods) in paths {
+            for (method, operation) in methods.as_object().unwrap() {
+                let responses = operation["responses"].as_object().unwrap();
+                let body = |status: &str| &responses[status]["content"]["application/json"]["schema"]["$ref"];
+                assert_eq!(
+                    body("default"),
+                    "#/components/schemas/ErrorBody",
+                    "{method} {path}"
+                );
+                let login = operation.get("security").is_none();
+                assert_eq!(responses.contains_key("401"), login, "{method} {path}");
+                let takes_path = path.contains('{');
+                assert!(!takes_path || responses.contains_key("404"), "{method} {path}");
+            }
+        }
+        let announce = &paths["/api/v1/packages"]["post"]["requestBody"]["content"]["application/json"];
+        assert_eq!(announce["schema"]["type"], "object");
+        let own = &paths["/openapi.json"]["get"]["responses"]["200"]["content"]["application/json"];
+        assert_eq!(own["schema"]["type"], "object");
     }
 }

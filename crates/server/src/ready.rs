@@ -1,10 +1,10 @@
-//! Tells whoever started the server that it is ready, or why it is not.
+//! Reports to the parent process that the server is ready, or why it is not.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 
-/// A pipe to the starter, used once. Without one, nobody waits.
+/// A pipe to the parent, used once; optional.
 pub struct Ready(Option<File>);
 
 impl Ready {
@@ -27,7 +27,7 @@ impl Ready {
 
     fn say(self, line: &serde_json::Value) {
         if let Some(mut pipe) = self.0 {
-            // A starter that went away does not need to know.
+            // A parent that exited does not need to know.
             let _ = pipe.write_all(format!("{line}\n").as_bytes());
         }
     }

@@ -2,21 +2,23 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use paddlecloud_core::names::UserName;
 use tracing_subscriber::EnvFilter;
 
-use crate::app::chain_of;
 use crate::auth::hash_password;
 use crate::config::{self, Config, ConfigError};
 use crate::data_folder::TakeError;
-use crate::packages::HomeError;
+use crate::error_chain::chain_of;
+use crate::homes::HomeError;
+use crate::init;
 use crate::ready::Ready;
 use crate::reconcile;
 use crate::start::{self, StartError};
-use crate::store::{self, Damaged};
+use crate::store;
 
 /// Serves PaddleCloud: jobs, users, quotas, logs.
 #[derive(Debug, Parser)]
@@ -46,6 +48,18 @@ struct How {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make the first administrator, before the server's first start
+    ///
+    /// The password is read from PADDLECLOUD_ADMIN_PASSWORD or from standard input. If that is a terminal, one is made
+    /// up and printed once.
+    Init {
+        /// The configuration file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// The administrator's name
+        #[arg(long, value_name = "NAME", default_value = "admin")]
+        admin: UserName,
+    },
     /// Read a password from standard input and print its hash for `password_hash`
     HashPassword,
     /// Print the OpenAPI document
@@ -64,13 +78,43 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         }
     };
     match line.command {
+        Some(Command::Init { config, admin }) => initialize(&config, admin),
         Some(Command::HashPassword) => print_hash(),
         Some(Command::Openapi) => {
-            // Whoever reads only its beginning has what they wanted.
+            // A reader that closes the pipe early has what it wanted.
             let _ = std::io::stdout().write_all(crate::openapi::document().as_bytes());
             ExitCode::SUCCESS
         }
         None => serve(line.how),
+    }
+}
+
+/// Where `init` finds the administrator's password.
+const ADMIN_PASSWORD: &str = "PADDLECLOUD_ADMIN_PASSWORD";
+
+fn initialize(file: &Path, admin: UserName) -> ExitCode {
+    let config = match Config::read(file) {
+        Ok(config) => config,
+        Err(error) => return fail(&error.to_string(), error.hint()),
+    };
+    let mut password = std::env::var(ADMIN_PASSWORD).ok();
+    if password.is_none() && !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        let mut line = String::new();
+        if let Err(error) = std::io::stdin().read_line(&mut line) {
+            return fail(&format!("cannot read the password: {error}"), None);
+        }
+        password = Some(line.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    match init::init(&config, admin, password.filter(|password| !password.is_empty())) {
+        Ok(made) => {
+            println!("administrator {}", made.admin);
+            if let Some(password) = made.password {
+                println!("password {password}");
+            }
+            println!("authority {}", made.fingerprint);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&chain_of(&error), error.hint().as_deref()),
     }
 }
 
@@ -122,7 +166,7 @@ fn configuration(how: &How) -> Result<Config, ConfigError> {
     }
 }
 
-/// Events go to standard error, which the embedded server finds pointed at its log.
+/// Events go to standard error, which for the embedded server is its log.
 fn start_tracing() {
     let filter =
         EnvFilter::try_from_env("PADDLECLOUD_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
@@ -144,24 +188,33 @@ fn fail(problem: &str, hint: Option<&str>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The way out that a failed start has for people.
+/// The hint for a failed start.
 impl StartError {
     pub(crate) fn hint(&self) -> Option<String> {
         let plain = match self {
             StartError::Store(error) => return error.hint(),
             StartError::Secret(error) => return error.hint(),
             StartError::Jobs(reconcile::StartError::Store(error)) => {
-                return store::damage(error).map(Damaged::hint);
+                return store::hint(error);
+            }
+            StartError::Files { source, .. } => return source.hint(),
+            StartError::StorageMissing(_) => {
+                "mount its disk, or correct `storage` in the configuration; if the files are really lost, create the \
+                 folder yourself: packages and outputs will be empty"
             }
             StartError::Data(TakeError::Locked { .. }) | StartError::StorageInUse(_) => {
-                "stop the other server first, or give this one a folder of its own"
+                "stop the other server first, or give this one its own folder"
             }
             StartError::SystemUsers(error) => error.hint(),
+            StartError::Kubernetes(error) => return error.hint().map(str::to_owned),
             StartError::Homes(HomeError::Foreign { .. }) => {
                 "give it to its user with `chown -R --no-dereference`, or correct `system_user`"
             }
             StartError::Homes(HomeError::Closed { .. }) => {
-                "let everybody enter the storage folder and `home` in it: `chmod 711` is enough"
+                "let all users enter the storage folder and `home` in it: `chmod 711` is enough"
+            }
+            StartError::PlainHttp(_) => {
+                "set `tls`, listen on 127.0.0.1 behind a proxy, or set `plain_http: true` in a network you trust"
             }
             StartError::Listen(_) => "choose another `listen` address, or stop what uses it",
             _ => return None,

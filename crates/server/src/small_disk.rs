@@ -1,4 +1,4 @@
-//! A small disk of its own for a test, to be filled.
+//! A small disk for a test, to be filled.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// `None`, and says so, where mounting is not permitted.
+    /// `None`, with a message, if mounting is not permitted.
     pub fn mount() -> Option<Disk> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can mount a disk");

@@ -1,43 +1,53 @@
-//! Puts a server together, runs it until it is asked to stop, and takes it apart again.
+//! Constructs a server, runs it until it is asked to stop, and shuts it down.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use paddlecloud_core::ports::{Engine, JobStore};
+use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, chain_of};
+use crate::accounts::Accounts;
+use crate::app::{App, DisksChecked, LogReaders};
 use crate::auth::{Authenticator, Secret, SecretError};
-use crate::config::{Backend, Config, SystemUserError, SystemUsers};
+use crate::authority::{Authority, AuthorityError};
+use crate::config::{Backend, Config, EngineKind, SystemUserError, SystemUserMap, SystemUsers};
 use crate::data_folder::{DataFolder, TakeError};
-use crate::engine::local::{BootId, LocalEngine, LocalSettings};
+use crate::engine::kubernetes::{self, KubernetesError};
+use crate::engine::local::{BootId, LocalEngine, LocalSettings, PYTHON_FOLDER};
+use crate::error_chain::chain_of;
 use crate::files::{Files, StoreError};
+use crate::homes::{HomeError, InUse, Storage, StorageLock};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::lane;
-use crate::logs::Logs;
-use crate::long::{self, Long};
+use crate::locks::Locks;
+use crate::logs::{Logs, SegmentLogs};
 use crate::metrics::Metrics;
-use crate::packages::{HomeError, InUse, Storage, StorageLock};
+use crate::queue::{self, Queue};
 use crate::ready::Ready;
-use crate::reconcile::{self, Clock, Parts, Reconciler, Sharing};
+use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
+use crate::runs::HomeRuns;
+use crate::secrets::{Secrets, SecretsError};
 use crate::store::{OpenError, Store, jobs_below};
 use crate::tls::{self, TlsError};
 
-/// Threads that answer requests. The work is waiting; two are plenty and cost little.
+/// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;
-/// Threads for what blocks and is short: a look at a folder, a password, a piece of a file.
+/// Threads for short blocking work: reading a folder, checking a password, a piece of a file.
 const SHORT_THREADS: usize = 6;
 /// Threads for what blocks. Whatever moves bytes or takes long leaves some to what is short.
-const BLOCKING_THREADS: usize =
-    lane::LANES + long::AT_ONCE + long::ENDS_AT_ONCE + long::REMOVALS_AT_ONCE + SHORT_THREADS;
+const BLOCKING_THREADS: usize = lane::LANES + queue::THREADS + SHORT_THREADS;
 
-/// How often unfinished uploads are looked through.
+/// How often unfinished uploads are checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// How often logs are compared with the storage quota.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +60,8 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    #[error("the storage folder `{path}` does not exist, but the database contains jobs", path = .0.display())]
+    StorageMissing(PathBuf),
     #[error(transparent)]
     StorageInUse(#[from] InUse),
     #[error("cannot serve users' files from {backend}")]
@@ -64,21 +76,31 @@ pub enum StartError {
     Homes(#[from] HomeError),
     #[error("cannot start the engine")]
     Engine(#[source] io::Error),
+    #[error("cannot start the Kubernetes engine")]
+    Kubernetes(#[from] KubernetesError),
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
+    Secrets(#[from] SecretsError),
+    #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(
+        "{0} can be reached from other machines, and passwords and tokens would travel there in plain text"
+    )]
+    PlainHttp(String),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("cannot take up the jobs")]
+    #[error("cannot load the jobs")]
     Jobs(#[from] reconcile::StartError),
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
 
-/// Runs a server until it is asked to stop. Says on `ready` when it can be used, or why it cannot.
+/// Runs a server until it is asked to stop. Reports on `ready` when it can be used, or why it cannot.
 pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     allow_many_files();
     // Forks, so it comes before the threads.
@@ -114,7 +136,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// A server whose sockets are open and whose jobs are taken up.
+/// A server whose sockets are open and whose jobs are loaded.
 pub struct Server {
     app: Arc<App>,
     sockets: Vec<Bound>,
@@ -122,7 +144,7 @@ pub struct Server {
     reconciler: Reconciler,
     /// Held until the end: nobody else may use it.
     data: Arc<DataFolder>,
-    /// As is this.
+    /// So is this.
     storage: StorageLock,
 }
 
@@ -133,11 +155,23 @@ impl Server {
         isolation: Isolation,
         stop: CancellationToken,
     ) -> Result<Server, StartError> {
-        let system_users = SystemUsers::find(&config.users, &isolation)?;
+        let (system_users, map) = match config.engine {
+            EngineKind::Local => (
+                SystemUsers::find(&config.users, &isolation)?,
+                SystemUserMap::new(config.system_uids, &isolation),
+            ),
+            // Pods are isolated by what they mount.
+            EngineKind::Kubernetes(_) => (SystemUsers::default(), SystemUserMap::none()),
+        };
         let data = DataFolder::take(&config.data)?;
+        if let (Some(files), false) = (&config.tls, config.tls_names.is_empty()) {
+            Authority::open(&config.data)?.issue(&config.tls_names, files)?;
+        }
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let store = Store::open_knowing(&config.database, jobs_below(&config.data)).await?;
         let secret = Secret::open(&config.data)?;
+        store.set_audit_key(Authenticator::audit_key(&secret));
+        refuse_lost_storage(&config, &store).await?;
         let storage = Storage::open(&config.storage, config.datacenter.clone()).map_err(|source| {
             StartError::Storage {
                 path: config.storage.clone(),
@@ -145,39 +179,42 @@ impl Server {
             }
         })?;
         let storage_lock = storage.take()?;
-        let storage = storage.with_owners(system_users);
+        let accounts = Accounts::open(store.clone(), &config, &system_users, map).await;
+        let accounts = accounts.map_err(reconcile::StartError::from)?;
+        let users = accounts.users();
+        let storage = storage.with_users(users.clone());
         storage.make_homes()?;
         let files = Files::open(&config, &storage).map_err(|source| StartError::Files {
             backend: Box::new(config.backend.clone()),
             source,
         })?;
-        let engine = engine(&config, isolation, &storage).map_err(StartError::Engine)?;
-        let degraded = engine.degraded().to_vec();
-        let sharing = Sharing {
-            seed: address_seed(&config.data),
-            inventory: config.inventory.clone(),
-            policy: config.policy,
-            quotas: config
-                .users
-                .iter()
-                .map(|user| (user.name.clone(), user.quota))
-                .collect(),
+        let logs = SegmentLogs::open(&config.data, log_limits(&config)).map_err(StartError::Engine)?;
+        let secrets = Secrets::open(store.clone(), config.secrets_key.clone())?;
+        let parts = EngineParts {
+            config: &config,
+            store: &store,
+            storage: &storage,
+            logs: &logs,
+            secrets: &secrets,
         };
-        let parts = Parts {
-            store: store.clone(),
-            engine: engine.clone(),
-            clock: Clock::machine(),
-        };
-        let (jobs, reconciler) = reconcile::start(parts, sharing, degraded.clone()).await?;
-        drop(tokio::spawn(discard_strays(store.clone(), engine.clone())));
+        let Started {
+            jobs,
+            reconciler,
+            notes: degraded,
+        } = parts.start(isolation, &secret).await?;
         let mut sockets = Vec::new();
         for listen in &config.listen {
             sockets.push(serve::bind(listen).await?);
         }
-        warn_if_readable_by_others(&config, &sockets);
+        refuse_plain_http(&config, &sockets)?;
         let app = Arc::new(App {
-            auth: Authenticator::new(&config, store.clone(), secret),
-            logs: Logs::new(config.data.clone(), engine, jobs.clone()),
+            auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
+                .with_token_limits(config.tokens),
+            accounts,
+            secrets,
+            logs: Logs::new(Arc::new(logs), jobs.clone()),
+            log_readers: LogReaders::of_this_process(),
+            disks: DisksChecked::default(),
             listen: sockets.iter().map(|socket| socket.address.clone()).collect(),
             metrics: Metrics::default(),
             started: Timestamp::now(),
@@ -186,7 +223,8 @@ impl Server {
             jobs,
             storage,
             files,
-            long: Long::default(),
+            queue: Queue::default(),
+            locks: Locks::default(),
             stop,
             degraded,
         });
@@ -194,6 +232,7 @@ impl Server {
         drop(tokio::spawn(Arc::clone(&data).stop_when_gone(app.stop.clone())));
         drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
         drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
+        drop(tokio::spawn(trim_logs(Arc::downgrade(&app), app.stop.clone())));
         tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
         Ok(Server {
             app,
@@ -219,14 +258,14 @@ impl Server {
         &self.app
     }
 
-    /// Answers until it is asked to stop; then finishes replies and writes. Workers go on.
+    /// Serves until it is asked to stop; then finishes replies and writes. Workers keep running.
     pub async fn run(self) {
         let router = crate::http::router(Arc::clone(&self.app));
         serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
         self.app.files_save().await;
-        // The last handle to the jobs goes with the app, and with it the loop ends.
+        // The last handle to the jobs is dropped with the app, and with it the loop ends.
         drop(self.app);
         self.reconciler.ended().await;
         store.close().await;
@@ -236,15 +275,109 @@ impl Server {
     }
 }
 
-fn warn_if_readable_by_others(config: &Config, sockets: &[Bound]) {
-    if config.tls.is_none() && sockets.iter().any(Bound::is_reachable_from_outside) {
-        tracing::warn!(
-            "passwords and tokens travel in plain text: set `tls`, or listen on 127.0.0.1 behind a proxy"
-        );
+/// A missing storage folder although the database has jobs is a disk that is not mounted: nothing is created in its
+/// place.
+async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), StartError> {
+    if config.storage.exists() {
+        return Ok(());
+    }
+    let any = PageRequest {
+        user: None,
+        name: None,
+        before: None,
+        limit: 1,
+    };
+    let known = store.page(&any).await.map_err(reconcile::StartError::from)?;
+    match known.jobs.is_empty() {
+        true => Ok(()),
+        false => Err(StartError::StorageMissing(config.storage.clone())),
     }
 }
 
-fn engine(config: &Config, isolation: Isolation, storage: &Storage) -> io::Result<LocalEngine> {
+/// Beyond this machine passwords and tokens travel encrypted, unless the configuration says otherwise.
+fn refuse_plain_http(config: &Config, sockets: &[Bound]) -> Result<(), StartError> {
+    let outside = sockets.iter().find(|socket| socket.is_reachable_from_outside());
+    match outside.filter(|_| config.tls.is_none()) {
+        Some(socket) if !config.plain_http => Err(StartError::PlainHttp(socket.address.clone())),
+        Some(_) => {
+            tracing::warn!("passwords and tokens travel in plain text: `plain_http` is set");
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// What every engine is started with.
+struct EngineParts<'a> {
+    config: &'a Config,
+    store: &'a Store,
+    storage: &'a Storage,
+    logs: &'a SegmentLogs,
+    secrets: &'a Secrets,
+}
+
+/// The loop around an engine.
+struct Started {
+    jobs: Jobs,
+    reconciler: Reconciler,
+    /// Notes for the engine's users.
+    notes: Vec<String>,
+}
+
+impl EngineParts<'_> {
+    /// Starts the configured engine: the one place that names it.
+    async fn start(&self, isolation: Isolation, secret: &Secret) -> Result<Started, StartError> {
+        match &self.config.engine {
+            EngineKind::Local => {
+                let engine = local_engine(self.config, isolation, self.storage, self.logs);
+                self.start_with(engine.map_err(StartError::Engine)?).await
+            }
+            EngineKind::Kubernetes(settings) => {
+                let logs = Arc::new(self.logs.clone());
+                let limits = log_limits(self.config);
+                let users = self.storage.accounts().clone();
+                let engine = kubernetes::start(self.config, settings, secret, users, logs, limits).await?;
+                self.start_with(engine).await
+            }
+        }
+    }
+
+    async fn start_with<E: Engine + Clone + 'static>(&self, engine: E) -> Result<Started, StartError> {
+        let sharing = Sharing {
+            policy: self.config.policy,
+            users: self.storage.accounts().clone(),
+        };
+        let notes = engine.notes();
+        let parts = Parts {
+            store: self.store.clone(),
+            runs: Arc::new(HomeRuns::new(self.storage.clone(), engine.era())),
+            engine,
+            logs: Arc::new(self.logs.clone()),
+            secrets: Arc::new(self.secrets.clone()),
+            clock: Clock::machine(),
+        };
+        let (jobs, reconciler) = reconcile::start(parts, sharing, notes.clone()).await?;
+        Ok(Started {
+            jobs,
+            reconciler,
+            notes,
+        })
+    }
+}
+
+fn log_limits(config: &Config) -> LogLimits {
+    LogLimits {
+        segment_bytes: config.logs.segment.as_u64(),
+        keep_bytes: config.logs.keep.as_u64(),
+    }
+}
+
+fn local_engine(
+    config: &Config,
+    isolation: Isolation,
+    storage: &Storage,
+    logs: &SegmentLogs,
+) -> io::Result<LocalEngine> {
     let program = match &config.program {
         Some(program) => program.clone(),
         None => std::env::current_exe()?,
@@ -252,22 +385,23 @@ fn engine(config: &Config, isolation: Isolation, storage: &Storage) -> io::Resul
     let settings = LocalSettings {
         data: config.data.clone(),
         datacenter: config.datacenter.clone(),
+        nodes: config.inventory.nodes.clone(),
+        address_seed: address_seed(&config.data),
         isolation,
-        logs: LogLimits {
-            segment_bytes: config.logs.segment.as_u64(),
-            keep_bytes: config.logs.keep.as_u64(),
-        },
+        logs: log_limits(config),
+        log_copy: config.logs.copy,
         boot: BootId::read()?,
         programs: programs_folder(&config.data, &program)?,
         program,
     };
-    LocalEngine::new(settings, storage.clone())
+    let secret = Secret::open(&config.data).map_err(std::io::Error::other)?;
+    Ok(LocalEngine::new(settings, storage.clone(), logs.clone(), secret))
 }
 
-/// Programs of ours that workers call by name.
+/// Our programs that workers call by name.
 const WORKERS_PROGRAMS: [&str; 2] = ["paddle", "paddle-data"];
 
-/// A folder in which `paddle` and its kin are this program, for workers to find first.
+/// A folder in which `paddle` and its other names are this program, first in the workers' `PATH`.
 fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
     let folder = data.join("bin");
     std::fs::create_dir_all(&folder)?;
@@ -281,10 +415,22 @@ fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
         std::os::unix::fs::symlink(program, &fresh)?;
         std::fs::rename(&fresh, &link)?;
     }
+    make_python(&folder.join(PYTHON_FOLDER))?;
     Ok(folder)
 }
 
-/// Followers of logs hold files open; the usual limit of 1024 is a shell's, not a server's.
+/// A `python` for machines that have only `python3`, whichever that is in a worker's `PATH`.
+fn make_python(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let (script, fresh) = (folder.join("python"), folder.join(".python.new"));
+    std::fs::write(&fresh, "#!/bin/sh\nexec python3 \"$@\"\n")?;
+    for made in [folder, &fresh] {
+        std::fs::set_permissions(made, std::fs::Permissions::from_mode(0o755))?;
+    }
+    std::fs::rename(fresh, script)
+}
+
+/// Followers of logs hold files open; the usual limit of 1024 is too low for a server.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -293,24 +439,11 @@ fn allow_many_files() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "the limit of open files cannot be raised");
     }
 }
 
-/// Removes folders of jobs that nobody knows: the server ended between a job's removal and that of its logs.
-async fn discard_strays(store: Store, engine: LocalEngine) {
-    let found = match engine.jobs_with_folders().await {
-        Ok(found) => found,
-        Err(error) => return tracing::warn!(%error, "the attempts' folder cannot be listed"),
-    };
-    for job in found {
-        if let Ok(None) = store.get(&job).await {
-            engine.discard(&job).await;
-        }
-    }
-}
-
-/// Clears away uploads nobody returned to and what a killed server left, now and again until the server stops.
+/// Removes abandoned uploads and leftovers of a killed server, repeatedly until the server stops.
 async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
     if let Some(app) = app.upgrade() {
         app.files_sweep().await;
@@ -326,20 +459,32 @@ async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
     }
 }
 
-/// Removes what runs and packages left that nobody needs: once, after whatever ended the server before.
+/// Keeps logs within their owners' storage quotas.
+async fn trim_logs(app: std::sync::Weak<App>, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(TRIM_EVERY))
+        .await
+        .is_some()
+    {
+        let Some(app) = app.upgrade() else { return };
+        app.trim_logs().await;
+    }
+}
+
+/// Removes unneeded files of runs and packages: once, in case the last server did not stop cleanly.
 async fn sweep_homes(app: std::sync::Weak<App>) {
     if let Some(app) = app.upgrade() {
         app.sweep_homes().await;
     }
 }
 
-/// From the data folder's place, so that it stays the same when the server starts again.
+/// Derived from the data folder's path, so that it stays the same after a restart.
 fn address_seed(data: &Path) -> u64 {
     let hash = blake3::hash(data.as_os_str().as_encoded_bytes());
     u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
-/// Whatever moment the process ends in, the next server finds all that was accepted.
+/// Whenever the process ends, the next server finds everything that was accepted.
 fn stop_on_signals(stop: CancellationToken) {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let stop = stop.clone();
@@ -347,10 +492,10 @@ fn stop_on_signals(stop: CancellationToken) {
             Ok(mut signals) => drop(tokio::spawn(async move {
                 while signals.recv().await.is_some() {
                     if stop.is_cancelled() {
-                        tracing::warn!("asked again to stop: ending at once");
+                        tracing::warn!("second signal: stopping at once");
                         std::process::exit(1);
                     }
-                    tracing::info!("a signal asks to stop; another one ends the server at once");
+                    tracing::info!("stopping on a signal; a second one stops the server at once");
                     stop.cancel();
                 }
             })),

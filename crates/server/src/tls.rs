@@ -1,15 +1,20 @@
-//! TLS from the files the configuration names.
+//! TLS from the files the configuration names. A certificate that is replaced is used from the next connection on.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::TlsFiles;
+
+/// How often it is looked whether the files changed, at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -22,13 +27,13 @@ pub enum TlsError {
     },
     #[error("there is no certificate in `{path}`", path = .path.display())]
     Empty { path: PathBuf },
-    #[error("the certificate and the key do not work together")]
+    #[error("cannot use this certificate with this key")]
     Pair(#[source] rustls::Error),
     #[error("the certificates in `client_ca` cannot be used")]
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Everything a connection needs to shake hands. Client certificates are asked for, not required.
+/// Everything a connection needs for the TLS handshake. Client certificates are requested, not required.
 pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -44,11 +49,79 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| pem(&files.key, source))?;
-    let config = builder
-        .with_single_cert(certificates(&files.cert)?, key)
-        .map_err(TlsError::Pair)?;
+    let config = builder.with_cert_resolver(Arc::new(Reloading::new(files.clone())?));
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The server's certificate as its files have it.
+#[derive(Debug)]
+struct Reloading {
+    files: TlsFiles,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    pair: Arc<CertifiedKey>,
+    /// When the files were last changed, when they were read.
+    changed: [Option<SystemTime>; 2],
+    looked: Instant,
+}
+
+impl Reloading {
+    fn new(files: TlsFiles) -> Result<Reloading, TlsError> {
+        let current = Current {
+            changed: changed(&files),
+            pair: load(&files)?,
+            looked: Instant::now(),
+        };
+        Ok(Reloading {
+            files,
+            current: Mutex::new(current),
+        })
+    }
+
+    /// The pair to answer with. One that cannot be read, for example because it is half written, leaves the old one.
+    fn pair(&self) -> Arc<CertifiedKey> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.looked.elapsed() < LOOK_EVERY {
+            return Arc::clone(&current.pair);
+        }
+        current.looked = Instant::now();
+        let now = changed(&self.files);
+        if now != current.changed {
+            match load(&self.files) {
+                Ok(pair) => {
+                    tracing::info!(certificate = %self.files.cert.display(), "a new certificate is used");
+                    (current.pair, current.changed) = (pair, now);
+                }
+                Err(error) => {
+                    let error = crate::error_chain::chain_of(&error);
+                    tracing::warn!(error, "the new certificate cannot be used; the old one still is");
+                }
+            }
+        }
+        Arc::clone(&current.pair)
+    }
+}
+
+impl ResolvesServerCert for Reloading {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.pair())
+    }
+}
+
+fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
+    let time = |path: &PathBuf| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    [time(&files.cert), time(&files.key)]
+}
+
+fn load(files: &TlsFiles) -> Result<Arc<CertifiedKey>, TlsError> {
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| pem(&files.key, source))?;
+    let provider = rustls::crypto::ring::default_provider();
+    let pair = CertifiedKey::from_der(certificates(&files.cert)?, key, &provider);
+    let pair = pair.map_err(TlsError::Pair)?;
+    Ok(Arc::new(pair))
 }
 
 fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
@@ -76,5 +149,46 @@ fn pem(path: &Path, source: rustls::pki_types::pem::Error) -> TlsError {
     TlsError::Pem {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn write_pair(files: &TlsFiles) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        std::fs::write(&files.cert, params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    }
+
+    /// As if nobody had looked for a while, at files of another time.
+    fn age(reloading: &Reloading) {
+        let mut current = reloading.current.lock().unwrap();
+        current.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap();
+        current.changed = [None, None];
+    }
+
+    #[test]
+    fn a_new_pair_is_used_and_a_broken_one_leaves_the_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles {
+            cert: folder.path().join("cert.pem"),
+            key: folder.path().join("key.pem"),
+            client_ca: None,
+        };
+        write_pair(&files);
+        let reloading = Reloading::new(files.clone()).unwrap();
+        let first = reloading.pair();
+        std::fs::write(&files.cert, "half a certificate").unwrap();
+        age(&reloading);
+        assert!(Arc::ptr_eq(&reloading.pair(), &first));
+        write_pair(&files);
+        age(&reloading);
+        let second = reloading.pair();
+        assert_ne!(second.cert, first.cert);
     }
 }

@@ -1,6 +1,6 @@
-//! What a supervisor costs: start of a worker, a flood of output, memory while it waits.
+//! What a supervisor costs: starting a worker, a flood of output, memory while idle.
 //!
-//! `cargo bench -p paddlecloud-supervisor`. Each figure stands beside the same thing without us.
+//! `cargo bench -p paddlecloud-supervisor`. Each figure is shown beside the same work without a supervisor.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run says where")]
 
@@ -110,7 +110,7 @@ mod linux {
             anonymous.trim()
         );
         std::io::Write::write_all(&mut stream, b"{\"command\":\"stop\",\"grace_ms\":0}\n").unwrap();
-        // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+        // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
 
@@ -139,11 +139,14 @@ mod linux {
             limits: Limits {
                 cpu_millis: Some(4000),
                 memory_bytes: Some(1 << 30),
+                ..Limits::default()
             },
             wait_for_go: false,
+            preamble: Vec::new(),
             ready_ports: Vec::new(),
             grace_ms: 1000,
             log: LogLimits::default(),
+            log_folder: None,
             plain_log: None,
             run_as: None,
             isolation: isolation.clone(),
@@ -156,7 +159,7 @@ mod linux {
     fn run(dir: &Path) {
         assert!(Process::new(PROGRAM).arg(dir).status().unwrap().success());
         if let Ok(mut stream) = connect(dir) {
-            // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+            // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }
     }

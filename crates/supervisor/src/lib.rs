@@ -1,23 +1,27 @@
-//! One small process per worker: isolates it, captures its output, records its end.
+//! One small process per worker: isolates it, captures its output, records its exit.
 //!
-//! The server writes a [`protocol::WorkerPlan`] into a folder of the attempt and starts
-//! `paddlecloud-supervise <folder>`. From then on the worker depends on that process alone: the
-//! server may die, come back and connect again. What is *not* here: which workers exist, when a
-//! job ends, retries, and everything about the network beyond loopback.
+//! The server writes a [`protocol::WorkerPlan`] into a folder for the attempt and starts `paddlecloud-supervise
+//! <folder>`. From then on the worker depends on that process alone: the server may die, come back and connect again.
+//! *Not* here: which workers exist, when a job ends, retries, and any network beyond loopback.
 //!
 //! How the server uses it:
-//! 1. `probe` once, at its start; the result goes into every plan, its sentences to the user.
-//! 2. For an attempt: make a folder, [`protocol::WorkerPlan::store`], run `paddlecloud-supervise
-//!    <folder>` and wait for it: 0 means that the supervisor, now detached, can be reached.
-//! 3. `connect(folder)`; the first line is a [`protocol::Report::State`]. The end is
-//!    [`protocol::Report::Exited`] or, on a connection that just ends or is reset (the supervisor
-//!    left before it was accepted), [`protocol::Exit::load`].
+//!
+//! 1. `probe` once, at start; the result goes into every plan, its sentences to the user.
+//! 2. For an attempt: create a folder, [`protocol::WorkerPlan::store`], run `paddlecloud-supervise <folder>` and wait
+//!    for it: 0 means that the supervisor, now detached, accepts connections.
+//! 3. `connect(folder)`; the first line is a [`protocol::Report::State`]. The exit is [`protocol::Report::Exited`] or,
+//!    if the connection just ends or is reset (the supervisor exited before it accepted), [`protocol::Exit::load`].
 //! 4. No `exit.json` and not `is_alive(folder)`: the attempt was lost; `sweep(marker)`.
 //!
-//! [`protocol`] and [`log`] are portable and free of I/O tricks; the rest needs Linux.
+//! Two engines use it. The local one isolates its workers as far as `probe` permits. In a pod, which is already
+//! isolated, the launcher (`crates/runtime`) runs the same supervisor with [`protocol::Isolation::default`]: the gate
+//! before a trainer's program, readiness by listening ports, the log and the recorded exit are the same code, without
+//! namespaces and control groups. Its tests run in both modes. `core::exit` explains exits in words.
+//!
+//! [`protocol`] and [`log`] are portable; the rest needs Linux.
 
-/// Says something on stderr, which is the file of a supervisor's troubles. Unlike `eprintln!` it
-/// does not panic when that cannot be written: the disk may be full just then.
+/// Writes to stderr, the supervisor's own error file. Unlike `eprintln!` it does not panic if that fails: the disk may
+/// be full at that time.
 macro_rules! trouble {
     ($($message:tt)*) => {{
         let mut line = format!($($message)*);
@@ -27,6 +31,7 @@ macro_rules! trouble {
 }
 use trouble;
 
+pub mod link;
 pub mod log;
 pub mod protocol;
 
@@ -35,6 +40,6 @@ mod linux;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
-    ActingAs, SweepError, Swept, act_as, connect, end_hung, find_account, is_alive, probe, run, sweep,
-    take_place,
+    ActingAs, SweepError, Swept, act_as, connect, end_hung, find_account, hosts_text, is_alive, is_shortage,
+    probe, run, sweep, take_place,
 };

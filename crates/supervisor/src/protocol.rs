@@ -1,7 +1,7 @@
-//! What the server and a supervisor say to each other, and the files between them.
+//! The messages between the server and a supervisor, and the files they share.
 //!
-//! Values only: one JSON object per line over the socket `sock` in the attempt's folder, the plan
-//! in `plan.json`, the end in `exit.json`. Nothing here opens a socket or starts a process.
+//! Values only: one JSON object per line over the socket `sock` in the attempt's folder, the plan in `plan.json`, the
+//! exit in `exit.json`. Nothing here opens a socket or starts a process.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,16 +9,22 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The environment variable by which every process of an attempt can be recognised.
+/// Set for a supervisor that reads secret variables of its worker from stdin: a JSON object.
+pub const SECRETS_VARIABLE: &str = "PADDLECLOUD_SECRETS";
+
+/// The environment variable that identifies every process of an attempt.
 pub const MARKER_VARIABLE: &str = "PADDLECLOUD_ATTEMPT";
+
+/// The exit code of a supervisor that could not get a process or file descriptor (`EX_TEMPFAIL`): try later.
+pub const NO_ROOM: u8 = 75;
 
 /// Names of the files in an attempt's folder.
 pub mod files {
     /// What to run: written by the server before it starts the supervisor.
     pub const PLAN: &str = "plan.json";
-    /// How it ended: written once, durable before any report says so.
+    /// How it exited: written once, durable before any report says so.
     pub const EXIT: &str = "exit.json";
-    /// Room that is kept for it, so that a disk which is full by then does not matter.
+    /// Space reserved for it, in case the disk is full by then.
     pub const EXIT_DRAFT: &str = "exit.json.new";
     /// Where the supervisor listens while it lives.
     pub const SOCKET: &str = "sock";
@@ -26,20 +32,20 @@ pub mod files {
     pub const PID: &str = "pid";
     /// The folder of the worker's output, see [`crate::log`].
     pub const LOG: &str = "log";
-    /// The supervisor's own troubles.
+    /// The supervisor's own errors.
     pub const TROUBLES: &str = "supervisor.log";
 }
 
 /// Everything a supervisor needs to know about its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerPlan {
-    /// The attempt's id, unique on this machine for ever; a plain file name.
+    /// The attempt's id, unique on this machine forever; a plain file name.
     pub marker: String,
     /// The worker's name, which is also its host name.
     pub worker: String,
     pub role: Role,
     pub index: u32,
-    /// Handed to `sh -c`.
+    /// Passed to `sh -c`.
     pub command: String,
     /// The whole environment; nothing is inherited. [`MARKER_VARIABLE`] is added.
     pub env: Vec<(String, String)>,
@@ -59,6 +65,9 @@ pub struct WorkerPlan {
     /// True: the program starts only after [`Command::Go`].
     #[serde(default)]
     pub wait_for_go: bool,
+    /// What the server says in [`Command::Go`]: kept for a server that reconnects.
+    #[serde(default)]
+    pub preamble: Vec<String>,
     /// The worker counts as ready when it listens on all of these.
     #[serde(default)]
     pub ready_ports: Vec<u16>,
@@ -67,10 +76,13 @@ pub struct WorkerPlan {
     pub grace_ms: u64,
     #[serde(default)]
     pub log: LogLimits,
+    /// Where the output is kept; absent: [`files::LOG`] in the attempt's folder.
+    #[serde(default)]
+    pub log_folder: Option<PathBuf>,
     /// A plain copy of the output, for people; moved to `<name>.1` at `log.keep_bytes`.
     #[serde(default)]
     pub plain_log: Option<PathBuf>,
-    /// Who the program runs as; absent: as its supervisor. Somebody else needs a supervisor of root's.
+    /// The user the program runs as; absent: the supervisor's. Another user needs a supervisor that runs as root.
     #[serde(default)]
     pub run_as: Option<RunAs>,
     pub isolation: Isolation,
@@ -89,7 +101,7 @@ pub enum Role {
     Pserver,
 }
 
-/// A system user, with all groups the worker is to belong to.
+/// A system user, with all groups of the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAs {
     pub uid: u32,
@@ -100,8 +112,8 @@ pub struct RunAs {
 
 /// A folder or file of this machine that the worker sees at another path.
 ///
-/// A target inside another bind's target is made in that bind's source when it is missing. A source
-/// inside another bind's source is looked up from there, and no link on the way leads out of it.
+/// A missing target inside another bind's target is created in that bind's source. A source inside another bind's
+/// source is looked up from there, and no link on the way leads out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,
@@ -117,16 +129,18 @@ pub struct PrivateFile {
     pub contents: String,
 }
 
-/// What the worker may use; absent is unlimited.
+/// What the worker may use; absent means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
     /// Thousandths of a core.
     pub cpu_millis: Option<u64>,
     pub memory_bytes: Option<u64>,
+    /// Processes and threads at the same time.
+    pub processes: Option<u64>,
 }
 
-/// How much output is kept, and in what portions the oldest is dropped.
+/// How much output is kept, and the size of the parts that are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogLimits {
@@ -143,25 +157,27 @@ impl Default for LogLimits {
     }
 }
 
-/// Which mechanisms of the kernel keep a worker apart; found out by `probe`, used by the plan.
+/// The kernel mechanisms that isolate a worker; found by `probe`, used by the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Isolation {
-    /// A private view of the file system and a host name of its own; absent: neither.
+    /// A private view of the file system and its own host name; absent: neither.
     pub namespaces: Option<Namespaces>,
     /// Where cpu limits are set; absent: by cpu affinity.
     pub cpu: Option<CgroupParent>,
     /// Where memory limits are set; absent: by watching resident memory.
     pub memory: Option<CgroupParent>,
+    /// Where the number of processes is limited; absent: it is not.
+    pub pids: Option<CgroupParent>,
     /// One sentence for each thing this machine does not permit.
     pub degraded: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespaces {
-    /// Through a user namespace, since the server is not root.
+    /// Through a user namespace, because the server is not root.
     pub user: bool,
-    /// With process numbers of its own, so that the kernel ends the whole tree.
+    /// With its own process ids, so that the kernel kills the whole tree.
     pub pid: bool,
 }
 
@@ -179,7 +195,7 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// Server → supervisor. Each may be repeated without harm.
+/// Server → supervisor. All are idempotent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
@@ -188,8 +204,8 @@ pub enum Command {
     /// SIGTERM to every process of the worker now, SIGKILL after the grace period. A second stop
     /// can only bring the SIGKILL forward.
     Stop { grace_ms: Option<u64> },
-    /// Answer with [`Report::Grown`] on this connection once the log is longer than `offset`.
-    /// A later watch on the same connection replaces an earlier one.
+    /// Answer with [`Report::Grown`] on this connection when the log is longer than `offset`. A later watch on the same
+    /// connection replaces an earlier one.
     Watch { offset: u64 },
 }
 
@@ -197,17 +213,17 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
 pub enum Report {
-    /// First on every connection, so that whoever connects again has missed nothing.
+    /// First on every connection, so that a client that reconnects has missed nothing.
     State(State),
-    /// The program runs (or tried to: a command that cannot be found ends with code 127).
+    /// The program is running (or could not be started: a command that is not found exits with 127).
     Started { at: UnixNanos },
     /// The worker listens on all its ports. Sent once.
     Ready,
     /// The log now ends here: the answer to one watch.
     Grown { offset: u64 },
-    /// Output could not be stored (a full disk) and is gone; in all, so far.
+    /// Output could not be stored (a full disk) and is lost; the total so far.
     Dropped { bytes: u64 },
-    /// The end, already durable in `exit.json`. The supervisor leaves after this line.
+    /// The exit, already durable in `exit.json`. The supervisor exits after this line.
     Exited(Exit),
 }
 
@@ -229,7 +245,7 @@ impl UnixNanos {
 pub struct State {
     pub marker: String,
     pub phase: Phase,
-    /// The process above all of the worker's; present until the end.
+    /// The root of the worker's process tree; present until the end.
     pub pid: Option<u32>,
     pub started_at: Option<UnixNanos>,
     pub ready: bool,
@@ -240,34 +256,34 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Up, prepared, and waiting for [`Command::Go`].
+    /// Prepared, and waiting for [`Command::Go`].
     Waiting,
     Running,
-    /// Told to stop; processes may still be there.
+    /// Asked to stop; processes may still exist.
     Stopping,
     /// Every process is gone, the last output is being stored.
     Ending,
 }
 
-/// How an attempt ended. Written when its last process is gone and its last byte is stored.
+/// How an attempt exited. Written when its last process is gone and its last byte is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub ending: Ending,
-    /// The kernel (or our own watch) ended a process of this worker for want of memory.
+    /// The kernel (or our own check) killed a process of this worker because memory ran out.
     pub oom: bool,
     pub started_at: Option<UnixNanos>,
     pub finished_at: UnixNanos,
-    /// By the monotonic clock, so right even when the clock was set.
+    /// By the monotonic clock, so correct even if the clock was changed.
     pub duration_ms: u64,
-    /// Where the log ends: what [`crate::log::LogReader::len`] says from now on.
+    /// The end of the log: what [`crate::log::LogReader::len`] returns from now on.
     pub final_log_offset: u64,
-    /// Output lost to a full disk.
+    /// Output lost because the disk was full.
     pub dropped_bytes: u64,
-    /// Somebody else held one of the worker's ports when it failed.
+    /// Another process held one of the worker's ports when it failed.
     pub clash: Option<Clash>,
-    /// Why it could not start, or was ended by us.
+    /// Why it could not start, or was killed by us.
     pub message: Option<String>,
-    /// It had been told to stop when it ended; unknown in what older supervisors recorded.
+    /// It had been asked to stop when it exited; unknown in records of older supervisors.
     #[serde(default)]
     pub stopped: Option<bool>,
 }
@@ -277,7 +293,7 @@ pub struct Exit {
 pub enum Ending {
     Code(i32),
     Signal(i32),
-    /// Stopped before it was told to go, or the machine refused to set it up: see the message.
+    /// Stopped before it was started, or the machine refused to set it up: see the message.
     NeverStarted,
 }
 
@@ -285,7 +301,7 @@ pub enum Ending {
 pub struct Clash {
     pub port: u16,
     pub holder_pid: Option<u32>,
-    /// The attempt the holder belongs to, when it is one of ours.
+    /// The attempt of the holder, if it is one of ours.
     pub holder_marker: Option<String>,
 }
 
@@ -303,6 +319,11 @@ pub enum FileError {
 }
 
 impl WorkerPlan {
+    /// The folder of the worker's output, for an attempt in `dir`.
+    pub fn log_folder(&self, dir: &Path) -> PathBuf {
+        self.log_folder.clone().unwrap_or_else(|| dir.join(files::LOG))
+    }
+
     /// Writes `plan.json` into the attempt's folder, durably.
     pub fn store(&self, dir: &Path) -> Result<(), FileError> {
         store(&dir.join(files::PLAN), self)
@@ -319,7 +340,7 @@ impl WorkerPlan {
 }
 
 impl Exit {
-    /// Sets room aside for `exit.json`; more than it takes, less than anybody misses.
+    /// Reserves space for `exit.json`; more than it needs, too little to matter.
     pub fn reserve(dir: &Path) -> io::Result<()> {
         fs::write(dir.join(files::EXIT_DRAFT), [0; 4096])
     }
@@ -329,7 +350,7 @@ impl Exit {
         store(&dir.join(files::EXIT), self)
     }
 
-    /// The recorded end, or `None` while there is none.
+    /// The recorded exit, or `None` if there is none yet.
     pub fn load(dir: &Path) -> Result<Option<Self>, FileError> {
         let path = dir.join(files::EXIT);
         match fs::read(&path) {
@@ -340,7 +361,7 @@ impl Exit {
     }
 }
 
-/// One message as it goes over the socket, newline included.
+/// One message as it is sent over the socket, including the newline.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("messages hold only strings, numbers and options");
     line.push(b'\n');
@@ -366,10 +387,10 @@ fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
     })
 }
 
-/// The old contents or the new, never a part, whenever the power goes.
+/// The old contents or the new, never a part, whenever the power fails.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("json.new");
-    // Over what a draft holds, and cut afterwards: the room it takes is there also on a full disk.
+    // Overwrites a draft and truncates it afterwards: its space is available even on a full disk.
     let mut file = File::options()
         .write(true)
         .create(true)

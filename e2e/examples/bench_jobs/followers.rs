@@ -1,4 +1,4 @@
-//! Many followers of one log: what they cost the server, and whether each got every byte.
+//! Many followers of one log: their cost to the server, and whether each gets every byte.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How fast logs go in and come out.
+//! How fast logs are written and read.
 
 use std::time::Instant;
 

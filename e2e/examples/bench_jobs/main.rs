@@ -1,6 +1,6 @@
-//! `cargo xtask bench jobs`: the shipped programs with their defaults, measured as a user meets them.
+//! `cargo xtask bench jobs`: the released programs with their defaults, measured from a user's point of view.
 //!
-//! Prints one row per figure beside what is to be reached. It asserts nothing: figures belong to a machine.
+//! Prints one row per figure, with the target. It asserts nothing: figures belong to a machine.
 #![cfg(target_os = "linux")]
 
 mod followers;

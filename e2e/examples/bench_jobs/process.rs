@@ -1,4 +1,4 @@
-//! What a process costs: time, memory, cpu.
+//! The cost of a process: time, memory, cpu.
 
 use std::fs;
 use std::mem::MaybeUninit;

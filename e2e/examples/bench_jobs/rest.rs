@@ -1,4 +1,4 @@
-//! The least of HTTP that a benchmark needs: requests over the embedded server's socket.
+//! A minimal HTTP client for the benchmark: requests over the embedded server's socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

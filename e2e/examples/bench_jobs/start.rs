@@ -1,4 +1,4 @@
-//! How long the first things take, and what a server costs that does nothing.
+//! Start-up times, and the cost of an idle server.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The table of figures: ours, what is to be reached, and what peers took for the same thing.
+//! The table of figures: ours, the targets, and those of peers.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! `cargo xtask bench pfs`: the shipped programs move files over loopback, beside what else people use.
+//! `cargo xtask bench pfs`: the released programs move files over loopback, compared with other tools.
 //!
-//! Contenders take turns, so that a busy minute burdens all of them; bytes are compared after every turn. It
-//! asserts nothing about speed: figures belong to a machine.
+//! Contenders take turns, so that a busy minute affects all of them; bytes are compared after every turn. It asserts
+//! nothing about speed: figures belong to a machine.
 #![cfg(target_os = "linux")]
 
 mod arguments;

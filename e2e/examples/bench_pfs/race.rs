@@ -1,4 +1,4 @@
-//! Everybody moves the same bytes, one after the other, several rounds; every copy is compared.
+//! All contenders move the same bytes, one after the other, for several rounds; every copy is compared.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -163,12 +163,12 @@ fn what_cannot_be_done_is_one_sentence() {
         (
             "convert @a.txt @b",
             1,
-            "`--from` for what is read, `--to` for what is written",
+            "`--from` for the input, `--to` for the output",
         ),
         (
             "convert @what @b.rio",
             1,
-            "cannot be told from its name or its contents",
+            "cannot be determined from its name or contents",
         ),
         ("convert @a.txt @what --to recordio", 1, "`--force` replaces it"),
         (
@@ -178,7 +178,7 @@ fn what_cannot_be_done_is_one_sentence() {
         ),
         ("convert @a.txt @b.rio --from xml", 2, "unknown format `xml`"),
         ("cat @missing", 1, "cannot read"),
-        ("cat --records x @a.txt", 2, "no range of records"),
+        ("cat --records x @a.txt", 2, "not a range of records"),
         (
             "split @a.txt -n 2 --out @job --header --no-header",
             2,
@@ -226,7 +226,7 @@ fn a_table_is_divided_by_rows_and_a_torn_one_is_not_whole() {
     assert_eq!(piece(1), "id,text\n2,x\n");
     desk.data("split @a.csv -n 2 --out @job")
         .ok()
-        .says("was taken for names, which every node has; `--no-header` makes it data");
+        .says("is treated as a header and copied to every node; `--no-header` treats it as data");
     desk.data("verify @a.csv").ok();
     desk.write("torn.csv", "id,text\n1,\"two\n");
     let torn = desk.data("verify @torn.csv");
@@ -253,7 +253,7 @@ fn files_of_the_cluster_are_read_under_their_own_names() {
     assert_eq!(view[0]["index"], true, "the index comes along");
     desk.data(&format!("convert {remote} @b.csv"))
         .refused(1)
-        .says(&format!("record 0 of `{remote}` is no JSON object"));
+        .says(&format!("record 0 of `{remote}` is not a JSON object"));
     desk.data(&format!("cat {remote}.missing"))
         .refused(1)
         .says("a.rio.missing");

@@ -1,4 +1,4 @@
-//! `build_docker.sh`, at both places and in both forms, with a `docker` that writes down what it is asked.
+//! `build_docker.sh`, in both folders and both forms, with a `docker` that records its arguments.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -46,6 +46,12 @@ impl Bench {
         fs::write(package.join(".hidden"), "too").unwrap();
         symlink("word2vec/train.py", package.join("latest.py")).unwrap();
         package
+    }
+
+    fn wheel(&self) -> PathBuf {
+        let wheel = self.path("paddlecloud-0.1.0-cp310-abi3-linux_x86_64.whl");
+        fs::write(&wheel, "wheel").unwrap();
+        wheel
     }
 
     fn command(&self, place: &str, args: &[&str]) -> Command {
@@ -132,11 +138,19 @@ fn two_arguments_make_an_image_for_packages_to_come() {
         let output = bench
             .command(place, &["registry:5000/paddle@sha256:0123", "me/runtime:1.0"])
             .env("PADDLECLOUD_PROGRAM", &program)
+            .env("PADDLECLOUD_WHEEL", bench.wheel())
             .output()
             .unwrap();
         assert!(output.status.success(), "{place}: {output:?}");
         assert_eq!(bench.calls()[..3], ["build", "--tag", "me/runtime:1.0"]);
         let dockerfile = bench.dockerfile();
+        for words in [
+            "ln -sf paddlecloud start_paddle.py",
+            "COPY start.sh /root/start.sh",
+            "pip install --no-cache-dir /tmp/paddlecloud-0.1.0-cp310-abi3-linux_x86_64.whl",
+        ] {
+            assert!(dockerfile.contains(words), "{dockerfile}");
+        }
         assert!(
             dockerfile.starts_with("FROM registry:5000/paddle@sha256:0123\nCOPY paddlecloud "),
             "{dockerfile}"

@@ -12,12 +12,12 @@ use e2e::TestEnvironment;
 /// What the script answers where packages cannot be fetched.
 const CANNOT_BE_HAD: i32 = 75;
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The folder of a virtual environment with the wheel, made once; the wheel's own tests use the same.
-fn virtual_environment() -> Option<&'static Path> {
+pub fn virtual_environment() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
     MADE.get_or_init(make_virtual_environment).as_deref()
 }
@@ -39,7 +39,7 @@ fn make_virtual_environment() -> Option<PathBuf> {
 }
 
 /// A user who has activated the environment.
-fn user() -> Option<TestEnvironment> {
+pub fn user() -> Option<TestEnvironment> {
     let folder = virtual_environment()?;
     let mut env = TestEnvironment::new();
     env.search_first(folder.join("bin"));

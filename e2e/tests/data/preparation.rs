@@ -1,4 +1,4 @@
-//! `paddle-data`: S3's way of preparing data, by hand and as a job.
+//! `paddle-data`: data preparation as in the Kubernetes page, by hand and as a job.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -104,7 +104,7 @@ fn what_is_missing_is_told_before_anything_is_written() {
         .says("cannot read `/no/such/file`");
     env.run("paddle", &["data"])
         .refused(1)
-        .says("no files to divide were named");
+        .says("no files to split were named");
     env.run("paddle", &["data", "--help"])
         .ok()
         .prints("Usage: OUT_DIR=");

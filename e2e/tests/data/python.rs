@@ -1,4 +1,4 @@
-//! Records as Python sees them: what comes out of an archive is a pickle it loads, and the other way round.
+//! Records in Python: a record of an archive is a pickle that Python loads, and vice versa.
 
 use std::fs;
 use std::process::Command;

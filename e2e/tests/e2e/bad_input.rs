@@ -1,4 +1,4 @@
-//! Nonsense of every kind gets one clear sentence, the right exit code, and loses nothing.
+//! Invalid input of every kind gets one clear sentence and the right exit code, and nothing is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,10 +130,53 @@ fn a_home_that_is_no_folder_is_explained() {
 fn a_program_that_is_not_installed_is_named() {
     let env = TestEnvironment::new();
     let package = good(&env);
-    env.submit("absent", &package, &["-entry", "no-such-python train.sh"]);
+    let entry = [
+        "submit",
+        "-jobname",
+        "absent",
+        "-entry",
+        "no-such-python train.sh",
+        package.arg(),
+    ];
+    env.paddlectl(&entry)
+        .refused(1)
+        .says("there is no program `no-such-python` on the machine that runs the workers")
+        .says("hint: searched in PATH (");
+    assert!(env.jobs().is_empty(), "a refused submit leaves no job");
+    // What a shell has to work out is found out by the shell.
+    env.submit("absent", &package, &["-entry", "exec no-such-python train.sh"]);
     assert_eq!(env.paddlectl(&["wait", "absent"]).code, Some(1));
     let why = env.paddlectl(&["why", "absent"]).ok().stdout;
     assert!(why.contains("no-such-python"), "{why}");
+}
+
+#[test]
+fn where_only_python3_exists_workers_have_it_as_python_too() {
+    let mut env = TestEnvironment::new();
+    let programs = env.folder("programs");
+    for (name, program) in [("sh", "/bin/sh"), ("python3", "/usr/bin/python3")] {
+        std::os::unix::fs::symlink(program, programs.join(name)).unwrap();
+    }
+    env.set("PATH", programs.to_str().unwrap());
+    let package = env
+        .package("old")
+        .file("train.py", "import sys\nprint('python', sys.version_info[0])\n");
+    let flags = [
+        "submit",
+        "-jobname",
+        "old",
+        "-memory",
+        "64Mi",
+        "-pservers",
+        "0",
+        "-entry",
+        "python train.py",
+        "-f",
+    ];
+    env.paddlectl(&[&flags[..], &[package.arg()]].concat())
+        .ok()
+        .says("note: the workers' machine has no `python`: `python3` is used under that name")
+        .prints("python 3");
 }
 
 #[test]
@@ -281,6 +324,8 @@ fn a_machine_that_does_not_name_its_boot_is_told_apart() {
     env.paddlectl(&["get", "jobs"])
         .refused(3)
         .says("`/no/such/boot_id`");
+    // The end of the test looks for jobs, with a server that can start.
+    env.set("PADDLECLOUD_BOOT_ID_FILE", "/proc/sys/kernel/random/boot_id");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The server may die at any moment: workers are not disturbed, logs have no gap, ends are right.
+//! The server may die at any moment: workers are not affected, logs have no gap, results are correct.
 
 use std::env::var;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Disks that are full or read-only: said in one sentence, nothing lost, and work goes on where it can.
+//! Full and read-only disks: reported in one sentence, nothing lost, and work continues where it can.
 
 use std::fs::File;
 use std::io::Write as _;

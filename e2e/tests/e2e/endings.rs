@@ -1,4 +1,4 @@
-//! A job ends truthfully: its status, its reason, and nobody left behind.
+//! A job ends truthfully: its status, its reason, and no process left behind.
 
 use e2e::{Package, TestEnvironment, wait_until};
 
@@ -216,6 +216,32 @@ fn a_killed_job_takes_its_whole_tree_along() {
     follower.end();
     env.wait_for_status("tree", "Killed");
     wait_until("no worker may be left", || env.workers().is_empty().then_some(()));
+}
+
+#[test]
+fn jobs_that_ignore_being_asked_are_killed_at_once_when_that_is_meant() {
+    let env = TestEnvironment::new();
+    let package = script(&env, "trap '' TERM\necho deaf\nwhile :; do sleep 1; done\n");
+    for name in ["one", "two", "three"] {
+        env.submit(name, &package, &["-grace", "1h", "-entry", "sh train.sh"]);
+        env.start(&["logs", "-f", name]).wait_for_line("deaf");
+    }
+    env.paddlectl(&["kill", "one"]).ok();
+    env.wait_for_status("one", "Stopping");
+    env.paddlectl(&["kill", "--now", "one", "nobody"])
+        .refused(1)
+        .says("stopping one (j_")
+        .says("there is no job `nobody`");
+    env.wait_for_status("one", "Killed");
+    env.paddlectl(&["kill", "--all", "--now"])
+        .ok()
+        .says("stopping two")
+        .says("stopping three");
+    env.wait_for_status("two", "Killed");
+    env.wait_for_status("three", "Killed");
+    env.paddlectl(&["kill", "--all"])
+        .ok()
+        .says("note: no job is pending or running");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::path::Path;
 use e2e::TestEnvironment;
 
 #[test]
-fn parameter_servers_and_trainers_fit_a_line_together() {
+fn a_package_brings_its_own_parameter_server() {
     let env = TestEnvironment::new();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/fit_a_line");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/own_pserver");
     let servers = [
         "-pservers",
         "2",
@@ -29,7 +29,7 @@ fn parameter_servers_and_trainers_fit_a_line_together() {
         "python3 train.py",
     ];
     let submit = [
-        &["submit", "-jobname", "fit-a-line"],
+        &["submit", "-jobname", "own-pserver"],
         &servers[..],
         &trainers[..],
         &["-passes", "2", "-f"],
@@ -38,8 +38,8 @@ fn parameter_servers_and_trainers_fit_a_line_together() {
     env.paddlectl(&[&submit[..], &[package.to_str().unwrap()]].concat())
         .ok();
 
-    assert_eq!(env.status("fit-a-line"), "Succeeded");
-    let log = env.paddlectl(&["logs", "--raw", "fit-a-line"]).ok().stdout;
+    assert_eq!(env.status("own-pserver"), "Succeeded");
+    let log = env.paddlectl(&["logs", "--raw", "own-pserver"]).ok().stdout;
     let count = |text: &str| log.lines().filter(|line| line.starts_with(text)).count();
     assert_eq!(count("holding "), 2, "{log}");
     assert_eq!(count("pass 1 batch   0 loss"), 2, "{log}");

@@ -1,6 +1,7 @@
-//! The first thing a newcomer does: the README alone, an empty home, a package of their own.
+//! The first steps of a new user: only the README, an empty home, their own package.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -67,6 +68,145 @@ fn the_readme_works_as_printed() {
         .filter(|line| line.split_whitespace().nth(1) == Some("hello"))
         .count();
     assert_eq!(runs, 2, "both runs are in the table:\n{printed}");
+}
+
+#[test]
+fn bash_completes_with_the_help_of_the_program() {
+    let env = TestEnvironment::new();
+    let package = env.package("job").file("train.sh", "true\n");
+    env.submit("completed", &package, &["-entry", "sh train.sh", "-f"]);
+    let offered = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let script = format!(
+            "bash --norc -c 'source <(paddlectl completion bash); COMP_WORDS=({}); COMP_CWORD={}; _paddlectl; echo ${{COMPREPLY[*]}}'",
+            quoted.join(" ").replace('\'', "\""),
+            words.len() - 1
+        );
+        run_shell(&env, &script).trim().to_owned()
+    };
+    assert_eq!(offered("paddlectl desc"), "describe");
+    assert_eq!(offered("paddlectl submit -job"), "-jobname");
+    assert_eq!(offered("paddlectl logs co"), "completed");
+    assert_eq!(offered("paddlectl logs completed -w tr"), "trainer-0");
+    assert_eq!(offered("paddlectl ls /pfs/l"), "/pfs/local/");
+    let home = env.paddlectl(&["whoami", "-o", "json"]).ok().json()["home"].clone();
+    let home = home.as_str().expect("everybody has a home");
+    assert_eq!(
+        offered(&format!("paddlectl ls {home}/.padd")),
+        format!("{home}/.paddlecloud/")
+    );
+}
+
+#[test]
+fn the_parameter_server_prints_its_help_and_ends() {
+    let env = TestEnvironment::new();
+    let help = env.run("paddle", &["pserver", "--help"]).ok();
+    drop(help.prints("--ports_num_for_sparse"));
+}
+
+/// As in a container: the server and all it starts get no namespaces.
+#[test]
+fn the_readme_works_where_namespaces_are_not_permitted() {
+    let env = TestEnvironment::new();
+    let mut start = env.command("paddlectl", &["server", "start"]);
+    // SAFETY: between fork and exec only system calls are made, on values of this frame.
+    unsafe {
+        start.pre_exec(refuse_namespaces);
+    }
+    let started = start.output().expect("the program is there");
+    assert!(
+        started.status.success(),
+        "{}",
+        String::from_utf8_lossy(&started.stderr)
+    );
+    let status = env.paddlectl(&["server", "status"]).ok().stdout;
+    assert!(status.contains("namespaces are not permitted"), "{status}");
+
+    let lines = readme_lines();
+    let (before, _) = lines
+        .split_once("paddlectl logs -f hello")
+        .expect("the README follows the log");
+    // Root may offer files in `/`, which older programs read.
+    let reads_file = "assert me == int(open('/trainer_id').read())\nfor path in sorted";
+    let before = match rustix::process::geteuid().is_root() {
+        true => before.replace("for path in sorted", reads_file),
+        false => before.to_owned(),
+    };
+    run_shell(&env, &before);
+    // The workers' lines come in any order.
+    e2e::wait_until("every trainer reads its share", || {
+        let log = env.logs("hello").join("\n");
+        let reads = |index: u32| log.contains(&format!("trainer {index} reads data/part-{index}"));
+        (0..3).all(reads).then_some(())
+    });
+    env.paddlectl(&["kill", "--now", "hello"]).ok();
+    assert_eq!(env.paddlectl(&["wait", "hello"]).code, Some(1));
+    assert_eq!(env.status("hello"), "Killed");
+
+    let package = env
+        .package("views")
+        .file("train.sh", "cat /pfs/local/public/missing\n");
+    env.submit("views", &package, &["-entry", "sh train.sh"]);
+    assert_eq!(env.paddlectl(&["wait", "views"]).code, Some(1));
+    env.paddlectl(&["why", "views"])
+        .ok()
+        .prints("this machine permits no namespaces, so a worker may not find `/pfs/`");
+}
+
+/// Makes the kernel refuse this process, and all it starts, namespaces of their own.
+fn refuse_namespaces() -> std::io::Result<()> {
+    const NAMESPACES: u32 = (libc::CLONE_NEWNS | libc::CLONE_NEWUSER | libc::CLONE_NEWPID) as u32;
+    let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
+    let is = |call: libc::c_long, then: u8, other: u8| {
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            call as u32,
+            then,
+            other,
+        )
+    };
+    let end = |with: u32| step(libc::BPF_RET | libc::BPF_K, with, 0, 0);
+    let error = |number: i32| end(libc::SECCOMP_RET_ERRNO | number as u32);
+    let mut steps = [
+        load(0),
+        is(libc::SYS_clone3, 5, 0),
+        is(libc::SYS_unshare, 3, 0),
+        is(libc::SYS_clone, 0, 4),
+        // The first argument's lower half.
+        load(16),
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, NAMESPACES, 0, 2),
+        error(libc::EPERM),
+        // Without it the C library makes do with clone.
+        error(libc::ENOSYS),
+        end(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: steps.len() as u16,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the program and its steps outlive the calls.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) != 0
+        {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
 }
 
 #[test]

@@ -118,6 +118,63 @@ fn what_a_worker_printed_also_lies_in_the_output_folder() {
 }
 
 #[test]
+fn the_copy_in_the_output_folder_can_be_turned_off() {
+    let mut env = TestEnvironment::new();
+    env.set("PADDLECLOUD_LOG_COPY", "off");
+    let package = env
+        .package("job")
+        .file("train.sh", "echo once; echo model > output/model\n");
+    env.submit("once", &package, &["-entry", "sh train.sh", "-f"]);
+    env.paddlectl(&["logs", "--raw", "once"]).ok().prints("once\n");
+    let output = env.describe("once")["job"]["output"]
+        .as_str()
+        .expect("an output")
+        .to_owned();
+    let listed = env.paddlectl(&["ls", "-r", &output]).ok().stdout;
+    assert!(
+        listed.contains("model") && !listed.contains("train.log"),
+        "{listed}"
+    );
+
+    env.paddlectl(&["prune", "--all"])
+        .ok()
+        .says("hint: `--outputs` removes them too");
+    assert_eq!(
+        env.paddlectl(&["ls", "-r", &output]).ok().stdout,
+        listed,
+        "outputs stay"
+    );
+    env.paddlectl(&["prune", "--all", "--outputs"]).ok();
+    let left = env.paddlectl(&["ls", &output]);
+    assert_eq!(left.stdout, "", "{left}");
+}
+
+#[test]
+fn standard_output_and_error_of_a_worker_are_shown_in_the_order_written() {
+    let env = TestEnvironment::new();
+    let program = "import sys\n\
+                   for step in range(500):\n    \
+                   print('out', step, flush=True)\n    \
+                   print('\\rbar', step, end='\\n', file=sys.stderr, flush=True)\n";
+    let package = env.package("job").file("train.py", program);
+    env.submit(
+        "order",
+        &package,
+        &["-memory", "64Mi", "-entry", "python3 train.py", "-f"],
+    );
+    let log = env.paddlectl(&["logs", "--raw", "order"]).ok().stdout;
+    let shown: Vec<&str> = log
+        .lines()
+        .map(|line| line.trim_start_matches('\r'))
+        .filter(|line| line.starts_with("out ") || line.starts_with("bar "))
+        .collect();
+    let written: Vec<String> = (0..500)
+        .flat_map(|step| [format!("out {step}"), format!("bar {step}")])
+        .collect();
+    assert_eq!(shown, written);
+}
+
+#[test]
 fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "logs: {segment: 64Ki, keep: 256Ki}\n", "");
@@ -172,8 +229,8 @@ fn leaving_by_ctrl_c_is_no_failure_and_the_job_goes_on() {
     let mut waiting = env.start(&["wait", "stays"]);
     waiting.wait_for_line("waiting for stays");
     for (command, says) in [
-        (submitting, "detached; stays goes on"),
-        (waiting, "no longer waiting; stays goes on"),
+        (submitting, "detached; stays keeps running"),
+        (waiting, "stopped waiting; stays keeps running"),
     ] {
         command.interrupt();
         let (status, lines) = command.end();

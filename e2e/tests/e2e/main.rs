@@ -1,7 +1,9 @@
 //! What a user can rely on, one module per theme.
 #![cfg(target_os = "linux")]
 
+mod attack;
 mod bad_input;
+mod cluster;
 mod crash;
 mod disk;
 mod durability;
@@ -11,6 +13,7 @@ mod files;
 mod first_job;
 mod history;
 mod logs;
+mod manifests;
 mod postgres;
 mod reviving;
 mod scheduling;

@@ -1,4 +1,4 @@
-//! The embedded server goes away while commands wait for it: they go on with the next one, and nothing is lost.
+//! The embedded server stops while commands wait for it: they continue with the next one, and nothing is lost.
 
 use e2e::{Background, Gate, TestEnvironment};
 
@@ -96,7 +96,7 @@ fn a_server_that_is_stopped_is_started_again_by_whoever_still_watches_a_job() {
     let server = env.server_pid();
     env.paddlectl(&["server", "stop"])
         .ok()
-        .says("stopped; 1 running job goes on");
+        .says("stopped; 1 running job continues");
     watched.first.open();
     watched.submitting.wait_for_line("200");
     watched.following.wait_for_line("200");

@@ -1,4 +1,4 @@
-//! Who may start, who waits, and what is said about it.
+//! Which job starts, which waits, and how that is explained.
 
 use std::thread::available_parallelism;
 
@@ -42,7 +42,7 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
         &asked,
     ];
     let usual: Vec<&str> = usual.iter().map(String::as_str).collect();
-    let alone = format!("{asked} cores asked, {cores} here: it runs alone, other jobs wait");
+    let alone = format!("{asked} cores requested, {cores} in total: it runs alone, other jobs wait");
     let planned = [&args[..], &["--dry-run"], &usual, &[package.arg()]].concat();
     env.paddlectl(&planned).ok().says(&alone);
     env.paddlectl(&[&args[..], &usual, &[package.arg()]].concat())
@@ -93,10 +93,14 @@ fn who_follows_a_job_into_a_pipe_reads_why_it_waits_and_what_it_waits_for_next()
         "sh train.sh",
         last.arg(),
     ]);
-    follower.wait_for_line("waits for 2 cores: 2 asked, 0 free of 2");
+    follower.wait_for_line("waits for 2 cores: 2 requested, 0 of 2 free");
     one.open();
     env.paddlectl(&["wait", "one"]).ok();
-    follower.wait_for_line("waits for 1 core: 2 asked, 1 free of 2");
+    let line = follower.wait_for_line("waits for 1 core: 2 requested, 1 of 2 free");
+    assert!(
+        line.contains("held by `other ("),
+        "names who holds the core: {line}"
+    );
     other.open();
     follower.wait_for_line("last");
     env.paddlectl(&["wait", "both"]).ok();

@@ -1,4 +1,4 @@
-//! A server that people share: configured, with passwords, quotas and a capacity of its own.
+//! A shared server: configured, with passwords, quotas and its own capacity.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -137,11 +137,15 @@ fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
     let stalled = unfinished_request(&shared.endpoint);
     let mut server = shared.into_server();
     server.interrupt();
-    server.wait_for_line("a signal asks to stop");
+    server.wait_for_line("stopping on a signal");
     server.interrupt();
     let (status, lines) = server.end();
     assert_eq!(status.code(), Some(1), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.contains("asked again to stop")));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("second signal: stopping at once"))
+    );
     drop(stalled);
 }
 
@@ -175,7 +179,7 @@ fn server_status_tells_of_the_shared_server_that_is_configured() {
     // This machine's own is another matter.
     let own = site.run("ada", &["--datacenter", "local", "server", "status"]);
     assert_eq!(own.code, Some(1), "{own}");
-    drop(own.says("the embedded server does not run"));
+    drop(own.says("the embedded server is not running"));
     site.stop();
     let gone = site.run("ada", &status);
     assert_eq!(gone.code, Some(3), "{gone}");

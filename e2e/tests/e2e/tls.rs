@@ -1,4 +1,4 @@
-//! A server behind TLS whose users show a certificate, in every shape of the client's configuration.
+//! A server with TLS whose users present certificates, in every shape of the client's configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use e2e::{PASSWORD, Shared, TestEnvironment};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// Signs certificates into a folder.
-struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
 }
 
 impl Authority {
-    fn new(env: &TestEnvironment, name: &str) -> Authority {
+    pub fn new(env: &TestEnvironment, name: &str) -> Authority {
         let folder = env.folder(name);
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -38,7 +38,7 @@ impl Authority {
         fs::set_permissions(file("key"), fs::Permissions::from_mode(0o600)).expect("it is ours");
     }
 
-    fn path(&self, file: &str) -> String {
+    pub fn path(&self, file: &str) -> String {
         self.folder.join(file).display().to_string()
     }
 
@@ -53,7 +53,7 @@ impl Authority {
     }
 }
 
-fn start(env: &TestEnvironment, authority: &Authority) -> Shared {
+pub fn start_with_tls(env: &TestEnvironment, authority: &Authority) -> Shared {
     authority.issue("server");
     let settings = format!(
         "tls: {{cert: {}, key: {}, client_ca: {}}}\n",
@@ -68,7 +68,7 @@ fn start(env: &TestEnvironment, authority: &Authority) -> Shared {
 fn a_certificate_is_a_login_in_every_shape_of_the_configuration() {
     let env = TestEnvironment::new();
     let authority = Authority::new(&env, "ours");
-    let shared = start(&env, &authority);
+    let shared = start_with_tls(&env, &authority);
     authority.issue("ada");
     let entry = format!(
         "endpoint: https://{}\n  {}",
@@ -105,7 +105,7 @@ fn tokens(home: &Path) -> Vec<PathBuf> {
 fn a_password_goes_over_tls_too_and_its_token_is_kept() {
     let env = TestEnvironment::new();
     let authority = Authority::new(&env, "ours");
-    let shared = start(&env, &authority);
+    let shared = start_with_tls(&env, &authority);
     let ca = authority.path("ca.pem");
     env.configure(&format!(
         "cloud:\n  username: ada\n  password: {PASSWORD}\n  endpoint: https://{}\n  cacert: {ca}\n",
@@ -122,7 +122,7 @@ fn a_password_goes_over_tls_too_and_its_token_is_kept() {
 fn a_server_that_cannot_be_trusted_is_told_and_gets_no_password() {
     let env = TestEnvironment::new();
     let authority = Authority::new(&env, "ours");
-    let shared = start(&env, &authority);
+    let shared = start_with_tls(&env, &authority);
     let other = Authority::new(&env, "theirs");
     env.configure(&format!(
         "cloud:\n  username: ada\n  password: {PASSWORD}\n  endpoint: https://{}\n  cacert: {}\n",

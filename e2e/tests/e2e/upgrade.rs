@@ -1,4 +1,4 @@
-//! A newer program meets the server, the supervisors and the workers of an older one.
+//! A newer program with the server, supervisors and workers of an older one.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

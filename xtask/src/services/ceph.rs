@@ -1,6 +1,6 @@
 //! A real CephFS on one machine: monitor, manager, one object store in memory, metadata server, mounted by FUSE.
 //!
-//! Nothing of it touches the system's own configuration: one file and one folder, both ours.
+//! It does not touch the system's own configuration: it uses one file and one folder of ours.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -101,14 +101,14 @@ impl Running for Ceph {
 
 impl Drop for Ceph {
     fn drop(&mut self) {
-        // A file that a failed test holds open must not keep the mount: it goes when the last one closes.
+        // A file that a failed test holds open must not block the unmount: it completes when the last one closes.
         let _ = Command::new("umount").arg("-l").arg(&self.mounted).status();
         drop(self.fuse.take());
         debug_assert!(self.folder.path().exists(), "it goes after its users");
     }
 }
 
-/// One file that says everything; authentication is off, since nobody else can reach it.
+/// One file with all settings; authentication is off, because nothing else can reach it.
 fn configure(folder: &Path) -> Result<PathBuf> {
     for name in ["mon", "mgr", "osd", "mds", "run", "log"] {
         std::fs::create_dir(folder.join(name))?;

@@ -24,7 +24,7 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// Fetches the cluster's jars and compiles its few lines; a minute the first time.
+/// Downloads the cluster's jars and compiles its few lines; a minute the first time.
 pub fn fetch(workspace: &Workspace) -> Result<()> {
     let built = workspace.target().join("hdfs");
     let done = built.join("done");
@@ -43,7 +43,7 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
     std::fs::write(&done, wanted).context("cannot note that the jars are there")
 }
 
-/// Whether Maven gets anything here. What it has from before does not count, so it fetches the plugin that fetches, too.
+/// Whether Maven can download anything here. Its cache does not count, so the download plugin is fetched too.
 pub fn is_offered(workspace: &Workspace) -> bool {
     let Ok(empty) = Scratch::new("maven") else {
         return false;

@@ -1,15 +1,16 @@
-//! Real storage services for tests: started in a folder of their own on free ports, ended by their ids.
+//! Real storage services for tests: each started in its own folder on free ports, stopped by process id.
 //!
-//! What is run against them is in `crates/backends/tests` and `e2e`; here is only how they come up and go.
+//! The tests are in `crates/backends/tests` and `e2e`; this only starts and stops the services.
 
 mod ceph;
 mod hdfs;
 mod process;
 mod s3;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::step::{self, Steps};
+use crate::tools;
 use crate::workspace::Workspace;
 
 /// A service that storage tests run against.
@@ -20,12 +21,12 @@ pub enum Service {
     S3,
 }
 
-/// A service that runs; it ends when this is dropped.
+/// A running service; stopped when this is dropped.
 pub trait Running {
-    /// What tests are told about where it is.
+    /// The location of the service, for tests.
     fn place(&self) -> String;
 
-    /// What else they are told, by the names of variables.
+    /// Further variables for tests.
     fn more(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -46,7 +47,7 @@ impl Service {
         Service::ALL.into_iter().find(|service| service.name() == name)
     }
 
-    /// The variable in which tests find its place.
+    /// The variable in which tests find its location.
     fn variable(self) -> &'static str {
         match self {
             Service::Ceph => "PADDLECLOUD_TEST_CEPHFS",
@@ -64,21 +65,21 @@ impl Service {
         }
     }
 
-    /// Brings what it consists of onto this machine; minutes the first time.
+    /// Installs its programs on this machine; takes minutes the first time.
     fn fetch(self, workspace: &Workspace) -> Result<()> {
         match self {
             Service::Ceph => Ok(()),
             Service::Hdfs => hdfs::fetch(workspace),
-            Service::S3 => s3::fetch(workspace),
+            Service::S3 => tools::S3.install(workspace),
         }
     }
 
-    /// Whether what it consists of can be had from here at all; asked when fetching it failed.
+    /// Whether its programs can be downloaded at all; checked when installing them failed.
     fn is_offered(self, workspace: &Workspace) -> bool {
         match self {
             Service::Ceph => true,
             Service::Hdfs => hdfs::is_offered(workspace),
-            Service::S3 => s3::is_offered(workspace),
+            Service::S3 => tools::S3.is_offered(workspace),
         }
     }
 
@@ -91,32 +92,32 @@ impl Service {
     }
 }
 
-/// What becomes of a service that this machine cannot have: programs are missing, or the registry is out of reach. One
-/// that can be had and does not come up is a failure either way.
+/// What happens with a service that this machine cannot run: programs are missing, or the package index is unreachable.
+/// A service that can be installed and does not start is a failure either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
-    /// It was asked for.
+    /// It was requested.
     Fails,
-    /// It is named and left out.
+    /// It is skipped and listed.
     Skipped,
 }
 
-/// Why a service cannot be tried.
+/// Why a service cannot be tested.
 #[derive(Debug)]
 enum Lacking {
-    /// It cannot be had here.
+    /// It cannot be installed here.
     Absent(anyhow::Error),
-    /// It could be had, and something of ours or of its own is broken.
+    /// It could be installed, and something of ours or of its own is broken.
     Broken(anyhow::Error),
 }
 
-/// What mends one that cannot be had.
-const BRING: &str = "bring what is missing onto this machine";
-/// What mends one that can.
-const REPAIR: &str = "see why above: what it consists of can be had from here";
+/// How to fix a service that cannot be installed.
+const BRING: &str = "install what is missing";
+/// How to fix one that can.
+const REPAIR: &str = "see above: its programs could be installed, but it did not start";
 
 impl Lacking {
-    /// What a task does about it: the reason to leave the service out, or to fail with what mends that.
+    /// What a task does about it: the reason to skip the service, or to fail with a hint.
     fn judged(self, absent: Absent) -> std::result::Result<String, (&'static str, anyhow::Error)> {
         match (self, absent) {
             (Lacking::Absent(error), Absent::Skipped) => Ok(format!("{error:#}")),
@@ -126,7 +127,7 @@ impl Lacking {
     }
 }
 
-/// Brings a service onto this machine, or says why that cannot be.
+/// Installs a service, or says why that is impossible.
 fn bring(workspace: &Workspace, service: Service) -> std::result::Result<(), Lacking> {
     if let Some(reason) = service.missing() {
         return Err(Lacking::Absent(anyhow::anyhow!(reason)));
@@ -135,7 +136,7 @@ fn bring(workspace: &Workspace, service: Service) -> std::result::Result<(), Lac
         .fetch(workspace)
         .map_err(|error| match service.is_offered(workspace) {
             true => Lacking::Broken(error),
-            false => Lacking::Absent(error.context("its registry cannot be reached from here")),
+            false => Lacking::Absent(error.context("its package index cannot be reached from here")),
         })
 }
 
@@ -152,17 +153,18 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], abse
         };
         match lacking.judged(absent) {
             Ok(reason) => steps.skip(&title(*service), &reason),
-            Err((mend, error)) => steps.run(&title(*service), mend, || Err(error)),
+            Err((fix, error)) => steps.run(&title(*service), fix, || Err(error)),
         }
     }
     if ready.is_empty() {
         return;
     }
-    let mend = "run `cargo build -p paddlecloud --features hdfs,s3`";
-    steps.run("build with hdfs and s3", mend, || build(workspace));
+    steps.run("compile the storage tests", "the compiler names the line", || {
+        step::run(&mut workspace.cargo_test(&[&["--no-run", "--test", "names"], &STORE_TESTS[..]].concat()))
+    });
     for service in ready {
-        let mend = format!("run `cargo xtask test --with {}`", service.name());
-        steps.run(&title(service), &mend, || run_one(workspace, service));
+        let fix = format!("run `cargo xtask test --with {}`", service.name());
+        steps.run(&title(service), &fix, || run_one(workspace, service));
     }
 }
 
@@ -170,43 +172,26 @@ fn title(service: Service) -> String {
     format!("storage on {}", service.name())
 }
 
-/// The same packages and features for every command, so that nothing is built twice.
-const SELECTED: [&str; 9] = [
-    "--locked",
-    "-p",
-    "paddlecloud",
-    "-p",
-    "paddlecloud-backends",
-    "-p",
-    "e2e",
-    "--features",
-    "paddlecloud/hdfs,paddlecloud/s3,paddlecloud-backends/hdfs,paddlecloud-backends/s3",
-];
-
-fn build(workspace: &Workspace) -> Result<()> {
-    step::run(workspace.cargo(&["build", "--bins"]).args(SELECTED))?;
-    let tests = ["test", "--no-run", "--lib", "--test", "suite", "--test", "e2e"];
-    step::run(workspace.cargo(&tests).args(SELECTED))
-}
+/// The suite of the port of stores, and the programs.
+const STORE_TESTS: [&str; 4] = ["--test", "suite", "--test", "e2e"];
 
 fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
     let running = service.start(workspace)?;
     let place = running.place();
     eprintln!("   {} is at {place}", service.name());
-    let test = |target: &[&str], filter: &[&str]| {
-        let mut command = workspace.cargo(&[&["test"], target].concat());
-        command.args(SELECTED).arg("--").args(filter);
+    let test = |targets: &[&str], filter: &[&str]| {
+        let mut command = workspace.cargo_test(targets);
+        command.arg("--").args(filter);
         step::run(command.env(service.variable(), &place).envs(running.more()))
     };
-    // Those of the store's own parts that need the service, and the port's suite.
-    let suite = test(&["--lib", "--test", "suite"], &[]);
+    let suite = test(&["--test", "suite"], &[]);
     let programs = test(&["--test", "e2e"], &["files::backends::"]);
+    let parts = match service {
+        Service::S3 => test(&["--tests"], &["s3::tests::"]),
+        Service::Ceph | Service::Hdfs => Ok(()),
+    };
     drop(running);
-    match (suite, programs) {
-        (Ok(()), Ok(())) => Ok(()),
-        (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
-        (Err(suite), Err(_)) => bail!("{suite:#}, and the programs failed too"),
-    }
+    suite.and(programs).and(parts)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A process of ours that runs beside us, ended by its id when it is no longer needed.
+//! A child process, stopped by its id when it is no longer needed.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long a service may take to come up on a busy machine.
+/// How long a service may take to start on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(600);
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A folder that goes with its owner.
+/// A folder that is removed with its owner.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -31,7 +31,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Only scratch is lost when this fails, and the system clears its folder.
+        // A failure leaves only scratch files, which the system removes from its temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -44,7 +44,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program whose output goes to a file in `folder`. Its standard input ends when we do.
+    /// Starts a program whose output goes to a file in `folder`. Its standard input ends when we exit.
     pub fn start(name: &str, folder: &Path, command: &mut Command) -> Result<Process> {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
@@ -61,7 +61,7 @@ impl Process {
         })
     }
 
-    /// Waits until something is so; an error when the program ends first or it takes too long.
+    /// Waits for a condition; an error if the program exits first or it takes too long.
     pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
         let begun = Instant::now();
         while !is_so() {
@@ -81,13 +81,13 @@ impl Process {
         Ok(())
     }
 
-    /// What follows a word at the beginning of a line that it writes.
+    /// What follows a word at the beginning of a line of its output.
     pub fn line_after(&mut self, word: &str) -> Result<String> {
         let (log, word) = (self.log.clone(), format!("{word} "));
         let mut found = None;
         self.wait_until("ready", || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            // A line counts when it is whole.
+            // Only complete lines count.
             let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
             found = whole
                 .lines()
@@ -106,13 +106,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is waited for, so that nothing of it stays.
+        // It may have exited by itself; either way it is reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Ports nobody listens on at this moment.
+/// Ports that are free at this moment.
 pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::with_capacity(N);
     for _ in 0..N {

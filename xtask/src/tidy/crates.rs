@@ -1,4 +1,5 @@
-//! Rules about the crate graph, read from `cargo metadata`: who may see whom, and what the domain never pulls in.
+//! Rules about the crate graph, read from `cargo metadata`: which crate may depend on which, and what the domain never
+//! pulls in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use super::Finding;
 
-/// Which of our crates each of our crates may depend on, the program first, the leaves last.
+/// The crates of ours that each crate may depend on, the program first, the leaves last.
 const MAY_SEE: &[(&str, &[&str])] = &[
     (
         "paddlecloud",
@@ -27,6 +28,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-dataprep",
             "paddlecloud-pfs",
             "paddlecloud-recordio",
+            "paddlecloud-transfer",
         ],
     ),
     (
@@ -38,31 +40,43 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-k8s",
             "paddlecloud-pfs",
             "paddlecloud-supervisor",
+            // Only its tests: they use what users use.
+            "paddlecloud-transfer",
         ],
     ),
     (
         "paddlecloud-runtime",
-        &["paddlecloud-core", "paddlecloud-dataprep", "paddlecloud-pserver"],
+        &[
+            "paddlecloud-core",
+            "paddlecloud-dataprep",
+            "paddlecloud-pserver",
+            "paddlecloud-supervisor",
+        ],
     ),
     (
         "paddlecloud-py",
         &[
             "paddlecloud-api",
             "paddlecloud-connect",
-            "paddlecloud-connect",
             "paddlecloud-core",
             "paddlecloud-pfs",
             "paddlecloud-pserver",
             "paddlecloud-recordio",
+            "paddlecloud-transfer",
         ],
     ),
     ("paddlecloud-backends", &["paddlecloud-pfs"]),
-    ("paddlecloud-connect", &["paddlecloud-api", "paddlecloud-pfs"]),
-    ("paddlecloud-k8s", &["paddlecloud-api", "paddlecloud-core"]),
+    ("paddlecloud-k8s", &["paddlecloud-core", "paddlecloud-supervisor"]),
     (
         "paddlecloud-connect",
-        &["paddlecloud-api", "paddlecloud-core", "paddlecloud-pfs"],
+        &[
+            "paddlecloud-api",
+            "paddlecloud-core",
+            "paddlecloud-pfs",
+            "paddlecloud-transfer",
+        ],
     ),
+    ("paddlecloud-transfer", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-dataprep", &["paddlecloud-recordio"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-core", &[]),
@@ -74,7 +88,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Crates that stay free of I/O, and what must never reach them by any way.
+/// Crates that stay free of I/O, and what must never reach them, directly or not.
 const PURE: &[&str] = &["paddlecloud-core", "paddlecloud-recordio"];
 const IMPURE: &[&str] = &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "sqlx-core"];
 
@@ -95,18 +109,18 @@ pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The parts of `cargo metadata` that the rules look at.
+/// The parts of `cargo metadata` that the rules use.
 struct Graph {
     members: Vec<Member>,
     names: BTreeMap<String, String>,
-    /// Package id to the ids it is built with; tests' own dependencies are left out.
+    /// Package id to the ids it is built with; dev-dependencies are left out.
     edges: BTreeMap<String, Vec<String>>,
 }
 
 struct Member {
     id: String,
     name: String,
-    /// From the workspace's root.
+    /// Relative to the workspace's root.
     manifest: String,
     /// Declared dependencies of every kind.
     dependencies: BTreeSet<String>,
@@ -148,7 +162,7 @@ impl Graph {
         for member in &self.members {
             let Some((_, allowed)) = MAY_SEE.iter().find(|(name, _)| *name == member.name) else {
                 let advice = format!(
-                    "`{}` is new: say in xtask's `MAY_SEE` which crates it may see",
+                    "`{}` is new: list the crates it may depend on in xtask's `MAY_SEE`",
                     member.name
                 );
                 findings.push(member.finding("direction", advice));
@@ -160,7 +174,10 @@ impl Graph {
                 .filter(|name| ours.contains(name.as_str()))
             {
                 if !allowed.contains(&seen.as_str()) {
-                    let advice = format!("`{}` must not see `{seen}`: crates look down only", member.name);
+                    let advice = format!(
+                        "`{}` must not depend on `{seen}`: dependencies point one way",
+                        member.name
+                    );
                     findings.push(member.finding("direction", advice));
                 }
             }
@@ -199,7 +216,7 @@ impl Graph {
         findings
     }
 
-    /// Every forbidden crate that `start` is built with, each with one way that leads to it.
+    /// Every forbidden crate that `start` is built with, each with one dependency path to it.
     fn ways_to_impure(&self, start: &str) -> Vec<String> {
         let mut ways = Vec::new();
         let mut seen = BTreeSet::from([start]);
@@ -285,7 +302,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Metadata in which every crate is built with the ones beside it; `dev:x` is for tests only.
+    /// Metadata in which every crate is built with the ones beside it; `dev:x` is a dev-dependency.
     fn metadata(crates: &[(&str, &[&str])], members: &[&str]) -> Value {
         let name = |dependency: &str| dependency.trim_start_matches("dev:").to_owned();
         let packages = crates.iter().map(|(id, needs)| {
@@ -333,8 +350,8 @@ mod tests {
             ("paddlecloud-api", &[]),
         ];
         let found = advice(&metadata(crates, &["paddlecloud-api", "paddlecloud-core"]));
-        let expected = "crates/paddlecloud-core/Cargo.toml: [direction] `paddlecloud-core` must not see \
-                        `paddlecloud-api`: crates look down only";
+        let expected = "crates/paddlecloud-core/Cargo.toml: [direction] `paddlecloud-core` must not depend on \
+                        `paddlecloud-api`: dependencies point one way";
         assert_eq!(found, [expected]);
     }
 

@@ -3,15 +3,15 @@
 use super::rust_code::{code_only, lines_with_word};
 use super::{Finding, SourceFile};
 
-/// Words that only some places may use.
+/// Words that only some files may use.
 struct Reserved {
     rule: &'static str,
     words: &'static [&'static str],
-    /// Where the rule looks; everywhere when empty.
+    /// Where the rule applies; everywhere if empty.
     within: &'static [&'static str],
     /// Where the words belong.
     home: &'static [&'static str],
-    /// Whether tests must keep to it too.
+    /// Whether the rule applies to tests too.
     binds_tests: bool,
     advice: &'static str,
 }
@@ -23,7 +23,7 @@ const RESERVED: &[Reserved] = &[
         within: &[],
         home: &["crates/server/src/store/", "crates/server/src/store.rs"],
         binds_tests: true,
-        advice: "only `server::store` speaks SQL: give it a method that says what you need",
+        advice: "only `server::store` uses SQL: give it a method that says what you need",
     },
     Reserved {
         rule: "kubernetes",
@@ -31,7 +31,7 @@ const RESERVED: &[Reserved] = &[
         within: &[],
         home: &["crates/k8s/"],
         binds_tests: true,
-        advice: "only the crate `k8s` speaks to Kubernetes: go through the `Engine` port",
+        advice: "only the crate `k8s` talks to Kubernetes: go through the `Engine` port",
     },
     Reserved {
         rule: "stdout",
@@ -47,7 +47,7 @@ const RESERVED: &[Reserved] = &[
         within: &["crates/core/src/", "crates/recordio/src/"],
         home: &[],
         binds_tests: false,
-        advice: "what needs the time takes `now` as an argument",
+        advice: "a function that needs the time takes `now` as an argument",
     },
     Reserved {
         rule: "core-io",
@@ -98,12 +98,12 @@ impl Reserved {
     }
 }
 
-fn is_test_path(path: &str) -> bool {
+pub(super) fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
 /// The code above the file's own test module; tests come last in a file.
-fn before_tests(code: &str) -> &str {
+pub(super) fn before_tests(code: &str) -> &str {
     code.split("#[cfg(test)]\nmod tests {").next().unwrap_or(code)
 }
 

@@ -1,4 +1,4 @@
-//! Rules about where files lie and what they are called.
+//! Rules about the paths and names of files.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::Finding;
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "manager", "misc"];
 
-/// The documents name this module, so its users import it under that name.
-const NAMED_BY_THE_CONTRACT: &str = "dataset/common.py";
+/// The original documents name this module, so its users import it under that name.
+const NAMED_BY_THE_DOCUMENTS: &[&str] = &["dataset/common.py", "dataset/common.pyi"];
 
 pub fn check(paths: &[String]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = paths.iter().filter_map(|path| empty_name(path)).collect();
@@ -17,14 +17,14 @@ pub fn check(paths: &[String]) -> Vec<Finding> {
 }
 
 fn empty_name(path: &str) -> Option<Finding> {
-    if path.ends_with(NAMED_BY_THE_CONTRACT) {
+    if NAMED_BY_THE_DOCUMENTS.iter().any(|name| path.ends_with(name)) {
         return None;
     }
     let stem = |part: &str| part.split('.').next().unwrap_or(part).to_lowercase();
     let found = path
         .split('/')
         .find(|part| EMPTY_NAMES.contains(&stem(part).as_str()))?;
-    let advice = format!("`{found}` says nothing: name it after what it holds");
+    let advice = format!("`{found}` says nothing: name it after its contents");
     Some(Finding {
         path: path.to_owned(),
         line: 0,
@@ -33,7 +33,7 @@ fn empty_name(path: &str) -> Option<Finding> {
     })
 }
 
-/// Decisions are `docs/design/NNNN-title.md`, each with a number of its own.
+/// Design pages are `docs/design/NNNN-title.md`, each with its own number.
 fn design_numbers(paths: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
@@ -42,7 +42,7 @@ fn design_numbers(paths: &[String]) -> Vec<Finding> {
             continue;
         };
         let advice = match design_number(name) {
-            None => "decisions are called `NNNN-title.md`".to_owned(),
+            None => "design pages are named `NNNN-title.md`".to_owned(),
             Some(number) => match taken.insert(number, name) {
                 None => continue,
                 Some(first) => format!("the number {number} belongs to {first}: take the next free one"),

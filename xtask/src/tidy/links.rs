@@ -1,8 +1,8 @@
-//! Rule about documents: a link to a file of the repository leads to a file that exists.
+//! Rule about documents: a link to a file of the repository leads to an existing file.
 
 use super::{Finding, SourceFile};
 
-/// `exists` answers for paths from the repository's root.
+/// `exists` answers for paths relative to the repository's root.
 pub fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     if !file.path.ends_with(".md") {
         return Vec::new();
@@ -13,7 +13,7 @@ pub fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
         for target in local_targets(line) {
             let path = joined(folder, target);
             if path.is_none_or(|path| !exists(&path)) {
-                let advice = format!("the link to `{target}` leads nowhere");
+                let advice = format!("the link to `{target}` is broken");
                 findings.push(file.finding(index + 1, "link", advice));
             }
         }
@@ -33,7 +33,7 @@ fn local_targets(line: &str) -> impl Iterator<Item = &str> {
         .filter(|target| !target.is_empty())
 }
 
-/// `target` as seen from `folder`; `None` when it leaves the repository.
+/// `target` as seen from `folder`; `None` if it leaves the repository.
 fn joined(folder: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {

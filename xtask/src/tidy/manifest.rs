@@ -1,4 +1,4 @@
-//! Rules about the members' Cargo.toml: versions and paths of dependencies stand in the root manifest only.
+//! Rules about the members' Cargo.toml: versions and paths of dependencies are in the root manifest only.
 
 use super::{Finding, SourceFile};
 
@@ -7,7 +7,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     if is_member { versions(file) } else { Vec::new() }
 }
 
-/// A fuzz crate has a workspace of its own and cannot inherit.
+/// A fuzz crate has its own workspace and cannot inherit.
 fn has_own_workspace(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[workspace]")
 }
@@ -28,7 +28,7 @@ fn versions(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// The dependency whose version or place this line sets by itself.
+/// The dependency whose version or path this line sets by itself.
 fn own_version<'a>(section: &'a str, line: &'a str) -> Option<&'a str> {
     let (key, value) = line.split_once('=')?;
     let (key, value) = (key.trim(), value.trim());

@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that a program can check.
+//! `cargo xtask tidy`: checks the invariants of ARCHITECTURE.md, as far as a program can.
 //!
-//! Every rule is a function from text (a file, the list of files, `cargo metadata`) to findings, so each
-//! is tested on small strings. What only a reader can judge is not here.
+//! Every rule is a function from text (a file, the list of files, `cargo metadata`) to findings, so each is tested on
+//! small strings.
 
 mod crates;
 mod layering;
@@ -9,7 +9,10 @@ mod layout;
 mod links;
 mod manifest;
 mod portable;
+mod reference;
 mod rust_code;
+mod server_modules;
+mod sizes;
 mod source;
 mod words;
 
@@ -21,11 +24,11 @@ use anyhow::{Context, Result, bail};
 use crate::workspace::Workspace;
 use crate::{no_arguments, step};
 
-/// One broken rule at one place.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     pub path: String,
-    /// From 1; 0 when the file as a whole is meant.
+    /// From 1; 0 for the file as a whole.
     pub line: usize,
     pub rule: &'static str,
     /// What is wrong and what to do about it.
@@ -65,9 +68,14 @@ impl SourceFile {
 }
 
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+    if args == ["--sizes"] {
+        let files = read_texts(workspace, &tracked_paths(workspace)?)?;
+        print!("{}\n{}", sizes::table(&files), sizes::file_service(&files));
+        return Ok(());
+    }
     no_arguments("tidy", args)?;
     check(workspace)?;
-    eprintln!("tidy: nothing found");
+    eprintln!("tidy: no findings");
     Ok(())
 }
 
@@ -83,9 +91,13 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     for file in &files {
         findings.extend(source::check(file));
         findings.extend(layering::check(file));
+        findings.extend(server_modules::check(file));
         findings.extend(manifest::check(file));
         findings.extend(portable::check(file));
         findings.extend(words::check(file));
+        findings.extend(reference::check(file, |page| {
+            fs::read_to_string(workspace.path(page)).ok()
+        }));
         findings.extend(links::check(file, |target| workspace.path(target).exists()));
     }
     report(findings)
@@ -104,7 +116,7 @@ fn report(mut findings: Vec<Finding>) -> Result<()> {
     }
 }
 
-/// What is committed and what is about to be: tracked files and new ones that are not ignored.
+/// Tracked files, and new ones that are not ignored.
 fn tracked_paths(workspace: &Workspace) -> Result<Vec<String>> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = step::capture(&mut workspace.program("git", &args))?;
@@ -120,7 +132,7 @@ fn tracked_paths(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// The texts among the files; what is not UTF-8 has no lines to check.
+/// The text files; a file that is not UTF-8 has no lines to check.
 fn read_texts(workspace: &Workspace, paths: &[String]) -> Result<Vec<SourceFile>> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {

@@ -1,12 +1,12 @@
-//! The client runs on Linux, macOS and Windows: its crates name one system only where that is told.
+//! The client runs on Linux, macOS and Windows: code that is specific to one system must be marked.
 //!
-//! Told means a file called after the system, or a `#[cfg(…)]` line on the item or a block around it. Tests run on
-//! Linux and may use what they like.
+//! The mark is a file named after the system, or a `#[cfg(…)]` line on the item or a block around it. Tests run on
+//! Linux and are exempt.
 
 use super::rust_code::{code_only, has_word};
 use super::{Finding, SourceFile};
 
-/// What `paddlectl` is made of everywhere.
+/// The crates of `paddlectl` on every system.
 const CLIENT: &[&str] = &[
     "crates/api/src/",
     "crates/cli/src/",
@@ -16,9 +16,10 @@ const CLIENT: &[&str] = &[
     "crates/paddlecloud/src/",
     "crates/pfs/src/",
     "crates/recordio/src/",
+    "crates/transfer/src/",
 ];
 
-/// Modules that are declared for one system as a whole, under names that say what they do.
+/// Modules that are declared for one system as a whole, under other names.
 const DECLARED: &[&str] = &[
     "crates/connect/src/embedded.rs",
     "crates/connect/src/embedded/",
@@ -26,7 +27,7 @@ const DECLARED: &[&str] = &[
     "crates/pfs/src/testing.rs",
 ];
 
-/// Words that only one system, or one family of them, understands.
+/// Words that exist only on one system, or one family of them.
 const WORDS: &[&str] = &[
     "std::os::unix",
     "std::os::fd",
@@ -56,7 +57,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
         let word = WORDS.iter().find(|word| has_word(line, word));
         if let Some(word) = word.filter(|_| !is_told_by_cfg(&lines, index)) {
             let advice = format!(
-                "`{word}` is not there on every system: move it to a file `unix.rs`, `linux.rs` or `windows.rs`, \
+                "`{word}` does not exist on every system: move it to a file `unix.rs`, `linux.rs` or `windows.rs`, \
                  or put `#[cfg(…)]` on it"
             );
             findings.push(file.finding(index + 1, "portable", advice));
@@ -75,7 +76,7 @@ fn is_told_by_name(path: &str) -> bool {
 /// Whether the item on a line, or a block around it, has a `cfg` that names a system or tests.
 fn is_told_by_cfg(lines: &[&str], index: usize) -> bool {
     let mut level = indent(lines[index]);
-    // Whether the lines just above can still be attributes of what we are in, and whether they are its signature.
+    // Whether the lines just above can still be attributes of the current item, and whether they are its signature.
     let (mut is_own, mut in_signature) = (true, false);
     for line in lines[..index].iter().rev() {
         let text = line.trim_start();

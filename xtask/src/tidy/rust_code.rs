@@ -1,14 +1,24 @@
-//! Rust text without its comments and literals, line for line, so that rules look at code only.
+//! Rust text without its comments and literals, line for line, so that rules check code only.
 //!
-//! A scanner of a few states, not a parser: it knows just enough to tell code from text.
+//! A small scanner, not a parser: it knows just enough to tell code from text.
 
 /// The same text with the inside of comments, strings and characters blanked out.
 ///
-/// Line breaks stay where they are, so a position's line number is that of the original.
+/// Line breaks stay, so line numbers are those of the original.
 pub fn code_only(text: &str) -> String {
+    scan(text, Literals::Blanked)
+}
+
+/// The same text with only its comments blanked out.
+pub fn without_comments(text: &str) -> String {
+    scan(text, Literals::Kept)
+}
+
+fn scan(text: &str, literals: Literals) -> String {
     let mut scanner = Scanner {
         rest: text,
         out: String::with_capacity(text.len()),
+        literals,
     };
     while scanner.step() {}
     scanner.out
@@ -22,7 +32,7 @@ pub fn lines_with_word<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item =
         .map(|(index, _)| index + 1)
 }
 
-/// Whether `word` stands in `line` on its own: `sqlx` in `sqlx::Pool`, not in `mysqlx`.
+/// Whether `word` is a separate word in `line`: `sqlx` in `sqlx::Pool`, not in `mysqlx`.
 pub fn has_word(line: &str, word: &str) -> bool {
     let ends_in_name = word.ends_with(is_name_char);
     line.match_indices(word).any(|(start, _)| {
@@ -36,13 +46,21 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
+/// What happens to strings and characters.
+#[derive(Clone, Copy)]
+enum Literals {
+    Blanked,
+    Kept,
+}
+
 struct Scanner<'a> {
     rest: &'a str,
     out: String,
+    literals: Literals,
 }
 
 impl Scanner<'_> {
-    /// Takes the next comment, literal or character; false at the end.
+    /// Consumes the next comment, literal or character; false at the end.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else {
             return false;
@@ -52,11 +70,11 @@ impl Scanner<'_> {
         } else if self.rest.starts_with("/*") {
             self.blank(block_comment_length(self.rest));
         } else if let Some(length) = raw_string_length(self.rest).filter(|_| !self.inside_name()) {
-            self.blank(length);
+            self.literal(length);
         } else if first == '"' {
-            self.blank(string_length(self.rest));
+            self.literal(string_length(self.rest));
         } else if let Some(length) = char_length(self.rest) {
-            self.blank(length);
+            self.literal(length);
         } else {
             self.out.push(first);
             self.rest = &self.rest[first.len_utf8()..];
@@ -66,6 +84,17 @@ impl Scanner<'_> {
 
     fn inside_name(&self) -> bool {
         self.out.chars().next_back().is_some_and(is_name_char)
+    }
+
+    fn literal(&mut self, length: usize) {
+        match self.literals {
+            Literals::Blanked => self.blank(length),
+            Literals::Kept => {
+                let (taken, rest) = self.rest.split_at(length);
+                self.out.push_str(taken);
+                self.rest = rest;
+            }
+        }
     }
 
     fn blank(&mut self, length: usize) {
@@ -166,6 +195,12 @@ mod tests {
             assert!(!code.contains('x'), "{literal}: {code}");
             assert!(code.ends_with(";g()"), "{literal}: {code}");
         }
+    }
+
+    #[test]
+    fn literals_can_be_kept() {
+        let text = "f(\"a // b\", 'c') // d";
+        assert_eq!(without_comments(text).trim_end(), "f(\"a // b\", 'c')");
     }
 
     #[test]

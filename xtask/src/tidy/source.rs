@@ -73,7 +73,7 @@ fn unfinished(file: &SourceFile, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// A pause may only stand in a function that waits for a condition under a limit, and says so in its name.
+/// A pause is allowed only in a function that waits for a condition with a limit, and says so in its name.
 fn sleeping_rust_test(file: &SourceFile, code: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut in_test = is_test_path(&file.path);

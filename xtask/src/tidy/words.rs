@@ -1,15 +1,15 @@
-//! Rules about text in any file: no path of one developer's machine gets committed.
+//! Rules about text in any file: no path of a developer's machine is committed.
 
 use super::{Finding, SourceFile};
 
-/// Written in two parts, so that this file does not find itself.
+/// Written in two parts, so that this file does not match itself.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 const OUTSIDE: &str = concat!("../", "shared");
 
-/// The launcher's place inside our image, named by the contract.
+/// The launcher's path inside our image, given by the original documents.
 const IMAGE_LAUNCHER: &str = concat!("/ro", "ot/start.sh");
 
-/// The one place that may look beside the checkout for what a developer keeps there.
+/// The only file that may refer to a folder beside the checkout.
 const MAY_LOOK_OUTSIDE: &str = ".ci/run";
 
 pub fn check(file: &SourceFile) -> Vec<Finding> {
@@ -29,7 +29,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether an absolute path beginning with `start` stands in the line.
+/// Whether an absolute path that begins with `start` is in the line.
 fn has_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let continues_another = |c: char| c.is_alphanumeric() || "._-}$)/*".contains(c);

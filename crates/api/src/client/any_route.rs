@@ -1,6 +1,6 @@
 //! A call by method and path, for callers that name routes themselves.
 //!
-//! What a route takes and gives is theirs to know; credentials, limits and errors are handled as everywhere.
+//! The caller must know what the route takes and returns; credentials, limits and errors are handled as everywhere.
 
 use bytes::Bytes;
 use hyper::{Method, Uri};
@@ -17,7 +17,7 @@ pub struct AnyRequest {
 }
 
 impl AnyRequest {
-    /// `None` when the method is no word, or the path does not begin with `/` or is not percent-encoded.
+    /// `None` if the method is not a word, or the path does not begin with `/` or is not percent-encoded.
     pub fn new(method: &str, target: &str, json: Option<&serde_json::Value>) -> Option<AnyRequest> {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
         let is_path = target.starts_with('/') && target.parse::<Uri>().is_ok();
@@ -30,7 +30,7 @@ impl AnyRequest {
 }
 
 impl Client {
-    /// Sends it and reads the whole reply. Only what changes nothing is sent again when a reply was lost.
+    /// Sends the request and reads the whole reply. After a lost reply, only requests that change nothing are repeated.
     pub async fn send_any(&self, request: &AnyRequest) -> Result<Bytes, ClientError> {
         let replay = match request.method {
             Method::GET | Method::HEAD => Replay::Safe,

@@ -1,6 +1,6 @@
-//! One request and its reply: credentials, limits, retries, and errors told apart.
+//! One request and its reply: credentials, limits, retries and errors.
 //!
-//! Which routes exist is the business of `routes`.
+//! `routes` knows which routes exist.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +16,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::connect::Channel;
+use super::connect::tls_problem;
+use super::query::Target;
 use super::unsent::Unsent;
 use super::waiting::Waiting;
 use super::{Client, ClientError, UploadBody};
@@ -25,46 +27,47 @@ use crate::error::{ErrorBody, ErrorName};
 /// The body of any request.
 pub(super) type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// No reply of JSON is larger; what is, is not ours.
+/// The largest JSON reply; anything larger is not from our server.
 const MAX_REPLY: usize = 256 << 20;
-/// How often it is seen whether a request still leaves.
+/// How often it is checked whether a request is still being sent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether a request may be sent again when its reply was lost.
+/// Whether a request may be repeated when its reply was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Replay {
-    /// Doing it twice is the same as doing it once.
+pub enum Replay {
+    /// The request is idempotent.
     Safe,
     Never,
 }
 
-/// What becomes of a call when nobody takes it.
+/// What happens to a call when no server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Absence {
-    /// That is told at once.
+pub enum Absence {
+    /// It fails at once.
     IsTold,
     /// A server that has answered before is waited for.
     IsWaitedOut,
 }
 
 /// A request that can be built again for every attempt.
-pub(super) struct Call {
+pub struct Call {
     pub(super) method: Method,
     pub(super) target: String,
     pub(super) json: Option<Bytes>,
     pub(super) key: Option<String>,
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) replay: Replay,
     /// Added to the limit for the reply: how long the server may wait on purpose.
     pub(super) patience: Duration,
-    /// Whether the server is asked to say now and then that it is still at it.
+    /// Whether the server is asked to signal now and then that it is still working.
     lasts: bool,
-    /// A reply to it was lost: the next one may tell of what the first request did.
+    /// A reply was lost: the next one may report what the first request did.
     was_lost: AtomicBool,
 }
 
 impl Call {
-    pub(super) fn new(method: Method, target: String) -> Call {
+    /// A call that may be sent again, unless it is a `POST`.
+    pub fn new(method: Method, target: String) -> Call {
         let replay = if method == Method::POST {
             Replay::Never
         } else {
@@ -83,11 +86,13 @@ impl Call {
         }
     }
 
-    pub(super) fn get(target: super::query::Target) -> Call {
+    /// A `GET`.
+    pub fn get(target: Target) -> Call {
         Call::new(Method::GET, target.into_string())
     }
 
-    pub(super) fn post(target: super::query::Target, body: &impl serde::Serialize) -> Call {
+    /// A `POST` of JSON.
+    pub fn post(target: Target, body: &impl serde::Serialize) -> Call {
         let json = serde_json::to_vec(body).expect("wire types always serialize");
         Call {
             json: Some(json.into()),
@@ -95,37 +100,39 @@ impl Call {
         }
     }
 
-    pub(super) fn replay(mut self, replay: Replay) -> Call {
+    /// Says whether it may be sent again.
+    pub fn replay(mut self, replay: Replay) -> Call {
         self.replay = replay;
         self
     }
 
-    /// For work that may last: a server that can say that it is still at it is waited for without a limit, another one
-    /// for so long.
-    pub(super) fn lasting(mut self, patience: Duration) -> Call {
+    /// For long work: a server that can signal that it is still working is waited for without a limit, any other for
+    /// this long.
+    pub fn lasting(mut self, patience: Duration) -> Call {
         (self.patience, self.lasts) = (patience, true);
         self
     }
 
-    /// Whether the server may have done it before the request that was answered.
-    pub(super) fn was_lost(&self) -> bool {
+    /// Whether an earlier attempt may already have had an effect.
+    pub fn was_lost(&self) -> bool {
         self.was_lost.load(Ordering::Relaxed)
     }
 }
 
-/// A reply whose body is still to come. The connection is used again once the body was read to its end.
-pub(super) struct Opened {
+/// A reply whose body is still to come. The connection is reused once the body was read to its end.
+pub struct Opened {
     response: Response<Incoming>,
     channel: Option<Channel>,
 }
 
 impl Opened {
-    pub(super) fn headers(&self) -> &HeaderMap {
+    /// The reply's headers.
+    pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
     }
 
     /// The next bytes; `None` at the end.
-    pub(super) async fn piece(&mut self, client: &Client) -> Result<Option<Bytes>, ClientError> {
+    pub async fn piece(&mut self, client: &Client) -> Result<Option<Bytes>, ClientError> {
         let piece = client.piece(self.response.body_mut()).await?;
         if piece.is_none()
             && let Some(channel) = self.channel.take()
@@ -140,9 +147,9 @@ impl Opened {
 pub(super) enum Attempt {
     /// Nothing was sent.
     NotSent(ClientError),
-    /// The connection broke before the reply was whole.
+    /// The connection broke before the reply was complete.
     Lost(ClientError),
-    /// An answer, or an error on this side: trying again changes nothing.
+    /// A reply, or a local error: a retry changes nothing.
     Final(ClientError),
 }
 
@@ -161,9 +168,9 @@ impl Client {
     }
 
     /// What a whole reply says.
-    pub(super) fn read<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
+    pub fn read<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
         serde_json::from_slice(bytes)
-            .map_err(|error| self.broken(format!("sent a reply that cannot be read: {error}")))
+            .map_err(|error| self.broken(format!("sent an unreadable reply: {error}")))
     }
 
     /// Sends the call and reads the whole reply.
@@ -171,10 +178,11 @@ impl Client {
         self.tried(call, Absence::IsTold).await
     }
 
-    /// Sends the call and reads the whole reply, again where that is harmless, until the server was away for too long.
-    pub(super) async fn tried(&self, call: &Call, absence: Absence) -> Result<Bytes, ClientError> {
-        let mut waiting = Waiting::new();
-        // A server that is started again answers soon, so it is worth another try from the first one on.
+    /// Sends the call and reads the whole reply. Retries where that is harmless, until the server was unreachable for
+    /// too long.
+    pub async fn tried(&self, call: &Call, absence: Absence) -> Result<Bytes, ClientError> {
+        let mut waiting = Waiting::begin();
+        // A server that is being restarted answers soon, so even the first failure is retried.
         let is_known = absence == Absence::IsWaitedOut && self.state().reached;
         let mut is_hopeful = is_known || self.reviver.is_some();
         loop {
@@ -205,7 +213,7 @@ impl Client {
         self.to_the_end(response, channel).await
     }
 
-    /// The whole of a reply that seems a success, unless it tells in the end that it is none.
+    /// The whole reply that begins like a success, unless its end reports an error.
     async fn to_the_end(&self, response: Response<Incoming>, channel: Channel) -> Result<Bytes, Attempt> {
         let began_early = response.headers().contains_key(ALIVE_HEADER);
         let bytes = self.whole(response).await?;
@@ -216,9 +224,8 @@ impl Client {
         }
     }
 
-    /// Sends the call and hands back the reply as soon as it begins; only a success gets through. The connection is
-    /// kept.
-    pub(super) async fn open(&self, call: &Call) -> Result<Opened, ClientError> {
+    /// Sends the call and returns the reply as soon as it begins, if it is a success. The connection is kept.
+    pub async fn open(&self, call: &Call) -> Result<Opened, ClientError> {
         match self.respond(call).await {
             Ok((response, channel)) => Ok(Opened {
                 response,
@@ -228,7 +235,7 @@ impl Client {
         }
     }
 
-    /// One attempt, and a second one with a new token when the first token was refused.
+    /// One attempt, and a second one with a new token if the token was rejected.
     pub(super) async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
         let token = self.token_to_send().await?;
         let (response, channel) = self.send_json(call, token.as_deref()).await?;
@@ -259,16 +266,17 @@ impl Client {
                     self.note_server(&response);
                     return Ok((response, channel));
                 }
-                // The server closed a kept connection just now; hyper says that nothing was read from us.
+                // The server has just closed a kept connection; hyper says that it read nothing from us.
                 Some(Err(error)) if channel.reused && error.is_canceled() => {}
                 Some(Err(_)) if channel.reused && call.replay == Replay::Safe => {
                     call.was_lost.store(true, Ordering::Relaxed);
                 }
                 Some(Err(error)) if error.is_canceled() => {
+                    self.was_there();
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
                 Some(Err(error)) => {
-                    self.seen.now();
+                    self.was_there();
                     return Err(self.lost_reply(&error));
                 }
                 None => return Err(Attempt::Lost(self.no_reply(call, limit))),
@@ -276,31 +284,37 @@ impl Client {
         }
     }
 
+    /// A server accepted a connection and closed it: if the next connection fails, it is being restarted.
+    fn was_there(&self) {
+        self.seen.now();
+        self.state().reached = true;
+    }
+
     fn no_reply(&self, call: &Call, limit: Duration) -> ClientError {
         let seconds = limit.as_secs();
         self.broken(match call.lasts {
             false => format!("did not reply within {seconds} s"),
             true => format!(
-                "did not reply within {seconds} s and may still be at work: see what is there before you try again"
+                "did not reply within {seconds} s and may still be working on the request: check the result before you retry"
             ),
         })
     }
 
     fn lost_reply(&self, error: &hyper::Error) -> Attempt {
         match tls_alert(error) {
-            Some(alert) => Attempt::Final(self.unreachable(format!("TLS failed: {alert}"))),
+            Some(alert) => Attempt::Final(self.unreachable(tls_problem(&alert.to_string()))),
             None => Attempt::Lost(self.broken(format!("closed the connection before it replied: {error}"))),
         }
     }
 
-    /// Sends a stream that cannot be sent twice. The limit counts from the last byte that moved.
+    /// Sends a stream that cannot be sent twice. The limit counts from the last byte sent.
     pub(super) async fn upload(&self, call: &Call, body: UploadBody) -> Result<Bytes, ClientError> {
         let progress = body.progress();
         self.send_body(call, body.boxed_unsync(), &progress).await
     }
 
-    /// Sends a body once. `progress` counts its bytes as they leave; the limit counts from the last of them.
-    pub(super) async fn send_body(
+    /// Sends a body once. `progress` counts its bytes as they are sent; the limit counts from the last of them.
+    pub async fn send_body(
         &self,
         call: &Call,
         body: RequestBody,
@@ -315,7 +329,7 @@ impl Client {
         let sending = channel.sender.send_request(request);
         let response = match self.watch(limit, &moved, sending).await {
             None => {
-                let problem = format!("took nothing for {} s", limit.as_secs());
+                let problem = format!("accepted no data for {} s", limit.as_secs());
                 return Err(self.broken(problem));
             }
             Some(Ok(response)) => response,
@@ -323,7 +337,7 @@ impl Client {
                 return Err(ClientError::Upload(std::io::Error::other(error)));
             }
             Some(Err(error)) => {
-                self.seen.now();
+                self.was_there();
                 return Err(self.broken(format!("closed the connection during the upload: {error}")));
             }
         };
@@ -331,8 +345,8 @@ impl Client {
         if response.status() == StatusCode::UNAUTHORIZED && self.login.is_some() {
             drop(channel);
             self.replace_token(token.as_deref()).await.map_err(told)?;
-            // The body is gone; whoever has it sends it again.
-            return Err(self.broken("refused the token during an upload; there is another one now"));
+            // The body is used up; the caller must send it again.
+            return Err(self.broken("rejected the token during an upload; a new one was fetched"));
         }
         let received = match self.success(response, channel).await {
             Ok((response, channel)) => self.to_the_end(response, channel).await,
@@ -341,7 +355,7 @@ impl Client {
         received.map_err(Attempt::into_error)
     }
 
-    /// Waits for `reply` as long as bytes keep moving; `None` when nothing moved for `limit`.
+    /// Waits for `reply` as long as bytes keep moving; `None` if nothing moved for `limit`.
     async fn watch<F: Future>(&self, limit: Duration, moved: &Moved, reply: F) -> Option<F::Output> {
         let mut reply = std::pin::pin!(reply);
         let (mut before, mut since) = (moved.look(), Instant::now());
@@ -421,7 +435,7 @@ impl Client {
         ))
     }
 
-    /// A reply of some other program: a proxy, an old server, a wrong address.
+    /// A reply of another program: a proxy, an old server, a wrong address.
     fn strange(&self, status: StatusCode, bytes: &[u8]) -> ClientError {
         if bytes.is_empty() && status == StatusCode::NOT_FOUND {
             return ClientError::Refused(ErrorBody::new(ErrorName::NotFound, "not found"));
@@ -434,7 +448,7 @@ impl Client {
             format!(": {}", line.trim())
         };
         self.broken(format!(
-            "replied {status} and is perhaps not a PaddleCloud server{said}"
+            "replied {status} and may not be a PaddleCloud server{said}"
         ))
     }
 
@@ -443,7 +457,7 @@ impl Client {
         let mut bytes = BytesMut::new();
         while let Some(piece) = self.piece(&mut body).await.map_err(Attempt::Lost)? {
             if bytes.len() + piece.len() > MAX_REPLY {
-                return Err(Attempt::Final(self.broken("sent more than a reply may hold")));
+                return Err(Attempt::Final(self.broken("sent a reply that is too large")));
             }
             bytes.extend_from_slice(&piece);
         }
@@ -455,13 +469,15 @@ impl Client {
         loop {
             match tokio::time::timeout(self.limits.silence, body.frame()).await {
                 Err(_) => {
-                    let problem = format!("fell silent for {} s", self.limits.silence.as_secs());
+                    let problem = format!("sent nothing for {} s", self.limits.silence.as_secs());
                     return Err(self.broken(problem));
                 }
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
                     self.seen.now();
-                    return Err(self.broken(format!("closed the connection within a reply: {error}")));
+                    return Err(
+                        self.broken(format!("closed the connection in the middle of a reply: {error}"))
+                    );
                 }
                 Ok(Some(Ok(frame))) => {
                     self.seen.now();
@@ -474,7 +490,7 @@ impl Client {
     }
 }
 
-/// What shows that a request leaves: bytes that were handed over, and those of them that are not there yet.
+/// Shows that a request is being sent: bytes passed to the system, and those of them not yet confirmed.
 struct Moved {
     progress: Option<Arc<AtomicU64>>,
     unsent: Unsent,
@@ -502,7 +518,7 @@ impl Moved {
     }
 }
 
-/// A reply that began before it was known how the work would end says so in its body.
+/// A reply that began before the result was known reports the result in its body.
 fn refused_after_all(bytes: Bytes) -> Result<Bytes, Attempt> {
     match serde_json::from_slice::<ErrorBody>(&bytes) {
         Ok(body) => Err(Attempt::Final(ClientError::Refused(body))),
@@ -513,31 +529,28 @@ fn refused_after_all(bytes: Bytes) -> Result<Bytes, Attempt> {
 /// A refusal of which only the status arrived.
 fn bodiless(status: StatusCode) -> ErrorBody {
     let (name, msg) = match status.as_u16() {
-        401 => (ErrorName::Unauthorized, "the server does not know who asks"),
+        401 => (ErrorName::Unauthorized, "the server requires a login"),
         403 => (ErrorName::Forbidden, "this is not allowed"),
         404 => (ErrorName::NotFound, "not found"),
         405 => (
             ErrorName::MethodNotAllowed,
-            "the server does not know this request",
+            "the server does not support this request",
         ),
-        409 => (ErrorName::Conflict, "this contradicts what is there"),
-        413 => (ErrorName::PayloadTooLarge, "this is more than the server takes"),
-        501 => (ErrorName::NotThereYet, "the server cannot do this yet"),
+        409 => (ErrorName::Conflict, "this conflicts with the current state"),
+        413 => (ErrorName::PayloadTooLarge, "the request is too large"),
+        501 => (ErrorName::NotThereYet, "the server does not support this yet"),
         503 => (
             ErrorName::Unavailable,
             "the server is starting, stopping or overloaded",
         ),
         507 => (ErrorName::StorageFull, "the server's disk is full"),
-        500.. => (
-            ErrorName::Internal,
-            "the server made a mistake; its log has the story",
-        ),
-        _ => (ErrorName::BadRequest, "the server cannot read the request"),
+        500.. => (ErrorName::Internal, "internal server error; see the server's log"),
+        _ => (ErrorName::BadRequest, "the server cannot parse the request"),
     };
     ErrorBody::new(name, msg)
 }
 
-/// A server refuses a client's certificate only after the client believes the connection to stand.
+/// A server rejects a client certificate only after the client considers the connection established.
 fn tls_alert(error: &hyper::Error) -> Option<String> {
     let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
     let inner = source.get_ref()?.downcast_ref::<rustls::Error>()?;

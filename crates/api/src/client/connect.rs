@@ -1,4 +1,4 @@
-//! Making connections: TCP, TLS, unix sockets. Hands out a request channel and keeps idle connections.
+//! Opens connections (TCP, TLS, Unix sockets), returns a request channel and keeps idle connections.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::{Client, ClientError, Endpoint};
 
 /// Servers close idle connections; older ones than this are not worth the risk of a lost request.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// As many idle connections are kept as transfers usually run at a time.
+/// As many idle connections are kept as transfers usually run at the same time.
 const MOST_IDLE: usize = 16;
 
 /// A connection that waits for its next request.
@@ -25,14 +25,14 @@ pub(super) struct Idle {
 /// A connection and whether it has already served a request.
 pub(super) struct Channel {
     pub(super) sender: SendRequest<RequestBody>,
-    /// Of what was sent.
+    /// Unconfirmed bytes of this connection.
     pub(super) unsent: Unsent,
     pub(super) reused: bool,
 }
 
 impl Client {
-    /// The idle connection that was used last if it still lives, else a new one. A server that can be started
-    /// again is.
+    /// The most recently used idle connection if it is still alive, otherwise a new one. A server that can be restarted
+    /// is.
     pub(super) async fn channel(&self) -> Result<Channel, Attempt> {
         if let Some(channel) = self.idle() {
             return Ok(channel);
@@ -40,7 +40,7 @@ impl Client {
         let made = match (self.connect_in_time().await, &self.reviver) {
             (Err(ClientError::Unreachable { .. }), Some(revive)) => {
                 revive().await.map_err(|problem| {
-                    Attempt::Final(self.broken(format!("is gone and cannot be started again: {problem}")))
+                    Attempt::Final(self.broken(format!("has stopped and cannot be restarted: {problem}")))
                 })?;
                 self.connect_in_time().await
             }
@@ -69,7 +69,7 @@ impl Client {
         None
     }
 
-    /// Puts a connection aside for the next call.
+    /// Keeps a connection for the next call.
     pub(super) fn keep(&self, channel: Channel) {
         let mut state = self.state();
         if state.idle.len() == MOST_IDLE {
@@ -125,11 +125,11 @@ impl Client {
             }
         };
         let name = rustls::pki_types::ServerName::try_from(host.to_owned())
-            .map_err(|_| self.unreachable(format!("`{host}` cannot be the name of a TLS server")))?;
+            .map_err(|_| self.unreachable(format!("`{host}` is not a valid TLS server name")))?;
         let stream = tokio_rustls::TlsConnector::from(config)
             .connect(name, stream)
             .await
-            .map_err(|error| self.unreachable(format!("TLS failed: {error}")))?;
+            .map_err(|error| self.unreachable(tls_problem(&error.to_string())))?;
         self.handshake(stream, unsent).await
     }
 
@@ -140,7 +140,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.unreachable(error.to_string()))?;
-        // Ends by itself when the sender is dropped or the peer closes; its error reaches the call that waits.
+        // Ends by itself when the sender is dropped or the peer closes; the waiting call gets its error.
         tokio::spawn(async move {
             let _ = connection.await;
         });
@@ -158,17 +158,18 @@ impl Client {
         }
     }
 
-    /// The error as callers get it: a server that has answered before was lost, whatever the last attempt met.
+    /// The error for callers: a server that has answered before was lost, whatever the last attempt found.
     pub(super) fn told(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Unreachable { reason, .. } if self.state().reached => {
-                self.broken(format!("does not answer any more: {reason}"))
+                self.broken(format!("no longer answers: {reason}"))
             }
             error => error,
         }
     }
 
-    pub(super) fn broken(&self, problem: impl Into<String>) -> ClientError {
+    /// The error of a server that did something else than the interface says.
+    pub fn broken(&self, problem: impl Into<String>) -> ClientError {
         ClientError::Broken {
             endpoint: self.endpoint.to_string(),
             problem: problem.into(),
@@ -176,7 +177,17 @@ impl Client {
     }
 }
 
-/// The kernel takes at most 107 bytes of path; longer ones are reached through their opened folder.
+/// A server rejects a client certificate with an alert whose name means little to people.
+pub(super) fn tls_problem(text: &str) -> String {
+    let is_about_certificate =
+        text.contains("alert") && (text.contains("Cert") || text.contains("UnknownCA"));
+    match is_about_certificate {
+        true => format!("TLS failed: the server does not accept the client certificate ({text})"),
+        false => format!("TLS failed: {text}"),
+    }
+}
+
+/// The kernel accepts at most 107 bytes of path; longer paths are reached through their open folder.
 #[cfg(unix)]
 async fn connect_unix(path: &std::path::Path) -> std::io::Result<tokio::net::UnixStream> {
     #[cfg(target_os = "linux")]

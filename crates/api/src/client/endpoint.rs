@@ -1,11 +1,11 @@
-//! Where a server is: an address with or without a scheme, or a unix socket.
+//! The address of a server: with or without a scheme, or a Unix socket.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A server's address, read from what people write into their configuration.
+/// A server's address, parsed from a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     Tcp {
@@ -13,7 +13,7 @@ pub enum Endpoint {
         /// Without brackets, also for IPv6.
         host: String,
         port: u16,
-        /// Goes before every path; empty or `/prefix`.
+        /// Prefix of every path; empty or `/prefix`.
         base: String,
     },
     Unix(PathBuf),
@@ -36,7 +36,7 @@ impl Endpoint {
         matches!(self, Endpoint::Tcp { tls: true, .. })
     }
 
-    /// What goes into the `Host` header.
+    /// The value of the `Host` header.
     pub(super) fn authority(&self) -> String {
         match self {
             Endpoint::Unix(_) => "localhost".to_owned(),
@@ -100,17 +100,17 @@ fn parse(text: &str) -> Result<Endpoint, &'static str> {
         None => (rest, ""),
     };
     if base.contains(['?', '#']) || base.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err("its path has characters that do not belong there");
+        return Err("the path contains invalid characters");
     }
     if authority.contains('@') {
-        return Err("write the user name as `username:`, not into the address");
+        return Err("put the user name in `username:`, not in the address");
     }
     let (host, port) = split_port(authority)?;
     let tls = match scheme.as_deref() {
         Some("https") => true,
         Some("http") => false,
         None => !is_loopback(host),
-        Some(_) => return Err("only `http://`, `https://` and `unix:` are known"),
+        Some(_) => return Err("only `http://`, `https://` and `unix:` are supported"),
     };
     Ok(Endpoint::Tcp {
         tls,
@@ -126,7 +126,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
         Some(rest) => {
             let (host, after) = rest.split_once(']').ok_or("a `]` is missing")?;
             host.parse::<std::net::Ipv6Addr>()
-                .map_err(|_| "between the brackets must be an IPv6 address")?;
+                .map_err(|_| "the brackets must contain an IPv6 address")?;
             let port = match after {
                 "" => None,
                 _ => Some(after.strip_prefix(':').ok_or(BAD_PORT)?),
@@ -143,7 +143,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
         return Err("the host is missing, for example `https://cloud.example.org`");
     }
     if !host.chars().all(plain) {
-        return Err("the host has characters that do not belong there");
+        return Err("the host contains invalid characters");
     }
     let number = |text: &str| text.parse().ok().filter(|port| *port != 0).ok_or(BAD_PORT);
     Ok((host, port.map(number).transpose()?))
@@ -212,7 +212,7 @@ mod tests {
         }
         assert_eq!(
             shown("ftp://x"),
-            "`ftp://x` is not an endpoint: only `http://`, `https://` and `unix:` are known"
+            "`ftp://x` is not an endpoint: only `http://`, `https://` and `unix:` are supported"
         );
     }
 }

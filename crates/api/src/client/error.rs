@@ -1,20 +1,20 @@
-//! What can go wrong with a call, told apart by what the caller can do about it.
+//! Errors of a call, distinguished by what the caller can do about them.
 
 use crate::error::ErrorBody;
 
-/// Why a call brought no result.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The server understood and said no.
+    /// The server understood the request and refused it.
     #[error(transparent)]
     Refused(ErrorBody),
-    /// No connection was ever made.
+    /// No connection could be made.
     #[error("cannot reach the server at {endpoint}: {reason}")]
     Unreachable { endpoint: String, reason: String },
-    /// A connection was made, but no whole and readable reply came back.
+    /// A connection was made, but no complete and readable reply came back.
     #[error("the server at {endpoint} {problem}")]
     Broken { endpoint: String, problem: String },
-    /// Certificates or keys on this side cannot be used.
+    /// Local certificates or keys cannot be used.
     #[error(transparent)]
     Tls(#[from] super::TlsError),
     /// The caller's own stream of bytes failed.
@@ -23,7 +23,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The refusal's name, if it is one.
+    /// The name of the refusal, if it is one.
     pub fn refusal(&self) -> Option<crate::error::ErrorName> {
         match self {
             ClientError::Refused(body) => Some(body.error),

@@ -1,7 +1,7 @@
-//! Reading a log to its end: decodes frames, goes on after a cut where it stopped, loses and repeats nothing.
+//! Reads a log to its end: decodes frames, resumes after a lost connection, loses and repeats nothing.
 //!
-//! What it promises rests on offsets: for every worker's attempt it knows the next byte it wants, asks for that
-//! after a cut, and drops what it already has. Printing is the caller's business.
+//! This relies on offsets: for each worker's attempt it knows the next byte it needs, asks for that after a reconnect,
+//! and drops what it already has. The caller prints.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::logs::{Frame, HEAD, LogEnd, LogQuery, LogWorker, Stream};
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What happens while a log is read.
+/// An event while a log is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEvent {
-    /// All workers known so far; comes again when one joins.
+    /// All workers known so far; repeated when one joins.
     Workers(Vec<Arc<LogWorker>>),
     Data {
         worker: Arc<LogWorker>,
@@ -29,28 +29,28 @@ pub enum LogEvent {
         unix_nanos: u64,
         bytes: Vec<u8>,
     },
-    /// These bytes are gone for good.
+    /// These bytes are lost permanently.
     Gap {
         worker: Arc<LogWorker>,
         from: u64,
         to: u64,
     },
-    /// The connection was lost; the next call makes a new one.
+    /// The connection was lost; the next call reconnects.
     Lost(String),
-    /// Nothing more comes. With a body: the job is final.
+    /// The end. With a body: the job is final.
     End(Option<LogEnd>),
 }
 
 struct Cursor {
     worker: Arc<LogWorker>,
-    /// The next byte wanted; `None` until the first one came, or the server said where it begins.
+    /// The next byte needed; `None` until the first one arrived, or the server said where it begins.
     next: Option<u64>,
 }
 
-/// What is asked for now.
+/// What is being requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The tail that `n` or `since` choose; ends by itself.
+    /// The tail chosen by `n` or `since`; ends by itself.
     Tail,
     /// Everything from the cursors on.
     Rest,
@@ -64,23 +64,23 @@ pub struct LogFollow<'a> {
     query: LogQuery,
     phase: Phase,
     cursors: Vec<Cursor>,
-    /// The open stream's worker numbers, as places in `cursors`.
+    /// The open stream's worker numbers as indexes into `cursors`.
     numbers: Vec<usize>,
     body: Option<Incoming>,
     buffer: BytesMut,
     lost_since: Option<Instant>,
     pause: Duration,
     connected_once: bool,
-    /// The tail came whole: what comes now goes on from it.
+    /// The tail is complete: what follows continues it.
     tail_done: bool,
-    /// Older pieces are not wanted.
+    /// Older pieces are not needed.
     since_nanos: u64,
 }
 
 impl<'a> LogFollow<'a> {
     pub(super) fn new(client: &'a Client, job: String, query: LogQuery) -> LogFollow<'a> {
-        // A tail is asked for on its own first: after a cut in a followed tail nobody could tell a worker
-        // whose tail has not come yet from one that joined later.
+        // A tail is requested separately first: after a lost connection in a followed tail, a worker whose tail has not
+        // arrived yet would look like one that joined later.
         let tail = query.n.is_some_and(|lines| lines > 0) || query.since.is_some();
         LogFollow {
             client,
@@ -124,20 +124,20 @@ impl<'a> LogFollow<'a> {
                         return self.lose(reason).map(Some);
                     }
                 }
-                // Damage is treated as a cut: the cursors say where to go on.
+                // Damage is treated as a lost connection: the cursors say where to resume.
                 Err(error) => return self.lose(error.to_string()).map(Some),
             }
         }
     }
 
-    /// Whether the next event is already here, so that output can be gathered before it is flushed.
+    /// Whether the next event is already here, so that output can be collected before it is flushed.
     pub fn has_more(&self) -> bool {
         let length = self.buffer.get(HEAD - 4..HEAD);
         let length = length.map(|four| u32::from_le_bytes(four.try_into().expect("four bytes")));
         length.is_some_and(|length| self.buffer.len() >= HEAD + length as usize)
     }
 
-    /// Reads more bytes; says why when there are none.
+    /// Reads more bytes; returns why if there are none.
     async fn fill(&mut self) -> Option<String> {
         let body = self.body.as_mut().expect("connected before reading");
         match self.client.piece(body).await {
@@ -162,10 +162,10 @@ impl<'a> LogFollow<'a> {
         Ok(LogEvent::Lost(reason))
     }
 
-    /// Opens the stream; after a loss it goes on trying until the client's limit.
+    /// Opens the stream; after a loss it retries until the client's limit.
     async fn connect(&mut self) -> Result<(), ClientError> {
         loop {
-            // The first new try goes at once; only those that bring nothing make the next one wait.
+            // The first retry is immediate; only failed ones make the next one wait.
             if self.lost_since.is_some() {
                 tokio::time::sleep(self.pause).await;
                 self.pause = (self.pause * 2).clamp(self.client.limits.pause, LONGEST_PAUSE);
@@ -189,7 +189,7 @@ impl<'a> LogFollow<'a> {
         }
     }
 
-    /// Whether another try may bring more than this one.
+    /// Whether a retry may help.
     fn judge(&mut self, attempt: Attempt) -> (ClientError, bool) {
         let revives = self.client.reviver.is_some();
         match attempt {
@@ -202,7 +202,8 @@ impl<'a> LogFollow<'a> {
                 self.connected_once = true;
                 (error, true)
             }
-            // A proxy may answer for a server that restarts; nothing stands before a server that is revived.
+            // A proxy may answer for a server that restarts; there is none in front of a server that is restarted by
+            // us.
             Attempt::Final(error) => {
                 let busy = error.refusal() == Some(ErrorName::Unavailable);
                 let by_another = matches!(error, ClientError::Broken { .. }) && !revives;
@@ -215,8 +216,8 @@ impl<'a> LogFollow<'a> {
     fn call(&self) -> Call {
         let from = self.from();
         let finite = self.phase == Phase::Tail || !self.query.follow;
-        // A worker in `from` goes on there; `n` and `since` choose for the others. A followed log without a
-        // tail (`-n 0`) sends its `n` until the first byte came.
+        // A worker in `from` resumes there; `n` and `since` choose for the others. A followed log without a tail (`-n
+        // 0`) sends its `n` until the first byte arrived.
         let choose = finite || (from.is_none() && !self.tail_done);
         let target = Target::new("/jobs")
             .word(&self.job)
@@ -231,7 +232,7 @@ impl<'a> LogFollow<'a> {
     }
 
     fn from(&self) -> Option<String> {
-        // After the tail came whole, a worker without a byte of it begins at 0 like one that joins later.
+        // After the tail is complete, a worker without a byte of it begins at 0 like one that joins later.
         let unseen = self.tail_done.then_some(0);
         let known = self.cursors.iter().filter_map(|cursor| {
             let next = cursor.next.or(unseen)?;
@@ -301,7 +302,7 @@ impl<'a> LogFollow<'a> {
         let end = offset + bytes.len() as u64;
         let wanted = cursor.next.unwrap_or(offset);
         if wanted < offset {
-            // A hole nobody announced: say so rather than join what does not belong together.
+            // An unannounced gap: report it instead of joining bytes that do not belong together.
             let worker = cursor.worker.clone();
             self.put_back(number, stream, offset, unix_nanos, bytes);
             return Some(LogEvent::Gap {
@@ -324,7 +325,7 @@ impl<'a> LogFollow<'a> {
         })
     }
 
-    /// Queues a frame again, right before what else has arrived.
+    /// Queues a frame again, before everything else that has arrived.
     fn put_back(&mut self, number: u32, stream: Stream, offset: u64, unix_nanos: u64, bytes: Vec<u8>) {
         if let Some(cursor) = self.cursor(number) {
             cursor.next = Some(offset);
@@ -362,7 +363,7 @@ impl<'a> LogFollow<'a> {
     }
 }
 
-/// A time that cannot be read chooses nothing here; the server refuses it with a sentence.
+/// An unparsable time chooses nothing here; the server refuses it with a message.
 fn nanos_of(since: &str) -> u64 {
     let time = since.parse::<jiff::Timestamp>();
     time.map_or(0, |time| u64::try_from(time.as_nanosecond()).unwrap_or(0))

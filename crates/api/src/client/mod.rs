@@ -1,19 +1,21 @@
-//! The typed client: one method per route, over TCP, TLS or a unix socket.
+//! The typed client: one method per route, over TCP, TLS or a Unix socket.
 //!
-//! It retries what can be retried, renews a refused token once and names what went wrong. It knows no
-//! configuration files and prints nothing.
+//! It retries what can be retried, renews a rejected token once and names what went wrong. It reads no configuration
+//! files and prints nothing. The client of the file service is a crate of its own, `transfer`, built on the calls that
+//! are public here.
 
+mod admin;
 mod any_route;
 mod call;
 mod connect;
 mod endpoint;
 mod error;
-pub mod files;
 mod log_follow;
 mod query;
 mod routes;
 mod tls;
 mod token;
+pub mod trust;
 mod unsent;
 mod upload;
 mod waiting;
@@ -23,27 +25,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use self::any_route::AnyRequest;
+pub use self::call::{Absence, Call, Opened, Replay};
 use self::connect::Idle;
 pub use self::endpoint::{Endpoint, EndpointError};
 pub use self::error::ClientError;
 pub use self::log_follow::{LogEvent, LogFollow};
-pub use self::routes::{JobFilter, new_idempotency_key};
+pub use self::query::Target;
+pub use self::routes::{AS_LONG_AS_ANY, JobFilter, TREES, new_idempotency_key};
 pub use self::tls::{TlsError, TlsOptions};
 pub use self::upload::{UploadBody, UploadWriter, upload_channel};
+pub use self::waiting::Waiting;
 
-/// Called with every token the server gives out, so that it can be kept.
+/// Called with every token the server issues, so that it can be saved.
 pub type TokenSink = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Starts a server again that nobody answers for; its error is a sentence that says why it cannot.
+/// Restarts a server that does not answer; its error says why it cannot.
 pub type Reviver = Box<dyn Fn() -> Revival + Send + Sync>;
 
-/// A start under way.
+/// A start in progress.
 pub type Revival = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// How the caller proves who they are.
+/// How the caller authenticates.
 #[derive(Default, Clone)]
 pub struct Credentials {
-    /// Name and password; traded for a token when there is none or when it is refused.
+    /// Name and password; exchanged for a token if there is none or it was rejected.
     pub login: Option<(String, String)>,
     pub token: Option<String>,
 }
@@ -51,15 +56,15 @@ pub struct Credentials {
 /// How long each part of a call may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Until the connection stands, TLS included.
+    /// Until the connection is established, including TLS.
     pub connect: Duration,
-    /// Until the reply begins, counted from the last byte that was sent.
+    /// Until the reply begins, counted from the last byte sent.
     pub reply: Duration,
     /// Between two pieces of a reply's body.
     pub silence: Duration,
-    /// How long a call goes on trying while nothing is heard of the server.
+    /// How long a call retries while the server does not answer.
     pub give_up: Duration,
-    /// The wait before the second new try; the first goes at once, later ones wait longer.
+    /// The pause before the second retry; the first retry is immediate, later pauses are longer.
     pub pause: Duration,
 }
 
@@ -75,7 +80,7 @@ impl Default for Limits {
     }
 }
 
-/// One server, one caller. Cheap to use for many calls: the connection is kept open between them.
+/// One server, one caller. Many calls are cheap: the connection is kept open between them.
 pub struct Client {
     endpoint: Endpoint,
     tls: TlsOptions,
@@ -84,7 +89,7 @@ pub struct Client {
     on_token: Option<Arc<TokenSink>>,
     reviver: Option<Arc<Reviver>>,
     seen: waiting::LastSeen,
-    /// Of all that speak for this caller: who renews it renews it for the others.
+    /// Shared by all clients of this caller: one renews it for all.
     token: token::Token,
     state: Mutex<State>,
 }
@@ -93,7 +98,7 @@ pub struct Client {
 #[derive(Default)]
 struct State {
     server_version: Option<String>,
-    /// A reply has come: from now on the server is lost, not unreachable.
+    /// A reply has arrived, or a connection broke: from now on the server is lost, not unreachable.
     reached: bool,
     idle: Vec<Idle>,
     tls_config: Option<tls::SharedConfig>,
@@ -136,14 +141,14 @@ impl Client {
         self
     }
 
-    /// `reviver` is called whenever nobody answers; calls go on with the server it starts.
+    /// `reviver` is called whenever no server answers; calls continue with the server it starts.
     pub fn with_reviver(mut self, reviver: Reviver) -> Client {
         self.reviver = Some(Arc::new(reviver));
         self
     }
 
-    /// The same caller of the same server, with connections of its own: another thread may drive them.
-    fn beside(&self) -> Client {
+    /// The same caller of the same server, with separate connections, which another thread may use.
+    pub fn beside(&self) -> Client {
         let state = self.state();
         Client {
             endpoint: self.endpoint.clone(),
@@ -167,7 +172,7 @@ impl Client {
         &self.endpoint
     }
 
-    /// The version the server named in its last reply.
+    /// The server's version in its last reply.
     pub fn server_version(&self) -> Option<String> {
         self.state().server_version.clone()
     }

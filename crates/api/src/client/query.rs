@@ -1,15 +1,16 @@
-//! Paths and queries, percent-encoded so that any text is one word of a URL.
+//! Paths and queries, percent-encoded so that any text is one component of a URL.
 
 use std::fmt::Write;
 
 /// Builds `path?key=value&…`.
-pub(super) struct Target {
+pub struct Target {
     text: String,
     has_query: bool,
 }
 
 impl Target {
-    pub(super) fn new(path: &str) -> Target {
+    /// A path below the interface's prefix.
+    pub fn new(path: &str) -> Target {
         Target {
             text: format!("{}{path}", crate::PREFIX),
             has_query: false,
@@ -17,13 +18,14 @@ impl Target {
     }
 
     /// Appends `/word`.
-    pub(super) fn word(mut self, word: &str) -> Target {
+    pub fn word(mut self, word: &str) -> Target {
         self.text.push('/');
         encode(word, &mut self.text);
         self
     }
 
-    pub(super) fn pair(mut self, key: &str, value: impl ToString) -> Target {
+    /// Appends a pair to the query.
+    pub fn pair(mut self, key: &str, value: impl ToString) -> Target {
         self.text.push(if self.has_query { '&' } else { '?' });
         self.has_query = true;
         self.text.push_str(key);
@@ -32,14 +34,16 @@ impl Target {
         self
     }
 
-    pub(super) fn maybe(self, key: &str, value: Option<impl ToString>) -> Target {
+    /// The same where there is a value.
+    pub fn maybe(self, key: &str, value: Option<impl ToString>) -> Target {
         match value {
             Some(value) => self.pair(key, value),
             None => self,
         }
     }
 
-    pub(super) fn into_string(self) -> String {
+    /// Path and query.
+    pub fn into_string(self) -> String {
         self.text
     }
 }

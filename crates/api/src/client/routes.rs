@@ -1,4 +1,4 @@
-//! Every route as a method: `<noun>_<verb>`, typed both ways.
+//! Every route as a method: `<noun>_<verb>`, typed in both directions.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use super::{Client, ClientError, LogFollow, UploadBody};
 use crate::Envelope;
 use crate::error::ErrorName;
 use crate::jobs::{
-    JobDetail, JobPage, JobRequest, KillReply, PackageReply, PruneReply, QuotaRow, SubmitReply, WhyView,
-    WorkerView,
+    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PackageReply, PruneOptions, PruneReply, QuotaRow,
+    SubmitReply, WhyView, WorkerView,
 };
 use crate::logs::LogQuery;
 use crate::server::{ServerInfo, WhoAmI};
 
-/// The longest one request waits for a job's end; `job_wait` asks again after it.
+/// The longest that one request waits for a job's end; `job_wait` repeats it.
 const LONGEST_POLL: Duration = Duration::from_secs(50);
 
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// Also those that have ended.
+    /// Include ended jobs.
     pub all: bool,
     pub limit: Option<u32>,
     pub name: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     pub after: Option<String>,
 }
 
-/// A key that makes resending a submit harmless: 128 bits that nobody else has.
+/// A key that makes repeating a submit harmless: 128 random bits.
 pub fn new_idempotency_key() -> String {
     let word = || std::collections::hash_map::RandomState::new().hash_one(std::time::Instant::now());
     format!("{:016x}{:016x}", word(), word())
@@ -44,13 +44,15 @@ struct PruneRequest {
     older_than_seconds: Option<u64>,
     all: bool,
     dry_run: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outputs: bool,
 }
 
-/// How long a server that does not say that it is still at work may work on whole trees before it replies.
-pub(super) const TREES: Duration = Duration::from_secs(1800);
+/// How long a server that does not signal that it is still working may take for whole trees before it replies.
+pub const TREES: Duration = Duration::from_secs(1800);
 
-/// The same where it used to reply soon: no longer than to anything else.
-pub(super) const AS_LONG_AS_ANY: Duration = Duration::ZERO;
+/// The same for requests that used to be quick: as long as for anything else.
+pub const AS_LONG_AS_ANY: Duration = Duration::ZERO;
 
 impl Client {
     pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
@@ -62,11 +64,11 @@ impl Client {
         self.json(&Call::get(target)).await
     }
 
-    /// Starts a job. With the same `key` it is safe to send again: there will be one job.
+    /// Starts a job. It is safe to repeat with the same `key`: there will be one job.
     pub async fn job_submit(&self, request: &JobRequest, key: &str) -> Result<SubmitReply, ClientError> {
         let mut call = Call::post(Target::new("/jobs"), request).replay(Replay::Safe);
         call.key = Some(key.to_owned());
-        // A home that has a limit may be measured first.
+        // A home with a quota may be measured first.
         self.json(&call.lasting(AS_LONG_AS_ANY)).await
     }
 
@@ -75,13 +77,18 @@ impl Client {
         self.message(&Call::get(Target::new("/jobs").word(job))).await
     }
 
-    pub async fn job_kill(&self, job: &str, remove: bool) -> Result<KillReply, ClientError> {
+    pub async fn job_kill(&self, job: &str, options: KillOptions) -> Result<KillReply, ClientError> {
         let target = Target::new("/jobs")
             .word(job)
-            .maybe("rm", remove.then_some("true"))
+            .maybe("rm", options.remove.then_some("true"))
+            .maybe("now", options.now.then_some("true"))
             .into_string();
-        // A second removal would answer that there is no such job, although the first one worked.
-        let replay = if remove { Replay::Never } else { Replay::Safe };
+        // A repeated removal would reply that there is no such job, although the first one worked.
+        let replay = if options.remove {
+            Replay::Never
+        } else {
+            Replay::Safe
+        };
         self.json(&Call::new(Method::DELETE, target).replay(replay)).await
     }
 
@@ -90,7 +97,7 @@ impl Client {
             .await
     }
 
-    /// Waits until the job is final, or until `limit` has passed (then its present state).
+    /// Waits until the job is final, or until `limit` has passed (then it returns the current state).
     pub async fn job_wait(&self, job: &str, limit: Option<Duration>) -> Result<JobDetail, ClientError> {
         let end = limit.map(|limit| std::time::Instant::now() + limit);
         loop {
@@ -134,18 +141,19 @@ impl Client {
     pub async fn jobs_prune(
         &self,
         older_than: Option<Duration>,
-        dry_run: bool,
+        options: PruneOptions,
     ) -> Result<PruneReply, ClientError> {
         let body = PruneRequest {
             older_than_seconds: older_than.map(|age| age.as_secs()),
             all: older_than.is_none(),
-            dry_run,
+            dry_run: options.dry_run,
+            outputs: options.outputs,
         };
         let call = Call::post(Target::new("/prune"), &body).replay(Replay::Safe);
         self.message(&call.lasting(TREES)).await
     }
 
-    /// The workers of one job, or of all that run.
+    /// The workers of one job, or of all running jobs.
     pub async fn workers_list(&self, job: Option<&str>) -> Result<Vec<WorkerView>, ClientError> {
         self.message(&Call::get(Target::new("/workers").maybe("jobname", job)))
             .await
@@ -176,7 +184,7 @@ impl Client {
         self.message(&Call::get(Target::new("/whoami"))).await
     }
 
-    /// Whether the server has the whole package already.
+    /// Whether the server already has the whole package.
     pub async fn package_has(&self, id: &str) -> Result<bool, ClientError> {
         let target = Target::new("/packages").word(id).into_string();
         match self.bytes(&Call::new(Method::HEAD, target)).await {
@@ -186,22 +194,26 @@ impl Client {
         }
     }
 
-    /// Announces a package and learns which of its files the server lacks.
+    /// Announces a package and returns which of its files the server lacks.
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
         let call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
-        // It reads all that it has of the package before it replies.
+        // The server reads everything it has of the package before it replies.
         self.message(&call.lasting(TREES)).await
     }
 
-    /// Sends a pack stream. After it the package is stored, durably.
+    /// Sends a pack stream. Afterwards the package is stored durably.
     pub async fn package_put(&self, id: &str, body: UploadBody) -> Result<(), ClientError> {
         let target = Target::new("/packages").word(id).into_string();
-        // All of it is read and synced after its last byte. A connection that takes nothing is not waited for as long.
+        // The server reads and syncs everything after the last byte. A connection that accepts no data is not waited
+        // for as long.
         let call = Call::new(Method::PUT, target).lasting(Duration::from_secs(240));
         self.upload(&call, body).await.map(drop)
     }
 
-    async fn message<T: serde::de::DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+    pub(super) async fn message<T: serde::de::DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<T, ClientError> {
         self.json::<Envelope<T>>(call).await.map(|envelope| envelope.msg)
     }
 }

@@ -1,4 +1,4 @@
-//! TLS for the client: the system's roots, loaded only when a connection needs them, and client certificates.
+//! TLS for the client: the system's root certificates, loaded only when needed, and client certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rustls::{ClientConfig, RootCertStore};
 
 pub(super) type SharedConfig = Arc<ClientConfig>;
 
-/// What a connection presents and whom it trusts.
+/// What a connection presents and which CAs it trusts.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
     /// The caller's certificate chain and key (PEM), for mutual TLS.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Trust these authorities (PEM) instead of the system's.
+    /// Trust these CAs (PEM) instead of the system's.
     pub authorities: Option<PathBuf>,
 }
 
@@ -27,7 +27,7 @@ pub enum TlsError {
         path: PathBuf,
         problem: String,
     },
-    #[error("the certificate and the key do not belong together: {0}")]
+    #[error("the certificate and the key do not match: {0}")]
     Identity(String),
     #[error("this system has no trusted certificates: {0}")]
     NoRoots(String),
@@ -76,7 +76,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
         .collect();
     let found = found.map_err(|error| wrong(error.to_string()))?;
     if found.is_empty() {
-        return Err(wrong("it holds no certificate in PEM form".to_owned()));
+        return Err(wrong("it contains no PEM certificate".to_owned()));
     }
     Ok(found)
 }

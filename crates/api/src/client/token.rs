@@ -1,4 +1,4 @@
-//! The token a caller is known by, and getting another one when it is refused.
+//! The caller's token, and how to get a new one when it is rejected.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,14 +9,14 @@ use super::ClientError;
 use super::call::{Attempt, Call, Replay};
 use crate::server::{TokenReply, TokenRequest};
 
-/// Where name and password are traded for a token.
+/// Where name and password are exchanged for a token.
 const LOGIN: &str = "/api-token-auth";
 
 /// The token of one caller, shared by all their connections.
 #[derive(Clone, Default)]
 pub(super) struct Token {
     known: Arc<Mutex<Option<String>>>,
-    /// Held by whoever gets another one: the others need not.
+    /// Held while one connection gets a new token: the others need not.
     renewing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -42,7 +42,7 @@ impl Token {
 }
 
 impl Client {
-    /// The token to send, got first if there is none yet and it can be.
+    /// The token to send; fetched first if there is none yet and it can be.
     pub(super) async fn token_to_send(&self) -> Result<Option<String>, Attempt> {
         if self.login.is_some() && self.token.get().is_none() {
             self.replace_token(None).await?;
@@ -50,7 +50,7 @@ impl Client {
         Ok(self.token.get())
     }
 
-    /// Another token than the one that was refused: one that somebody else got meanwhile, or a new one.
+    /// Another token than the rejected one: one that another connection got meanwhile, or a new one.
     pub(super) async fn replace_token(&self, refused: Option<&str>) -> Result<(), Attempt> {
         let _alone = self.token.renewing.lock().await;
         match self.token.get() {
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Trades name and password for a token.
+    /// Exchanges name and password for a token.
     async fn renew_token(&self) -> Result<(), Attempt> {
         let Some((username, password)) = self.login.clone() else {
             return Ok(());
@@ -73,15 +73,20 @@ impl Client {
         let bytes = self.whole(response).await?;
         self.keep(channel);
         let reply: TokenReply = serde_json::from_slice(&bytes)
-            .map_err(|_| Attempt::Final(self.broken("sent a token that cannot be read")))?;
-        if let Some(sink) = &self.on_token {
-            sink(&reply.token);
-        }
-        self.token.set(reply.token);
+            .map_err(|_| Attempt::Final(self.broken("sent an unreadable token")))?;
+        self.take_token(&reply.token);
         Ok(())
     }
 
-    /// Proves the password now and hands the token to the sink.
+    /// Uses this token from now on, and passes it to the sink.
+    pub(super) fn take_token(&self, token: &str) {
+        if let Some(sink) = &self.on_token {
+            sink(token);
+        }
+        self.token.set(token.to_owned());
+    }
+
+    /// Checks the password now and passes the token to the sink.
     pub async fn login(&self) -> Result<(), ClientError> {
         let renewed = self.renew_token().await;
         renewed.map_err(|attempt| self.told(attempt.into_error()))

@@ -1,5 +1,5 @@
-//! How much of what was handed to the system has not got there: on a slow link that is where an upload's bytes are, and
-//! only this tells whether they move.
+//! How many sent bytes the peer has not confirmed. On a slow link an upload's bytes wait in the system's buffers, and
+//! only this shows whether they move.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,18 +11,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A second handle of a connection's socket.
 type Handle = imp::Handle;
 
-/// A connection whose queue of unsent bytes others can look at as long as it lives.
+/// A connection whose unsent bytes can be read as long as it lives.
 pub(super) struct Watched<S> {
     stream: S,
     _handle: Option<Arc<Handle>>,
 }
 
-/// Looks at the queue of a connection.
+/// Reads the unsent bytes of a connection.
 #[derive(Clone)]
 pub(super) struct Unsent(Weak<Handle>);
 
 impl Unsent {
-    /// Bytes that the other side has not confirmed; `None` where the system does not tell, or the connection is gone.
+    /// Bytes that the peer has not confirmed; `None` if the system does not say, or the connection is gone.
     pub(super) fn bytes(&self) -> Option<u64> {
         imp::queued(&*self.0.upgrade()?)
     }
@@ -57,7 +57,7 @@ mod imp {
     }
 
     pub(super) fn queued(handle: &Handle) -> Option<u64> {
-        // SAFETY: the kernel writes one `int` for this request, and nothing where the handle does not know it.
+        // SAFETY: the kernel writes one `int` for this request, and nothing if the handle does not support it.
         let bytes = unsafe { ioctl(handle, Getter::<QUEUED, libc::c_int>::new()) };
         u64::try_from(bytes.ok()?).ok()
     }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(unsent.bytes(), Some(0));
         let piece = vec![7; 1 << 20];
         let mut written = 0;
-        // Until the systems of both sides are full: nobody reads.
+        // Until the buffers of both sides are full: nobody reads.
         let all = async {
             loop {
                 written += ours.write(&piece).await.unwrap();

@@ -1,4 +1,5 @@
-//! A request body that another thread writes: bounded, so a slow network slows the writer, not the memory.
+//! A request body that another thread writes: bounded, so that a slow network slows down the writer instead of filling
+//! the memory.
 
 use std::io;
 use std::pin::Pin;
@@ -18,8 +19,8 @@ enum Piece {
     End,
 }
 
-/// The writing half, for a blocking thread. Dropping it without [`UploadWriter::finish`] breaks the request
-/// off, so that the server never takes half a stream for a whole one.
+/// The writing half, for a blocking thread. Dropping it without [`UploadWriter::finish`] aborts the request, so that
+/// the server never mistakes a part of a stream for all of it.
 pub struct UploadWriter {
     pieces: mpsc::Sender<Piece>,
     buffer: BytesMut,
@@ -32,7 +33,7 @@ pub struct UploadBody {
     ended: bool,
 }
 
-/// Makes a writer and the body that carries what it writes.
+/// Creates a writer and the body that carries what it writes.
 pub fn upload_channel() -> (UploadWriter, UploadBody) {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
     let writer = UploadWriter {
@@ -48,14 +49,14 @@ pub fn upload_channel() -> (UploadWriter, UploadBody) {
 }
 
 impl UploadBody {
-    /// Counts the bytes that have been handed to the network, while the request runs.
+    /// Counts the bytes that were passed to the network, while the request runs.
     pub fn progress(&self) -> Arc<AtomicU64> {
         self.sent.clone()
     }
 }
 
 impl UploadWriter {
-    /// Sends what is buffered and marks the stream as whole.
+    /// Sends buffered bytes and marks the stream as complete.
     pub fn finish(mut self) -> io::Result<()> {
         io::Write::flush(&mut self)?;
         self.send(Piece::End)

@@ -1,8 +1,9 @@
-//! Waiting for a server that is away: how long, and what of the time counts.
+//! Waiting for a server that does not answer: how long, and which time counts.
 //!
-//! As long as a server takes bytes, sends some or says that it works at a request it is there, however long that lasts.
-//! Only the time in which nothing was heard of it counts, and the pauses between tries. Bytes are taken when its system
-//! has confirmed them, where this one tells (see `unsent`): on a slow link what was sent long lies in buffers here.
+//! A server that accepts bytes, sends some or signals that it is working is available, however long that takes. Only
+//! the time without any sign of it counts, and the pauses between retries. Bytes count as accepted when the server's
+//! system has confirmed them, if this system can tell (see `unsent`): on a slow link they wait in local buffers for a
+//! long time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,17 +14,17 @@ use super::Client;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// When a server was last known to be there; all that talk to it share it.
+/// When the server last showed a sign of life; shared by all its connections.
 #[derive(Clone, Default)]
 pub(super) struct LastSeen(Arc<Mutex<Option<Instant>>>);
 
 impl LastSeen {
-    /// The server took or sent something, or hung up: until now it was there.
+    /// The server accepted or sent something, or closed the connection: it was alive until now.
     pub(super) fn now(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// For how long nothing was heard of it; at most `limit`.
+    /// How long there was no sign of it; at most `limit`.
     fn ago(&self, limit: Duration) -> Duration {
         let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.map_or(limit, |seen| seen.elapsed().min(limit))
@@ -31,15 +32,16 @@ impl LastSeen {
 }
 
 /// How long one piece of work has waited for the server.
-pub(super) struct Waiting {
-    /// When the try that is under way began.
+pub struct Waiting {
+    /// When the current attempt began.
     trying: Instant,
     waited: Duration,
     pause: Duration,
 }
 
 impl Waiting {
-    pub(super) fn new() -> Waiting {
+    /// The first try begins.
+    pub fn begin() -> Waiting {
         Waiting {
             trying: Instant::now(),
             waited: Duration::ZERO,
@@ -47,8 +49,8 @@ impl Waiting {
         }
     }
 
-    /// Pauses after a try that failed, each time longer; `false` when the server was away for too long.
-    pub(super) async fn pause(&mut self, client: &Client) -> bool {
+    /// Pauses after a failed attempt, longer each time; `false` if the server was away for too long.
+    pub async fn pause(&mut self, client: &Client) -> bool {
         self.waited += client.seen.ago(self.trying.elapsed()) + self.pause;
         if self.waited > client.limits.give_up {
             return false;
@@ -75,7 +77,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_bytes_move_does_not_count() {
         let client = client();
-        let mut waiting = Waiting::new();
+        let mut waiting = Waiting::begin();
         for _ in 0..5 {
             pass(67).await;
             client.seen.now();
@@ -88,7 +90,7 @@ mod tests {
         let client = client();
         client.seen.now();
         pass(1000).await;
-        let mut waiting = Waiting::new();
+        let mut waiting = Waiting::begin();
         pass(40).await;
         assert!(
             waiting.pause(&client).await,
@@ -104,7 +106,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_hangs_up_again_and_again_is_given_up_too() {
         let client = client();
-        let mut waiting = Waiting::new();
+        let mut waiting = Waiting::begin();
         let began = Instant::now();
         let mut tries = 0;
         while waiting.pause(&client).await {

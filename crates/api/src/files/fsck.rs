@@ -1,23 +1,23 @@
-//! A check of all known files on the wire: what was found, line by line.
+//! A check of all known files on the wire: findings, one per line.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a file that the server knew.
+/// The state of a file that the server knew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FsckVerdict {
     /// The same content with other times.
     Touched,
-    /// Somebody gave it other content past the service.
+    /// Its content was changed outside the service.
     ChangedOutside,
-    /// Somebody removed it past the service.
+    /// It was removed outside the service.
     RemovedOutside,
-    /// Nobody changed it, and yet its bytes are others.
+    /// It was not written, but its bytes differ.
     Damaged,
-    /// It is there and cannot be read.
+    /// It exists but cannot be read.
     Unreadable,
-    /// Somebody writes to it all the time.
+    /// It is written to all the time.
     Changing,
 }
 
@@ -39,7 +39,7 @@ pub struct FsckReply {
     pub findings: Vec<FsckFinding>,
 }
 
-/// One line of a check as it goes on. Spaces before it only say that it does.
+/// One line of a check in progress. Spaces before it only show that the check continues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -54,6 +54,6 @@ pub enum FsckLine {
 pub struct FsckEnd {
     /// Files that were read.
     pub checked: u64,
-    /// Names the check: whoever has told people what it found says so, and it is not found again.
+    /// Identifies the check: a client that has shown the findings acknowledges it, and they are not reported again.
     pub id: String,
 }

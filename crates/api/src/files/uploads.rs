@@ -1,4 +1,4 @@
-//! Large files on their way up: begun, gone on with, ended or given up.
+//! Uploads of large files: started, resumed, finished or dropped.
 
 use paddlecloud_pfs::content::{ChunkName, Op};
 use paddlecloud_pfs::staging::StagedId;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::WirePath;
 
-/// Begins an upload in chunks, or goes on with one.
+/// Starts an upload in chunks, or resumes one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UploadRequest {
@@ -18,9 +18,9 @@ pub struct UploadRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<i64>))]
     pub mtime: Option<Mtime>,
-    /// Names this state of this file on the sender's side: the same key goes on where the last try ended.
+    /// Identifies this version of this file on the sender's side: the same key resumes where the last attempt ended.
     pub key: String,
-    /// The content's digest if it is known: a file that has it already need not be sent.
+    /// The content's digest if known: an identical existing file need not be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub digest: Option<Digest>,
@@ -28,29 +28,29 @@ pub struct UploadRequest {
     pub no_overwrite: bool,
 }
 
-/// Where an upload stands.
+/// The state of an upload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UploadReply {
-    /// Names the upload in all further requests; absent when there is nothing left to do.
+    /// Identifies the upload in all further requests; omitted if nothing is left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub id: Option<StagedId>,
-    /// Ranges that have not arrived, `[from, to)`, ascending.
+    /// Missing ranges, `[from, to)`, ascending.
     pub missing: Vec<(u64, u64)>,
-    /// Size of the file that is there now; what it shares with the new one need not be sent.
+    /// Size of the file to be replaced; parts that the new file shares with it need not be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_size: Option<u64>,
-    /// Chunks that arrived in an earlier try, with their names; told only when an upload is gone on with.
+    /// Chunks received in an earlier attempt, with their names; only when an upload is resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<(u64, String)>))]
     pub names: Vec<(u64, ChunkName)>,
-    /// Milliseconds since the upload was begun, when it is gone on with.
+    /// Milliseconds since the upload was started, when it is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
 }
 
-/// Takes chunks of the old file that are the same in the new one.
+/// Reuses chunks of the old file that are the same in the new one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TakeRequest {
@@ -59,7 +59,7 @@ pub struct TakeRequest {
     pub chunks: Vec<(u64, ChunkName)>,
 }
 
-/// Copies ranges of the old file to other places of the new one.
+/// Copies ranges of the old file to other positions of the new one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReuseRequest {
@@ -67,7 +67,7 @@ pub struct ReuseRequest {
     pub ops: Vec<Op>,
 }
 
-/// Ends an upload: the file appears.
+/// Finishes an upload: the file appears.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CommitRequest {
@@ -77,20 +77,20 @@ pub struct CommitRequest {
     pub no_overwrite: bool,
 }
 
-/// An upload that was begun and not ended.
+/// An unfinished upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UnfinishedUpload {
-    /// Names it when it is given up.
+    /// Identifies it when it is dropped.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub id: StagedId,
     /// Where the file will appear.
     pub path: WirePath,
-    /// Bytes of the whole file, which are set aside for it.
+    /// Size of the whole file, which is reserved for it.
     pub size: u64,
-    /// Bytes that are here.
+    /// Bytes received.
     pub arrived: u64,
-    /// When something of it last came in.
+    /// When its last bytes were received.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub touched: jiff::Timestamp,
 }

@@ -1,4 +1,4 @@
-//! Retries, tokens and errors told apart.
+//! Retries, tokens and kinds of errors.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::client::{Client, ClientError, Credentials, JobFilter, Limits, upload_channel};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::jobs::JobRequest;
+use paddlecloud_api::jobs::{JobRequest, KillOptions};
 
-use crate::files::begun_early;
-use crate::scripted::{Reply, json, serve};
+use crate::scripted::{Reply, begun_early, json, serve};
 
 const PAGE: &str = r#"{"code":200,"msg":[]}"#;
 const TOKEN: &str = r#"{"token":"fresh"}"#;
@@ -117,7 +116,11 @@ fn wait_until_passed(time: Duration) {
 #[tokio::test]
 async fn a_removal_whose_reply_is_lost_is_not_sent_again() {
     let (endpoint, log) = serve(|_, _| Reply::Cut(Vec::new())).await;
-    let error = client(&endpoint).job_kill("j", true).await.unwrap_err();
+    let removal = KillOptions {
+        remove: true,
+        ..KillOptions::default()
+    };
+    let error = client(&endpoint).job_kill("j", removal).await.unwrap_err();
     assert!(matches!(error, ClientError::Broken { .. }), "{error}");
     assert_eq!(log.lock().unwrap().len(), 1);
 }
@@ -227,7 +230,7 @@ async fn a_reply_of_another_program_says_what_came() {
     let (endpoint, _) = serve(|_, _| Reply::Keep(json(502, "<html>Bad Gateway</html>"))).await;
     let error = client(&endpoint).whoami_get().await.unwrap_err();
     let expected = format!(
-        "the server at {endpoint} replied 502 Bad Gateway and is perhaps not a PaddleCloud server: <html>Bad Gateway</html>"
+        "the server at {endpoint} replied 502 Bad Gateway and may not be a PaddleCloud server: <html>Bad Gateway</html>"
     );
     assert_eq!(error.to_string(), expected);
 }
@@ -247,7 +250,7 @@ async fn a_refusal_without_a_body_is_read_from_its_status() {
     assert!(log.lock().unwrap()[0].line.starts_with("HEAD "));
     let stranger = client.package_has("abc").await.unwrap_err();
     assert!(
-        stranger.to_string().contains("perhaps not a PaddleCloud server"),
+        stranger.to_string().contains("may not be a PaddleCloud server"),
         "{stranger}"
     );
 }

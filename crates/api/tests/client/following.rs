@@ -1,4 +1,4 @@
-//! Logs over connections that break at any byte: nothing lost, nothing twice, whatever the cuts.
+//! Logs over connections that break at any byte: nothing is lost or repeated.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -100,7 +100,7 @@ impl Job {
             let length = (1 + self.random.below(60)).min(log.len() - next[index]);
             let piece = Frame::Data {
                 worker: index as u32,
-                stream: Stream::Stdout,
+                stream: Stream::Output,
                 offset: next[index] as u64,
                 unix_nanos: 1,
                 bytes: log[next[index]..next[index] + length].to_vec(),
@@ -277,7 +277,7 @@ async fn a_hole_nobody_announced_is_shown_as_a_gap_and_repeats_are_dropped() {
     let mut data = |offset: u64, bytes: &[u8]| {
         let frame = Frame::Data {
             worker: 0,
-            stream: Stream::Stderr,
+            stream: Stream::Output,
             offset,
             unix_nanos: 1,
             bytes: bytes.to_vec(),

@@ -2,11 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod calls;
-mod files;
 mod following;
 #[cfg(unix)]
 mod reviving;
-mod rewritten;
 mod scripted;
 mod sockets;
-mod uploads;

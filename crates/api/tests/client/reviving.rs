@@ -1,11 +1,11 @@
-//! A server that is gone and can be started again: calls go on with the next one, or say why there is none.
+//! A server that is gone and can be restarted: calls continue with the next one, or say why there is none.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use paddlecloud_api::client::{Client, ClientError, Endpoint, JobFilter, LogEvent, Reviver};
-use paddlecloud_api::jobs::JobStatus;
+use paddlecloud_api::jobs::{JobStatus, KillOptions};
 use paddlecloud_api::logs::{Frame, LogEnd, LogQuery};
 use tokio::net::UnixListener;
 
@@ -27,15 +27,15 @@ fn serve_once(socket: &Path, script: Script, log: Log) {
 }
 
 /// A place for servers, the requests they saw, and how often one was started.
-struct Place {
+struct RevivedServers {
     folder: tempfile::TempDir,
     log: Log,
     starts: Arc<AtomicUsize>,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place {
+impl RevivedServers {
+    fn new() -> RevivedServers {
+        RevivedServers {
             folder: tempfile::tempdir().unwrap(),
             log: Log::default(),
             starts: Arc::default(),
@@ -61,7 +61,7 @@ impl Place {
 
 #[tokio::test]
 async fn a_call_whose_server_dies_is_repeated_with_the_next_one() {
-    let place = Place::new();
+    let place = RevivedServers::new();
     let client = place.client(|number, _| match number {
         0 => Reply::Cut(Vec::new()),
         _ => Reply::Keep(json(200, PAGE)),
@@ -73,16 +73,20 @@ async fn a_call_whose_server_dies_is_repeated_with_the_next_one() {
 
 #[tokio::test]
 async fn a_removal_whose_server_dies_is_not_repeated() {
-    let place = Place::new();
+    let place = RevivedServers::new();
     let client = place.client(|_, _| Reply::Cut(Vec::new()));
-    let error = client.job_kill("j", true).await.unwrap_err();
+    let removal = KillOptions {
+        remove: true,
+        ..KillOptions::default()
+    };
+    let error = client.job_kill("j", removal).await.unwrap_err();
     assert!(matches!(error, ClientError::Broken { .. }), "{error}");
     assert_eq!(place.log.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_log_goes_on_with_the_next_server() {
-    let place = Place::new();
+    let place = RevivedServers::new();
     let client = place.client(|number, _| {
         let mut bytes = b"HTTP/1.1 200 X\r\n\r\n".to_vec();
         if number == 0 {
@@ -119,7 +123,7 @@ async fn a_server_that_cannot_be_started_again_is_told_at_once() {
     assert!(
         error
             .to_string()
-            .ends_with("is gone and cannot be started again: the disk is full"),
+            .ends_with("has stopped and cannot be restarted: the disk is full"),
         "{error}"
     );
 }

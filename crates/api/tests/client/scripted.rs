@@ -1,7 +1,8 @@
-//! A server whose every reply is scripted: real sockets, no HTTP library, and it can break off anywhere.
+//! A server whose every reply is scripted: real sockets, no HTTP library, and it can disconnect anywhere.
 
 use std::sync::{Arc, Mutex};
 
+use paddlecloud_api::ALIVE_HEADER;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -117,4 +118,14 @@ async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
         }
     }
     Some(seen)
+}
+
+/// A reply that began before the work was done.
+pub fn begun_early(end: &str) -> Reply {
+    let text = format!("      {end}");
+    let head = format!(
+        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\n{ALIVE_HEADER}: 1\r\ncontent-length: {}\r\n\r\n",
+        text.len()
+    );
+    Reply::Keep([head, text].concat().into_bytes())
 }

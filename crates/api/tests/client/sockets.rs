@@ -158,7 +158,7 @@ async fn unusable_files_are_named() {
     let endpoint = serve_tls(Authority::new().server()).await;
     let error = Client::new(endpoint).with_tls(options).ping().await.unwrap_err();
     let expected = format!(
-        "cannot read the authorities `{}`: it holds no certificate in PEM form",
+        "cannot read the authorities `{}`: it contains no PEM certificate",
         empty.display()
     );
     assert_eq!(error.to_string(), expected);

@@ -10,15 +10,15 @@ use crate::transfer::{Printing, print_files};
 /// Print files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; `*` and `?` stand for names
+    /// Paths `/pfs/…`; `*` and `?` match names
     #[arg(required = true)]
     paths: Vec<OsString>,
 
-    /// Begin after so many bytes
+    /// Skip this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     offset: u64,
 
-    /// Print at most so many bytes of each file
+    /// Print at most this many bytes of each file
     #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use paddlecloud_api::client::files::{Side, TransferError, TreeDifference};
 use paddlecloud_pfs::RelPath;
+use paddlecloud_transfer::{FileService, Side, TransferError, TreeDifference};
 use serde::Serialize;
 
 use super::Context;
@@ -13,24 +13,24 @@ use crate::transfer::location::{Location, settle};
 use crate::transfer::remote::must_suit_slash;
 use crate::transfer::report::counted;
 
-/// What to do about files that the disk has changed.
-const DAMAGED: &str = "of damaged files the server's disk has other bytes than were stored: if you have them, send them again with \
-                       `paddlectl cp --checksum`; and tell an administrator";
+/// What to do about files that changed on the disk.
+const DAMAGED: &str = "damaged files have changed on the server's disk: if you have the originals, upload them again with \
+                       `paddlectl cp --checksum`, and inform an administrator";
 
 /// Compare a local folder with a remote one
 ///
-/// Compares names, kinds, executable bits and the digests of all contents, not times. Both sides are read where they
-/// are. Also two folders of the cluster, or two files. Ends with 1 when anything differs, or is damaged on the server's
-/// disk.
+/// Compares names, types, executable bits and the digests of all contents, but not times. Each side hashes its own
+/// files. Two remote folders, or two files, can be compared too. Exits with 1 if anything differs or is damaged on the
+/// server's disk.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A path here or `/pfs/…`
+    /// A local path or `/pfs/…`
     left: OsString,
 
-    /// A path `/pfs/…` or here
+    /// A path `/pfs/…` or a local one
     right: OsString,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -44,8 +44,9 @@ struct Row {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let mut sides = [Location::parse(&args.left)?, Location::parse(&args.right)?];
     if !sides.iter().any(|side| matches!(side, Location::Remote(_))) {
-        return Err(CliError::usage("neither of the two lies on the cluster")
-            .with_hint("for folders here there is `diff -r`"));
+        return Err(
+            CliError::usage("neither path is on the cluster").with_hint("`diff -r` compares local folders")
+        );
     }
     let session = context.session().await?;
     settle(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;
@@ -59,9 +60,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let rows = rows(&difference);
     print(&rows, args.output, context)?;
     context.world.err.line(match rows.len() {
-        0 => format!("no difference: {} the same", counted(difference.same)),
-        1 => format!("1 difference; {} the same", counted(difference.same)),
-        count => format!("{count} differences; {} the same", counted(difference.same)),
+        0 => format!("no differences: {} identical", counted(difference.same)),
+        1 => format!("1 difference; {} identical", counted(difference.same)),
+        count => format!("{count} differences; {} identical", counted(difference.same)),
     });
     if !difference.damaged.is_empty() {
         context.world.err.hint(DAMAGED);

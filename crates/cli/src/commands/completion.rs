@@ -1,79 +1,175 @@
-//! `completion <shell>`: a script that completes commands and flags.
+//! `completion <shell>`: prints a script that lets a shell ask this program for completions, and answers such
+//! questions.
+
+use std::time::Duration;
 
 use clap_complete::Shell;
+use paddlecloud_api::client::{Client, JobFilter};
+use paddlecloud_api::files::below;
+use paddlecloud_transfer::{FileService, ListOptions};
 
-use super::{Context, done};
+use super::{Context, done, on_runtime};
 use crate::args;
+use crate::complete::{Sought, sought};
+use crate::config::{self, Choice};
 use crate::error::CliError;
+use crate::session;
+use crate::transfer::location::{Above, Remote};
 
-/// What the program is called by those who type.
+/// The name of the program as typed.
 const NAMES: [&str; 2] = ["paddlectl", "paddlecloud"];
+
+/// A completion never waits longer than this for a server.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More would only be scrolled past.
+const MOST: usize = 500;
 
 /// Print a completion script for a shell
 ///
-/// For bash: `source <(paddlectl completion bash)`.
+/// For bash: `source <(paddlectl completion bash)`. In bash, zsh and fish it completes job and worker names and paths
+/// `/pfs/…` too; it asks the current server and never starts one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell the script is for
     shell: Shell,
+
+    /// The words after the program's name; prints completions of the last one
+    #[arg(last = true, hide = true)]
+    words: Vec<String>,
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    context.world.out.bytes(script(args.shell).as_bytes())?;
+    if args.words.is_empty() {
+        context.world.out.bytes(script(args.shell).as_bytes())?;
+        return done();
+    }
+    let last = args.words.last().map_or("", String::as_str);
+    match sought(&args::definition(context.program), &args.words) {
+        Sought::Words(words) => print(words, context),
+        Sought::Nothing => done(),
+        asked => on_runtime(async {
+            let asking = ask(&asked, last, context);
+            // What cannot be asked is not completed; a shell prompt is no place for errors.
+            let found = tokio::time::timeout(PATIENCE, asking).await;
+            print(found.ok().flatten().unwrap_or_default(), context)
+        }),
+    }
+}
+
+fn print(words: Vec<String>, context: &mut Context<'_>) -> Result<u8, CliError> {
+    for word in words.iter().take(MOST).filter(|word| !word.contains('\n')) {
+        context.world.out.line(word)?;
+    }
     done()
+}
+
+/// The server's names that begin with the last word.
+async fn ask(asked: &Sought, last: &str, context: &Context<'_>) -> Option<Vec<String>> {
+    let client = client(context)?;
+    let mut words = match asked {
+        Sought::Jobs => jobs(&client).await?,
+        Sought::Workers(job) => workers(&client, job.as_deref()).await?,
+        Sought::Remote => paths(&client, last).await?,
+        Sought::Words(_) | Sought::Nothing => return None,
+    };
+    words.retain(|word| word.starts_with(last));
+    Some(words)
+}
+
+/// The current server; it is not started for this.
+fn client(context: &Context<'_>) -> Option<Client> {
+    match config::choice(&context.flags.wanted(), &context.world.env).ok()? {
+        Choice::Remote(datacenter) => Some(session::remote(&datacenter, &context.world.env)),
+        Choice::Embedded => embedded(context),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn embedded(context: &Context<'_>) -> Option<Client> {
+    let place = crate::embedded::EmbeddedFolder::of(&context.world.env).ok()?;
+    place.socket().exists().then(|| place.client())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn embedded(_: &Context<'_>) -> Option<Client> {
+    None
+}
+
+/// Names of jobs, the latest first, each once.
+async fn jobs(client: &Client) -> Option<Vec<String>> {
+    let filter = JobFilter {
+        all: true,
+        limit: Some(MOST as u32),
+        ..JobFilter::default()
+    };
+    let mut names: Vec<String> = Vec::new();
+    for job in client.jobs_list(&filter).await.ok()?.msg {
+        if !names.contains(&job.name) {
+            names.push(job.name);
+        }
+    }
+    Some(names)
+}
+
+/// Workers as `logs -w` accepts them: `trainer-0`, and their full names.
+async fn workers(client: &Client, job: Option<&str>) -> Option<Vec<String>> {
+    let workers = client.workers_list(job).await.ok()?;
+    let short = workers
+        .iter()
+        .map(|worker| format!("{}-{}", worker.role, worker.index));
+    let mut names: Vec<String> = short.collect();
+    names.sort_unstable();
+    names.dedup();
+    names.extend(workers.into_iter().map(|worker| worker.name));
+    Some(names)
+}
+
+/// The contents of the folder of an unfinished path; folders end with a slash.
+async fn paths(client: &Client, last: &str) -> Option<Vec<String>> {
+    let (folder, name) = last.rsplit_once('/')?;
+    let below_folder = |name: &str| format!("{folder}/{name}/");
+    match Above::parse(folder.as_ref()) {
+        _ if folder.is_empty() => return Some(vec!["/pfs/".to_owned()]),
+        Some(Above::Pfs) => {
+            let datacenter = client.whoami_get().await.ok()?.datacenter;
+            return Some([datacenter.as_str(), "public"].map(below_folder).to_vec());
+        }
+        Some(Above::Datacenter(_)) => return Some(["home", "public"].map(below_folder).to_vec()),
+        Some(Above::Homes(_)) => {
+            let user = client.whoami_get().await.ok()?.user;
+            return Some(vec![below_folder(&user)]);
+        }
+        None => {}
+    }
+    let remote = Remote::parse(folder.as_ref()).ok()?;
+    let files = client.files();
+    let mut listing = files.list(&remote.path, ListOptions::default()).await.ok()?;
+    let mut found = Vec::new();
+    while let Some(entry) = listing.next_readable().await.ok()? {
+        let entry_name = entry.path.to_string();
+        let is_hidden = entry_name.starts_with('.') && !name.starts_with('.');
+        if is_hidden || below(&remote.path, &entry.path).is_err() {
+            continue;
+        }
+        let slash = if entry.meta.is_folder() { "/" } else { "" };
+        found.push(format!("{folder}/{entry_name}{slash}"));
+    }
+    Some(found)
 }
 
 /// The script for both names of the program, whichever was typed.
 fn script(shell: Shell) -> String {
     let [first, second] = NAMES;
-    let one = script_of(shell, first);
     match shell {
-        Shell::Bash => both_dashes(&one.replace(
-            &format!("-o default {first}\n"),
-            &format!("-o default {first} {second}\n"),
-        )),
-        Shell::Zsh => one
-            .replace(
-                &format!("#compdef {first}\n"),
-                &format!("#compdef {first} {second}\n"),
-            )
-            .replace(
-                &format!("compdef _{first} {first}\n"),
-                &format!("compdef _{first} {first} {second}\n"),
-            ),
-        Shell::PowerShell => one.replace(
+        Shell::Bash => BASH.to_owned(),
+        Shell::Zsh => ZSH.to_owned(),
+        Shell::Fish => FISH.to_owned(),
+        Shell::PowerShell => script_of(shell, first).replace(
             &format!("-CommandName '{first}'"),
             &format!("-CommandName '{first}', '{second}'"),
         ),
-        _ => one + &script_of(shell, second),
+        _ => script_of(shell, first) + &script_of(shell, second),
     }
-}
-
-/// Bash's script, with long flags after one dash as well, which is how the documents write them: `-job<Tab>`. Who has
-/// typed one dash and nothing else is shown each flag once.
-fn both_dashes(script: &str) -> String {
-    let spellings = r#"_paddlectl_spellings() {
-    local cur="$1"
-    shift
-    case "${cur}" in
-        --* | -) echo "$*" ;;
-        -*) echo "$*" "${*/#--/-}" ;;
-        *) echo "$*" ;;
-    esac
-}
-
-"#;
-    let script = script
-        .replace(
-            r#"compgen -W "${opts}" --"#,
-            r#"compgen -W "$(_paddlectl_spellings "${cur}" ${opts})" --"#,
-        )
-        .replacen(
-            "    prev=\"$3\"\n",
-            "    prev=\"$3\"\n    [[ \"${prev}\" == -[a-z][a-z]* ]] && prev=\"-${prev}\"\n",
-            1,
-        );
-    format!("{spellings}{script}")
 }
 
 fn script_of(shell: Shell, name: &str) -> String {
@@ -81,6 +177,52 @@ fn script_of(shell: Shell, name: &str) -> String {
     clap_complete::generate(shell, &mut args::definition(name), name, &mut script);
     String::from_utf8(script).expect("names and help are text")
 }
+
+/// Without an answer bash completes files, as it does for every program.
+const BASH: &str = r#"_paddlectl() {
+    local IFS=$'\n'
+    COMPREPLY=($("${COMP_WORDS[0]}" completion bash -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    case "${COMPREPLY[0]}" in
+        /pfs/*/) compopt -o filenames -o nospace 2>/dev/null ;;
+        /pfs/*) compopt -o filenames 2>/dev/null ;;
+    esac
+}
+complete -F _paddlectl -o nosort -o bashdefault -o default paddlectl paddlecloud
+"#;
+
+const ZSH: &str = r#"#compdef paddlectl paddlecloud
+_paddlectl() {
+    local -a found folders
+    found=("${(@f)$("${words[1]}" completion zsh -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+    found=(${found:#})
+    if (( ! ${#found} )); then
+        _files
+        return
+    fi
+    folders=(${(M)found:#*/})
+    found=(${found:#*/})
+    (( ${#folders} )) && compadd -S '' -- $folders
+    (( ${#found} )) && compadd -- $found
+}
+if [ "$funcstack[1]" = "_paddlectl" ]; then
+    _paddlectl "$@"
+else
+    compdef _paddlectl paddlectl paddlecloud
+fi
+"#;
+
+const FISH: &str = r#"function __paddlectl_complete
+    set -l words (commandline -opc) (commandline -ct)
+    set -l found ($words[1] completion fish -- $words[2..-1] 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c paddlectl -f -a '(__paddlectl_complete)'
+complete -c paddlecloud -f -a '(__paddlectl_complete)'
+"#;
 
 #[cfg(test)]
 mod tests {

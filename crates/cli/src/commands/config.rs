@@ -16,20 +16,20 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show the datacenters and which one is used; never a secret
+    /// Show the datacenters and the current one, without secrets
     View {
-        /// How to print it
+        /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// Use this datacenter from now on; changes only the line that says so
+    /// Use this datacenter from now on; changes only that line of the file
     Use {
         /// Its name in the configuration
         name: String,
     },
 }
 
-/// A datacenter as it may be shown.
+/// A datacenter without its secrets.
 #[derive(Serialize)]
 struct EntryView {
     current: bool,
@@ -66,7 +66,7 @@ fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliErro
         None => context
             .world
             .err
-            .line("nothing is configured: the embedded server of this machine is used"),
+            .line("nothing is configured; the embedded server on this machine is used"),
     }
     let mut table = Table::new(&["CURRENT", "NAME", "USER", "ENDPOINT", "LOGIN"]);
     for entry in entries {
@@ -121,6 +121,9 @@ fn choose(name: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
         return Err(config::ConfigError::NothingConfigured(name.to_owned()).into());
     };
     config::choose(&file.path, name)?;
-    context.world.err.line(format!("`{name}` is used from now on"));
+    context
+        .world
+        .err
+        .line(format!("`{name}` is now the current datacenter"));
     done()
 }

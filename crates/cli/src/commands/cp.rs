@@ -10,17 +10,16 @@ use crate::transfer::{self, Copy, TransferArgs};
 
 /// Upload or download files
 ///
-/// As cp(1): from here to `/pfs/…`, from `/pfs/…` to here, or from `/pfs/…` to `/pfs/…` (then the server copies and no
-/// byte comes here). `-` is a pipe. A folder that is downloaded needs no `-r`; folders on the way to the destination are
-/// made, and a destination that ends with `/` is a folder. What is there already is not sent again, and the same command
-/// goes on after an interruption.
+/// Works like cp(1): local to `/pfs/…`, `/pfs/…` to local, or `/pfs/…` to `/pfs/…` (copied by the server). `-` is a pipe.
+/// Downloading a folder needs no `-r`. Missing folders are created, and a destination that ends with `/` is a folder.
+/// Unchanged files are skipped. Run the same command again to resume.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to copy, then where to; `*` and `?` stand for names on both sides
+    /// Sources, then the destination; `*` and `?` match names on both sides
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
     paths: Vec<OsString>,
 
-    /// Also what is inside of folders
+    /// Copy folders and their contents
     #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
 

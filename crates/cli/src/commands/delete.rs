@@ -1,11 +1,9 @@
-//! `delete registry [name]`: forgets stored credentials.
+//! `delete registry [name]`: deletes stored credentials.
 
-use super::not_there_yet;
+use super::{Context, done};
 use crate::error::CliError;
 
 /// Delete the specified resource.
-///
-/// Comes with a later version; until then it only says so.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -14,13 +12,20 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Resource {
-    /// Forget a registry's credentials
+    /// Delete a registry's credentials
     Registry {
         /// Its name; may be left out when there is exactly one
         name: Option<String>,
     },
 }
 
-pub fn run(_: &Args) -> Result<u8, CliError> {
-    not_there_yet("delete")
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let Resource::Registry { name } = &args.resource;
+    let session = context.session().await?;
+    let deleted = session.client.registry_delete(name.as_deref()).await?;
+    context
+        .world
+        .err
+        .line(format!("registry `{deleted}` has been deleted"));
+    done()
 }

@@ -1,21 +1,25 @@
 //! `describe <job>`: all that is known of one run.
 
-use paddlecloud_api::jobs::{JobDetail, JobView};
+use paddlecloud_api::jobs::{JobDetail, JobView, ObjectView};
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
 use crate::job_table;
-use crate::printer::{Format, Printer};
+use crate::printer::{Format, Printer, Table};
 use crate::time_text::rfc3339;
 
-/// Show all that is known of a job: what was asked for, its workers, what happened when
+/// Show everything about a job: its settings, workers and events
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`
     #[arg(default_value = "last")]
     job: String,
 
-    /// How to print it
+    /// Show only the job's objects in the Kubernetes cluster
+    #[arg(long)]
+    objects: bool,
+
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
@@ -24,8 +28,33 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
     let detail = session.client.job_get(&job).await?;
+    if args.objects {
+        return show_objects(&detail, args.output, context);
+    }
     if !context.world.out.structured(args.output, &detail)? {
         show(&detail, &mut context.world.out)?;
+    }
+    done()
+}
+
+/// As `kubectl get` wants them: kind, namespace, name.
+fn show_objects(
+    detail: &JobDetail,
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let out = &mut context.world.out;
+    if !out.structured(format, &detail.objects)? {
+        let row =
+            |object: &ObjectView| vec![object.kind.clone(), object.namespace.clone(), object.name.clone()];
+        let mut table = Table::new(&["KIND", "NAMESPACE", "NAME"]);
+        detail.objects.iter().for_each(|object| table.push(row(object)));
+        out.table(&table)?;
+    }
+    if detail.objects.is_empty() {
+        let name = &detail.job.name;
+        let note = format!("{name} has no objects in a cluster: it waits, is over, or runs on one machine");
+        context.world.err.note(&note);
     }
     done()
 }

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use paddlecloud_api::files::{StorageView, UsageView};
+use futures_util::{StreamExt, stream};
+use paddlecloud_api::files::{FileMeta, StorageView, UsageView, below};
+use paddlecloud_pfs::PfsPath;
+use paddlecloud_transfer::{FileClient, FileService, ListOptions};
 use serde::Serialize;
 
 use super::{Context, home};
@@ -13,19 +16,23 @@ use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
 use crate::transfer::report::{Lost, Tally, uncounted};
 
-/// Show how much space files take
+/// Show how much space files use
 ///
-/// Without a path: your home, and what of your quota it uses.
+/// Without a path: your home, and what of your quota it uses. Below a single folder its largest entries are shown.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; your home when left out; `*` and `?` stand for names
+    /// Paths `/pfs/…`; default: your home; `*` and `?` match names
     paths: Vec<OsString>,
 
-    /// Sizes as people read them: `3.4 MB`
+    /// Only the paths themselves, not their largest entries
+    #[arg(long, short)]
+    summarize: bool,
+
+    /// Print readable sizes: `3.4 MB`
     #[arg(id = "help", long = "human-readable", short = 'h')]
     human: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -35,7 +42,15 @@ struct Row {
     path: String,
     #[serde(flatten)]
     usage: UsageView,
+    /// Its largest entries, the largest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    children: Vec<Row>,
 }
+
+/// Entries of a folder that are shown.
+const LARGEST: usize = 10;
+/// Entries that are measured at the same time.
+const AT_A_TIME: usize = 8;
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
@@ -50,14 +65,24 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         false => None,
     };
     let (mut rows, mut tally) = (Vec::new(), Tally::default());
-    for view in remote::find_all(&files, &paths, &mut tally).await? {
+    let found = remote::find_all(&files, &paths, &mut tally).await?;
+    let shows_children = found.len() == 1 && !args.summarize && args.output != Some(Format::Name);
+    for view in found {
         let measured = files.du(&view.path.0).await;
         if let Some(usage) = tally.pass(&view.path.0, measured)? {
             let path = view.path.to_string();
             if let Some(words) = uncounted(usage.unread) {
                 tally.lose(Lost::new(&path, words));
             }
-            rows.push(Row { path, usage });
+            let children = match shows_children && usage.folders + usage.files > 1 {
+                true => largest_in(&files, &view.path.0).await?,
+                false => Vec::new(),
+            };
+            rows.push(Row {
+                path,
+                usage,
+                children,
+            });
         }
     }
     print(&rows, args, context)?;
@@ -70,6 +95,47 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("measure", context.world)
 }
 
+/// The largest entries of a folder. Entries that cannot be measured are left out: the folder's own row mentions them.
+async fn largest_in(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>, CliError> {
+    let mut listing = match files.list(folder, ListOptions::default()).await {
+        Ok(listing) => listing,
+        // A file, or a folder removed meanwhile, has no entries.
+        Err(_) => return Ok(Vec::new()),
+    };
+    let mut entries: Vec<(PfsPath, FileMeta)> = Vec::new();
+    while let Some(entry) = listing.next_readable().await? {
+        entries.extend(below(folder, &entry.path).ok().map(|path| (path, entry.meta)));
+    }
+    let measured = stream::iter(entries).map(async |(path, meta)| {
+        let usage = match meta.is_folder() {
+            true => files.du(&path).await.ok()?,
+            false => UsageView {
+                bytes: meta.size,
+                files: 1,
+                ..UsageView::default()
+            },
+        };
+        Some(Row {
+            path: path.to_string(),
+            usage,
+            children: Vec::new(),
+        })
+    });
+    let mut rows: Vec<Row> = measured
+        .buffered(AT_A_TIME)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    rows.sort_by(|a, b| {
+        b.usage
+            .bytes
+            .cmp(&a.usage.bytes)
+            .then_with(|| a.path.cmp(&b.path))
+    });
+    rows.truncate(LARGEST);
+    Ok(rows)
+}
+
 fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
     if args.output == Some(Format::Name) {
@@ -79,7 +145,10 @@ fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), Cli
         return Ok(());
     }
     let mut table = Table::new(&["SIZE", "FILES", "FOLDERS", "PATH"]);
-    for row in rows {
+    for row in rows
+        .iter()
+        .flat_map(|row| std::iter::once(row).chain(&row.children))
+    {
         let bytes = match args.human {
             true => size(row.usage.bytes),
             false => row.usage.bytes.to_string(),
@@ -90,7 +159,7 @@ fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), Cli
     out.table(&table)
 }
 
-/// `quota: 1.2 GB of 10.0 GB, 300 of 1000 files`; nothing where nothing is limited.
+/// `quota: 1.2 GB of 10.0 GB, 300 of 1000 files`; empty if nothing is limited.
 fn quota_words(quota: &StorageView) -> Option<String> {
     let bytes = quota
         .bytes_limit
@@ -102,7 +171,7 @@ fn quota_words(quota: &StorageView) -> Option<String> {
     (!parts.is_empty()).then(|| format!("quota: {}", parts.join(", ")))
 }
 
-/// What was begun and not ended takes room, though no listing shows it.
+/// Unfinished uploads use space, although no listing shows them.
 fn unfinished_words(quota: &StorageView, program: &str) -> Option<String> {
     let count = match quota.unfinished_uploads {
         0 => return None,

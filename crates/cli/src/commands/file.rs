@@ -1,4 +1,4 @@
-//! `file [put|get|ls] src dest`: the simple file operations of S0.
+//! `file [put|get|ls] src dest`: the simple file operations of the submit guide.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::transfer::{self, Copy, TransferArgs};
 
 /// Simple file operations.
 ///
-/// `file src dest` uploads; `src` must lie below the current folder, `dest` in your home. `src/` uploads what is inside,
-/// `src` the folder itself. Also as `file put src dest`, `file get src dest`, `file ls path`.
+/// `file src dest` uploads. `src` must be below the current folder, `dest` in your home. `src/` uploads the folder's
+/// contents, `src` the folder itself. Also as `file put src dest`, `file get src dest`, `file ls path`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// `src dest`, or `put`, `get`, `ls` and their paths
@@ -62,7 +62,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     transfer::copy(copy, &args.transfer, context).await
 }
 
-/// Two words are source and destination; `put` and `get` take two more, unless a file here is called so.
+/// Two words are source and destination; `put` and `get` take two more, unless a local file has that name.
 fn verb(words: &[OsString]) -> Result<Verb<'_>, CliError> {
     match words {
         [ls, paths @ ..] if ls == "ls" && paths.len() < 2 => Ok(Verb::List(paths)),
@@ -102,8 +102,8 @@ fn current_folder() -> Result<std::path::PathBuf, CliError> {
         .map_err(|error| CliError::refused(format!("the current folder cannot be read: {error}")))
 }
 
-/// What `src` names, itself or as a pattern: neither its text nor a link may lead out of the current folder. What is not
-/// there is told by the copy itself.
+/// The paths that `src` names, itself or as a pattern: neither the text nor a link may lead out of the current folder.
+/// The copy itself reports missing files.
 fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     if src.components().any(|part| part == Component::ParentDir) {
         return Err(outside(src, "`../` is not allowed"));
@@ -115,7 +115,7 @@ fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     for LocalSource { path, .. } in found {
         match folder.join(&path).canonicalize() {
             Ok(real) if !real.starts_with(folder) => {
-                return Err(outside(&path, "it lies outside the current folder"));
+                return Err(outside(&path, "it is outside the current folder"));
             }
             _ => paths.push(path),
         }

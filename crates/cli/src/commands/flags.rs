@@ -7,7 +7,7 @@ use crate::help;
 /// List top-level flags, or those of a command
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The command whose flags are wanted; the top-level ones when left out
+    /// The command; default: the top-level flags
     pub command: Vec<String>,
 }
 

@@ -1,22 +1,22 @@
-//! `pfs fsck`: reads all files whose digest the server knows, and tells damage from changes that somebody made.
+//! `pfs fsck`: reads all files whose digest the server knows, and tells damage from changes.
 
 use paddlecloud_api::files::{FsckFinding, FsckVerdict};
+use paddlecloud_transfer::FileService;
 
 use super::Context;
 use crate::error::{CliError, DONE, FAILED, chain};
 use crate::printer::{Format, Table};
 use crate::transfer::report::counted;
 
-/// Check the files of all users against what is known of them
+/// Verify the files of all users against their digests
 ///
-/// For administrators. Reads every file whose content the server knows (those that came through the service, and those
-/// whose digest somebody asked for, as `check` does) and says which are not as they were: `damaged`
-/// (other bytes although nobody wrote: the disk), `changed outside` and `removed outside` (a job or a person did, which
-/// is their right), `touched` (only its times). Those three are told once, damage until it is gone; a check that breaks
-/// off has told nothing. Ends with 1 when anything is damaged or cannot be read.
+/// For administrators. Reads every file whose digest the server knows (uploaded files, and those read by `check`) and
+/// reports differences: `damaged` (the bytes differ but the file was not written), `changed outside` and `removed
+/// outside` (by a job or a person), `touched` (only its times). The last three are reported once, damage until it is
+/// repaired. An interrupted check reports nothing as seen. Exits with 1 if anything is damaged or unreadable.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -36,19 +36,19 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     context.world.out.flush()?;
     if let Some(error) = broken {
         return Err(
-            CliError::refused(format!("the check broke off: {}", chain(&error)))
-                .with_hint("run it again: it finds all of this once more"),
+            CliError::refused(format!("the check was interrupted: {}", chain(&error)))
+                .with_hint("run it again: it reports these findings again"),
         );
     }
     let code = sum_up(fsck.checked(), &findings, context);
     if let Err(error) = fsck.told().await {
-        let again = "the next check tells the same once more";
+        let again = "the next check reports the same again";
         context.world.err.note(&format!("{again}: {}", chain(&error)));
     }
     Ok(code)
 }
 
-/// Says in a line how all files fare; the exit code.
+/// Prints a one-line summary; returns the exit code.
 fn sum_up(checked: u64, findings: &[FsckFinding], context: &mut Context<'_>) -> u8 {
     let count = |verdict| {
         let found = findings.iter().filter(|finding| finding.verdict == verdict);
@@ -67,7 +67,7 @@ fn sum_up(checked: u64, findings: &[FsckFinding], context: &mut Context<'_>) -> 
     let err = &mut context.world.err;
     err.line(format!("{checked} read, {found}{unread_too}"));
     if damaged > 0 {
-        err.hint("remove what is damaged and send it again; nothing else can bring the bytes back");
+        err.hint("remove the damaged files and upload them again; the server cannot repair them");
     }
     if damaged + unread == 0 { DONE } else { FAILED }
 }

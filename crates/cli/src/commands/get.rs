@@ -1,40 +1,42 @@
 //! `get jobs|workers|quota|registry`: lists.
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use paddlecloud_api::client::JobFilter;
+use paddlecloud_api::jobs::JobView;
 
-use super::{Context, done, job_ref, not_there_yet};
+use super::{Context, done, job_ref};
 use crate::error::CliError;
 use crate::job_table::{self, Columns};
 use crate::printer::{Format, Table};
 use crate::session::Session;
 
-/// How many jobs one request brings.
+/// How many jobs one request returns.
 const PAGE: u32 = 1000;
 
 /// Print resources
 ///
-/// `get jobs` lists what is pending or running, `get jobs -a` the whole history, `get workers JOB` the workers of a
-/// job, `get quota` what you may use and what you use now.
+/// `get jobs` lists pending and running jobs, `get jobs -a` the whole history, `get workers JOB` a job's workers,
+/// `get quota` your limits and use.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to list
     resource: Resource,
 
-    /// The job whose workers are wanted; all that run when left out
+    /// The job whose workers to list; default: all that run
     job: Option<String>,
 
-    /// Also what has ended
+    /// Include ended jobs
     #[arg(long, short)]
     all: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
 
     /// Only workers of this role
     #[arg(long, value_name = "ROLE")]
-    role: Option<Role>,
+    role: Option<WorkerRole>,
 
     /// At most this many jobs
     #[arg(long, value_name = "NUMBER", value_parser = job_count)]
@@ -43,7 +45,7 @@ pub struct Args {
 
 fn job_count(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Err("at least 1 job must be asked for".to_owned()),
+        Ok(0) => Err("the number of jobs must be at least 1".to_owned()),
         Ok(count) => Ok(count),
         Err(_) => Err(format!("`{text}` is not a number of jobs")),
     }
@@ -57,51 +59,47 @@ enum Resource {
     Workers,
     #[value(alias = "quotas")]
     Quota,
-    /// Registries of images (later version)
+    /// Registries of images, without their passwords
     #[value(alias = "registries")]
     Registry,
 }
 
 /// What a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
+pub enum WorkerRole {
     #[value(alias = "trainers")]
     Trainer,
     #[value(alias = "pservers")]
     Pserver,
 }
 
-impl Role {
+impl WorkerRole {
     pub fn as_str(self) -> &'static str {
         match self {
-            Role::Trainer => "trainer",
-            Role::Pserver => "pserver",
+            WorkerRole::Trainer => "trainer",
+            WorkerRole::Pserver => "pserver",
         }
     }
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    if args.resource == Resource::Registry {
-        return not_there_yet("get registry");
-    }
     let job = args.job.as_deref().map(job_ref).transpose()?;
     if let (Some(job), false) = (&job, args.resource == Resource::Workers) {
         return Err(no_job_here(args.resource, job));
     }
     if (args.resource, args.output) == (Resource::Quota, Some(Format::Wide)) {
-        return Err(CliError::usage(
-            "`get quota` has no more columns than it shows without `-o wide`",
-        ));
+        return Err(CliError::usage("`get quota` has no wide format"));
     }
     let session = context.session().await?;
     match args.resource {
         Resource::Jobs => jobs(args, &session, context).await,
         Resource::Workers => workers(args, job.as_deref(), &session, context).await,
-        Resource::Quota | Resource::Registry => quota(args, &session, context).await,
+        Resource::Quota => quota(args, &session, context).await,
+        Resource::Registry => registries(args, &session, context).await,
     }
 }
 
-/// Only workers are asked for by their job.
+/// Only workers are selected by job.
 fn no_job_here(resource: Resource, job: &str) -> CliError {
     let what = match resource {
         Resource::Jobs => "jobs",
@@ -109,7 +107,7 @@ fn no_job_here(resource: Resource, job: &str) -> CliError {
         Resource::Quota => "quota",
         Resource::Registry => "registry",
     };
-    let error = CliError::usage(format!("`get {what}` takes no name, but `{job}` follows it"));
+    let error = CliError::usage(format!("`get {what}` takes no name, but got `{job}`"));
     match resource {
         Resource::Jobs => error.with_hint(format!("`describe {job}` shows one job")),
         _ => error,
@@ -117,11 +115,7 @@ fn no_job_here(resource: Resource, job: &str) -> CliError {
 }
 
 async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let columns = match args.output {
-        Some(Format::Wide) => Columns::Wide,
-        _ if args.all => Columns::History,
-        _ => Columns::Plain,
-    };
+    let layout = Layout::of(args, context);
     let mut filter = JobFilter {
         all: args.all,
         ..JobFilter::default()
@@ -142,16 +136,13 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
                 .iter()
                 .try_for_each(|job| context.world.out.line(&job.name))?;
         } else {
-            let mut table = Table::new(&job_table::jobs_head(columns));
-            for job in &page.msg {
-                table.push(job_table::job_row(number, job, columns));
-                number += 1;
-            }
-            // A history may be long: each page is shown as it comes, in the first one's columns.
+            let table = layout.table(&page.msg, number);
+            number += page.msg.len();
+            // A history may be long: each page is printed as it arrives, with the column widths of the first.
             match &widths {
                 None => {
-                    context.world.out.table(&table)?;
-                    widths = Some(table.widths());
+                    widths = Some(context.world.out.widths(&table));
+                    show(&table, &nothing_to_list(args, context.program), context)?;
                 }
                 Some(widths) => context.world.out.rows(&table, widths)?,
             }
@@ -162,6 +153,63 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
     }
     context.world.out.structured(args.output, &gathered)?;
     done()
+}
+
+/// How jobs are listed.
+enum Layout {
+    /// The columns of the documents and more, for programs and for `-o wide`.
+    Columns(Columns),
+    /// What fits a terminal.
+    Glance { all: bool, now: Timestamp },
+}
+
+impl Layout {
+    fn of(args: &Args, context: &Context<'_>) -> Layout {
+        match args.output {
+            Some(Format::Wide) => Layout::Columns(Columns::Wide),
+            _ if context.world.out.is_terminal => Layout::Glance {
+                all: args.all,
+                now: (context.world.now)(),
+            },
+            _ if args.all => Layout::Columns(Columns::History),
+            _ => Layout::Columns(Columns::Plain),
+        }
+    }
+
+    /// The jobs under their header; `first` is the number of the first one.
+    fn table(&self, jobs: &[JobView], first: usize) -> Table {
+        let mut table = match self {
+            Layout::Columns(columns) => Table::new(&job_table::jobs_head(*columns)),
+            Layout::Glance { all: true, .. } => job_table::history(),
+            Layout::Glance { all: false, .. } => job_table::jobs_at_a_glance(),
+        };
+        for (at, job) in jobs.iter().enumerate() {
+            table.push(match self {
+                Layout::Columns(columns) => job_table::job_row(first + at, job, *columns),
+                Layout::Glance { all: true, now } => job_table::history_row(job, *now),
+                Layout::Glance { all: false, now } => job_table::glance_row(job, *now),
+            });
+        }
+        table
+    }
+}
+
+fn nothing_to_list(args: &Args, program: &str) -> String {
+    match args.all {
+        true => "there are no jobs yet".to_owned(),
+        false => format!("no job is pending or running; `{program} get jobs -a` shows ended ones too"),
+    }
+}
+
+/// Prints a table; for an empty one people get a note on stderr, and programs still get its header.
+pub fn show(table: &Table, if_empty: &str, context: &mut Context<'_>) -> Result<(), CliError> {
+    if table.is_empty() {
+        context.world.err.note(if_empty);
+    }
+    if table.is_empty() && context.world.out.is_terminal {
+        return Ok(());
+    }
+    context.world.out.table(table)
 }
 
 async fn workers(
@@ -178,7 +226,37 @@ async fn workers(
     if args.output == Some(Format::Name) {
         workers.iter().try_for_each(|worker| out.line(&worker.name))?;
     } else if !out.structured(args.output, &workers)? {
-        out.table(&job_table::workers(&workers, args.output == Some(Format::Wide)))?;
+        let is_wide = args.output == Some(Format::Wide);
+        let table = match out.is_terminal && !is_wide {
+            true => job_table::workers_at_a_glance(&workers, (context.world.now)()),
+            false => job_table::workers(&workers, is_wide),
+        };
+        show(&table, &no_workers(args.role, job), context)?;
+    }
+    done()
+}
+
+fn no_workers(role: Option<WorkerRole>, job: Option<&str>) -> String {
+    let what = role.map_or("worker", WorkerRole::as_str);
+    match job {
+        Some(job) => format!("{job} has no {what}"),
+        None => format!("no {what} is running"),
+    }
+}
+
+async fn registries(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let registries = session.client.registry_list().await?;
+    let out = &mut context.world.out;
+    if args.output == Some(Format::Name) {
+        registries
+            .iter()
+            .try_for_each(|registry| out.line(&registry.name))?;
+    } else if !out.structured(args.output, &registries)? {
+        let mut table = Table::new(&["NAME", "SERVER", "USERNAME"]);
+        for registry in registries {
+            table.push(vec![registry.name, registry.server, registry.username]);
+        }
+        show(&table, "no registry is stored", context)?;
     }
     done()
 }
@@ -189,10 +267,11 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
         let out = &mut context.world.out;
         rows.iter().try_for_each(|row| out.line(&row.resource))?;
     } else if !context.world.out.structured(args.output, &rows)? {
-        let mut table = Table::new(&["RESOURCE", "LIMIT", "USED"]);
+        let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED"]);
         for row in rows {
             let limit = row.limit.unwrap_or_else(|| "unlimited".to_owned());
-            table.push(vec![row.resource, limit, row.used]);
+            let reserved = row.reserved.unwrap_or_else(|| "-".to_owned());
+            table.push(vec![row.resource, limit, row.used, reserved]);
         }
         context.world.out.table(&table)?;
     }

@@ -1,4 +1,4 @@
-//! `help [command]`: the overview, or all about one command.
+//! `help [command]`: the overview, or the full help of one command.
 
 use super::{Context, done};
 use crate::error::CliError;
@@ -8,12 +8,18 @@ use crate::nearest::nearest;
 /// Describe subcommands and their syntax
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// The command to describe; all of them in short when left out
+    /// The command to describe; default: an overview
     pub command: Vec<String>,
+
+    /// Print the reference page of all commands
+    #[arg(long, hide = true, conflicts_with = "command")]
+    pub markdown: bool,
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let text = if args.command.is_empty() {
+    let text = if args.markdown {
+        help::reference(context.program)
+    } else if args.command.is_empty() {
         help::overview(context.program)
     } else {
         help::of_command(context.program, &args.command).ok_or_else(|| unknown(&args.command))?
@@ -22,7 +28,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     done()
 }
 
-/// A command that does not exist, with the nearest one that does.
+/// An unknown command, with the nearest known one.
 pub fn unknown(path: &[String]) -> CliError {
     let wanted = path.join(" ");
     let error = CliError::usage(format!("there is no command `{wanted}`"));

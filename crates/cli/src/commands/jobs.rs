@@ -1,20 +1,21 @@
-//! `jobs`: the short list of S4.
+//! `jobs`: the short list of the client design.
 
 use paddlecloud_api::client::JobFilter;
 
+use super::get::show;
 use super::{Context, done};
 use crate::error::CliError;
 use crate::job_table;
 use crate::printer::Format;
 
-/// List the jobs that run
+/// List running jobs
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also those that have ended
+    /// Include ended jobs
     #[arg(long, short)]
     all: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
 
@@ -36,11 +37,12 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if args.output == Some(Format::Name) {
         page.msg.iter().try_for_each(|job| out.line(&job.name))?;
     } else if !out.structured(args.output, &page.msg)? {
-        out.table(&job_table::short_jobs(
-            &page.msg,
-            now,
-            args.output == Some(Format::Wide),
-        ))?;
+        let table = job_table::short_jobs(&page.msg, now, args.output == Some(Format::Wide));
+        let if_empty = match args.all {
+            true => "there are no jobs yet",
+            false => "no job is pending or running; `-a` shows ended ones too",
+        };
+        show(&table, if_empty, context)?;
     }
     if page.next.is_some() {
         context.world.err.note(&format!(

@@ -1,22 +1,35 @@
-//! `login`: proves the password to the server and keeps the token it gives.
+//! `login`: checks the password with the server and keeps the token it returns.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
+
+use paddlecloud_api::client::trust;
 
 use super::{Context, done};
-use crate::config::{self, Choice};
-use crate::console::Silence;
+use crate::config::{self, Choice, Datacenter};
 use crate::error::CliError;
+use crate::secret_input;
 use crate::session;
+
+/// Where a password may be instead of stdin.
+pub const PASSWORD: &str = "PADDLECLOUD_PASSWORD";
 
 /// Check the password and keep a token
 ///
-/// The password is asked for, or read from stdin when that is no terminal. Only the token is kept, in a file that only
-/// you can read; the configuration need not hold a password then.
+/// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal. Only the token
+/// is kept, in a file that only you can read, so the configuration needs no password.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The user; the configuration's when left out
+    /// The user; default: the configuration's
     #[arg(long, short)]
     username: Option<String>,
+
+    /// The password; other users of this machine can see it while the command runs
+    #[arg(long, value_name = "PASSWORD")]
+    password: Option<String>,
+
+    /// The fingerprint of the server's certificate authority, if this system does not know it: `SHA256:…`
+    #[arg(long, value_name = "FINGERPRINT")]
+    fingerprint: Option<String>,
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
@@ -33,15 +46,24 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let Some(user) = datacenter.username.clone() else {
         return Err(
             CliError::usage(format!("datacenter `{}` has no user name", datacenter.name))
-                .with_hint("write `username:` into the configuration, or use `-username`"),
+                .with_hint("set `username:` in the configuration, or use `-username`"),
         );
     };
-    if datacenter.password.is_none() || args.username.is_some() || !std::io::stdin().is_terminal() {
-        let typed = read_password(&format!("password of {user} at {}: ", datacenter.name), context)?;
+    // Before any secret is read or sent.
+    trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
+    if let Some(password) = &args.password {
+        context.world.err.note(
+            "`-password` is visible to other users of this machine while the command runs; stdin is not",
+        );
+        datacenter.password = Some(password.clone());
+    } else if datacenter.password.is_none() || args.username.is_some() || !std::io::stdin().is_terminal() {
+        let prompt = format!("password of {user} at {}: ", datacenter.name);
+        let typed = secret_input::read(PASSWORD, &prompt, context)?;
         datacenter.password = typed.or(datacenter.password);
     }
     if datacenter.password.is_none() {
-        return Err(CliError::usage("no password was given").with_hint("type it, or send it through stdin"));
+        let error = CliError::usage("no password was given");
+        return Err(error.with_hint(format!("type it, pass it on stdin, or set {PASSWORD}")));
     }
     session::remote(&datacenter, &context.world.env).login().await?;
     context
@@ -51,23 +73,51 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     done()
 }
 
-/// One line of stdin, not shown while it is typed; `None` when there is nothing.
-fn read_password(prompt: &str, context: &mut Context<'_>) -> Result<Option<String>, CliError> {
-    let stdin = std::io::stdin();
-    let _silence = if stdin.is_terminal() {
-        context.world.err.line(prompt.trim_end());
-        Some(
-            Silence::begin()
-                .map_err(|error| CliError::refused(format!("cannot hide the password: {error}")))?,
-        )
-    } else {
-        None
-    };
-    let mut line = String::new();
-    stdin
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| CliError::refused(format!("cannot read the password: {error}")))?;
-    let password = line.trim_end_matches(['\r', '\n']);
-    Ok((!password.is_empty()).then(|| password.to_owned()))
+/// A server whose authority is not known is trusted only by a fingerprint, given or confirmed.
+async fn trust_server(
+    datacenter: &Datacenter,
+    given: Option<&str>,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    if !datacenter.endpoint.is_tls() {
+        return Ok(());
+    }
+    let options = session::tls_options(datacenter, &context.world.env);
+    // Any other problem is reported by the login itself.
+    if trust::is_trusted(&datacenter.endpoint, &options).await != Ok(false) {
+        return Ok(());
+    }
+    let shown = trust::shown_authority(&datacenter.endpoint)
+        .await
+        .map_err(CliError::refused)?;
+    let fingerprint = shown.fingerprint();
+    let unknown = format!("the server's certificate authority is not known: {fingerprint}");
+    match given {
+        Some(given) if shown.has_fingerprint(given) => {}
+        Some(_) => {
+            return Err(
+                CliError::refused(format!("{unknown}, which is not the given one"))
+                    .with_hint("somebody may be in between: ask the server's administrator"),
+            );
+        }
+        None if std::io::stdin().is_terminal() => {
+            context.world.err.line(&unknown);
+            context
+                .world
+                .err
+                .line("compare it with what `paddlecloud-server init` printed; is it the same? [y/N]");
+            let mut answer = String::new();
+            let read = std::io::stdin().read_line(&mut answer);
+            if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
+                return Err(CliError::refused("the server is not trusted; nothing was sent"));
+            }
+        }
+        None => {
+            return Err(CliError::refused(unknown).with_hint(
+                "compare it with what `paddlecloud-server init` printed, then use `--fingerprint`; nothing was sent",
+            ));
+        }
+    }
+    session::accept_authority(datacenter, &context.world.env, &shown.pem())
+        .map_err(|error| CliError::refused(format!("cannot keep the authority's certificate: {error}")))
 }

@@ -1,4 +1,4 @@
-//! `logs [job]`: what the workers wrote, to the end or on and on.
+//! `logs [job]`: prints the output of the workers, to the current end or continuously.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use paddlecloud_api::client::{Client, LogEvent};
 use paddlecloud_api::jobs::{JobStatus, JobView};
 use paddlecloud_api::logs::{LogEnd, LogQuery};
 
-use super::get::Role;
+use super::get::WorkerRole;
 use super::{Context, done, job_ref, removed, was_removed};
 use crate::error::{CliError, DONE, FAILED};
 use crate::log_view::{LogView, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
 
-/// How often a follower looks whether its job waits for something else now.
+/// How often a follower checks whether its job waits for something else now.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Print logs of the job.
 ///
-/// All workers of the job, parameter servers included, each line with its worker's name where there are several. Logs
-/// stay after the job has ended. `-f` follows until the job ends and then exits with 0 or, when the job failed, 1;
-/// Ctrl-C stops the reading, not the job.
+/// Prints the logs of all workers, including parameter servers. With several workers each line starts with its worker's
+/// name. Logs remain after the job has ended. `-f` follows until the job ends, then exits with 0, or with 1 if the job
+/// failed. Ctrl-C stops following, not the job.
 ///
-/// One worker's bytes come as they were written. Where lines get a name or a time before them, a progress bar (steps
-/// with `\r` between them) shows each step on a terminal and only its last one elsewhere.
+/// The bytes of a single worker are printed unchanged. Where lines get a prefix, a progress bar (`\r`) shows every step
+/// on a terminal and only its last step elsewhere.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A name (its latest run), an id, or `last`; the latest job when left out
+    /// A name (its latest run), an id, or `last`; default: the latest job
     #[arg(default_value = "last")]
     job: String,
 
@@ -38,23 +38,23 @@ pub struct Args {
     #[arg(long, short, value_name = "NAME")]
     worker: Option<String>,
 
-    /// Go on until the job has ended
+    /// Follow until the job has ended
     #[arg(long, short)]
     follow: bool,
 
-    /// Only what was written since: `10m`, or a time such as `2026-01-31T09:00:00Z`
+    /// Only lines written since: `10m`, or a time such as `2026-01-31T09:00:00Z`
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
 
     /// Only workers of this role
     #[arg(long, value_name = "ROLE")]
-    role: Option<Role>,
+    role: Option<WorkerRole>,
 
-    /// The time before every line
+    /// Print the time before every line
     #[arg(long)]
     timestamps: bool,
 
-    /// Plain lines without the worker's name
+    /// Print plain lines without the worker's name
     #[arg(long)]
     raw: bool,
 }
@@ -68,7 +68,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .map(|text| parse_since(text, now).map_err(CliError::usage))
         .transpose()?;
     let session = context.session().await?;
-    // A name may come to mean another run while the log is read.
+    // A name may refer to another run while the log is read.
     let run = Run::of(&session.client.job_get(&job).await?.job);
     if run.is_pending {
         tell_waiting(&session, &run, context).await?;
@@ -98,7 +98,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
 }
 
-/// Nothing is shown of a job that has not started, so it is said what it waits for.
+/// A job that has not started has no log, so the reason it waits is shown.
 async fn tell_waiting(session: &Session, run: &Run, context: &mut Context<'_>) -> Result<(), CliError> {
     let why = session.client.job_why(&run.id).await?;
     context
@@ -113,12 +113,12 @@ fn line_count(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("`{text}` is not a number of lines"))
 }
 
-/// The run whose log is read. Its name may come to mean another run meanwhile, its id does not.
+/// The run whose log is read. Its name may refer to another run meanwhile, its id does not.
 pub struct Run {
     pub id: String,
     pub name: String,
     is_pending: bool,
-    /// What it waits for, as it was when it was looked at.
+    /// What it waits for, at the last check.
     reason: Option<String>,
 }
 
@@ -133,9 +133,9 @@ impl Run {
     }
 }
 
-/// How the reading of a log came to its end.
+/// How reading a log ended.
 pub enum Reading {
-    /// All there is was shown. With a body: the job is final.
+    /// Everything was shown. With a body: the job is final.
     Ended(Option<LogEnd>),
     /// The user pressed Ctrl-C.
     Left,
@@ -155,7 +155,7 @@ pub async fn read(
     view.end(&mut out);
     context.world.out.bytes(&out)?;
     context.world.out.flush()?;
-    // The bytes stay as they are; what is said after them on the same screen begins a line of its own.
+    // The bytes stay unchanged; a message after them on the same screen begins on a new line.
     if view.is_within_line() && context.world.out.is_terminal && !matches!(shown, Ok(Reading::Left)) {
         context.world.err.line("");
     }
@@ -186,7 +186,7 @@ async fn show(
                 }
             }
         };
-        // Only what was there can have been removed; a worker that never was is another story.
+        // Only an existing worker can have been removed; one that never existed is a different error.
         let event = event.map_err(|error| {
             if is_heard {
                 removed(&run.name, error)
@@ -209,7 +209,7 @@ async fn show(
             LogEvent::Data { .. } => waiting.is_over = true,
             LogEvent::Gap { worker, from, to } => tell_gap(&worker.name, from, to, view, context),
             LogEvent::Lost(_) => {
-                let note = "the connection to the server was lost; reading goes on where it stopped";
+                let note = "the connection to the server was lost; resuming";
                 context.world.err.note(note);
             }
             _ => {}
@@ -217,17 +217,18 @@ async fn show(
     }
 }
 
-/// What rotation took, or a full disk kept from being written.
+/// Bytes that were rotated away, or not written because the disk was full.
 fn tell_gap(worker: &str, from: u64, to: u64, view: &LogView, context: &mut Context<'_>) {
     if view.is_within_line() && context.world.out.is_terminal {
         context.world.err.line("");
     }
-    let note =
-        format!("bytes {from} to {to} of the log of {worker} are gone: rotated away, or the disk was full");
+    let note = format!(
+        "bytes {from} to {to} of the log of {worker} are missing: rotated away, or the disk was full"
+    );
     context.world.err.note(&note);
 }
 
-/// Tells who follows a pending job when it comes to wait for something else.
+/// Tells the user who follows a pending job when it starts to wait for something else.
 struct Waiting {
     reason: Option<String>,
     is_over: bool,
@@ -241,7 +242,7 @@ impl Waiting {
         }
     }
 
-    /// Until the next look; for ever when there is nothing to look for.
+    /// Until the next check; forever if there is nothing to check.
     async fn pause(&self) {
         if self.is_over {
             std::future::pending::<()>().await;
@@ -249,7 +250,7 @@ impl Waiting {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 
-    /// What cannot be learned now is not worth an end of the reading.
+    /// A failed check does not end the reading.
     async fn look(&mut self, client: &Client, run: &Run, context: &mut Context<'_>) {
         let Ok(detail) = client.job_get(&run.id).await else {
             return;
@@ -265,7 +266,7 @@ impl Waiting {
     }
 }
 
-/// Says how the job ended and gives the exit code that goes with it.
+/// Prints how the job ended and returns the exit code.
 pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
     let message = end
         .message
@@ -280,7 +281,7 @@ pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
         context
             .world
             .err
-            .hint(&format!("`{} why {job}` tells more", context.program));
+            .hint(&format!("`{} why {job}` has the details", context.program));
     }
     FAILED
 }
@@ -289,6 +290,6 @@ pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
 pub fn tell_left(job: &str, context: &mut Context<'_>) {
     let program = context.program;
     context.world.err.line(format!(
-        "\ndetached; {job} goes on: `{program} logs -f {job}` comes back to it, `{program} kill {job}` stops it"
+        "\ndetached; {job} keeps running: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
     ));
 }

@@ -3,43 +3,43 @@
 use std::ffi::OsString;
 
 use futures_util::{StreamExt, stream};
-use paddlecloud_api::client::files::{FileClient, ListOptions, space_of};
 use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below};
 use paddlecloud_pfs::{PfsPath, RelPath};
+use paddlecloud_transfer::{FileClient, FileService, ListOptions, space_of};
 use serde::Serialize;
 
 use super::{Context, home, modified};
 use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Above, Remote, settle};
 use crate::transfer::remote::{self, LINKS_AT_A_TIME, as_typed, is_about_one_path};
 use crate::transfer::report::{Lost, Tally};
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; your home when left out; `*` and `?` stand for names
+    /// Paths `/pfs/…`; default: your home; `*` and `?` match names
     paths: Vec<OsString>,
 
-    /// Also what is inside of folders
+    /// List folders recursively
     #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
 
-    /// Kinds, sizes and times too
+    /// Show types, sizes and times
     #[arg(long, short)]
     long: bool,
 
-    /// Sizes as people read them: `3.4 MB`
+    /// Print readable sizes: `3.4 MB`
     // The id takes the place of the top-level `-h` here; `--help` still shows help.
     #[arg(id = "help", long = "human-readable", short = 'h')]
     human: bool,
 
-    /// Also names that begin with a dot
+    /// Include names that start with a dot
     #[arg(long, short)]
     all: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -91,6 +91,11 @@ impl Row {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    if let [path] = args.paths.as_slice()
+        && let Some(above) = Above::parse(path)
+    {
+        return list_above(&above, args, context).await;
+    }
     let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
@@ -123,11 +128,66 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
 }
 
-/// What the arguments name, in the order of ls(1): first what is no folder.
+/// Lists what the caller may see of `/pfs` itself: the datacenter, the public folder and their own home.
+async fn list_above(above: &Above, args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    if args.recursive {
+        return Err(
+            CliError::refused(format!("`{above}` cannot be listed recursively")).with_hint(
+                "`ls -r` takes a path in your home or in the public space; `whoami` shows your home",
+            ),
+        );
+    }
+    let session = context.session().await?;
+    let me = session.client.whoami_get().await?;
+    let out = &mut context.world.out;
+    let names = match above {
+        Above::Pfs => vec![me.datacenter.as_str(), "public"],
+        Above::Datacenter(name) | Above::Homes(name)
+            if *name != me.datacenter && *name != session.datacenter =>
+        {
+            return Err(CliError::refused(format!("`{above}` does not exist"))
+                .with_hint(format!("your home is `{}`", me.home)));
+        }
+        Above::Datacenter(_) => vec!["home", "public"],
+        Above::Homes(_) => vec![me.user.as_str()],
+    };
+    let rows: Vec<AboveRow> = names
+        .iter()
+        .map(|name| AboveRow {
+            path: format!("{above}/{name}"),
+            kind: FileKind::Folder,
+        })
+        .collect();
+    if out.structured(args.output, &rows)? {
+        return Ok(DONE);
+    }
+    for name in names {
+        match (
+            out.colour,
+            args.long || args.output == Some(Format::Wide),
+            out.is_terminal,
+        ) {
+            (_, true, true) => out.line(format!("{:<7} {:>12}  {:<20}  {name}", "folder", "-", "-"))?,
+            (_, true, false) => out.line(format!("folder\t-\t-\t{name}"))?,
+            (true, false, _) => out.line(Paint::Blue.around(name))?,
+            (false, false, _) => out.line(name)?,
+        }
+    }
+    Ok(DONE)
+}
+
+/// A folder above all homes, for programs. It has no size and no time.
+#[derive(Debug, Serialize)]
+struct AboveRow {
+    path: String,
+    kind: FileKind,
+}
+
+/// The nodes that the arguments name, in the order of ls(1): files first.
 #[derive(Debug, Default)]
 struct Named {
     nodes: Vec<FileView>,
-    /// Also behind links: what they hold is listed.
+    /// Also through links: the contents of their targets are listed.
     folders: Vec<PfsPath>,
 }
 
@@ -146,7 +206,7 @@ impl Named {
             let found = tally.pass(&argument.path, remote::find(files, argument).await)?;
             let looked = stream::iter(found.unwrap_or_default()).map(async |view| {
                 let behind = match view.meta.kind {
-                    // One that leads nowhere is shown as what it is.
+                    // A broken link is shown as a link.
                     FileKind::Link => files.stat(&view.path.0).await.ok(),
                     _ => None,
                 };
@@ -176,15 +236,15 @@ impl Named {
 struct Lister<'a> {
     args: &'a Args,
     out: &'a mut Printer,
-    /// Gathered for JSON and YAML.
+    /// Collected for JSON and YAML.
     rows: Vec<Row>,
-    /// Whether every folder gets a line with its name, as ls(1) does for several.
+    /// Whether every folder gets a heading, as ls(1) prints for several.
     headed: bool,
     blocks: usize,
 }
 
 impl Lister<'_> {
-    /// Nodes that were named themselves are shown with their whole paths.
+    /// Nodes that were named themselves are shown with their full paths.
     fn nodes(&mut self, views: &[FileView]) -> Result<(), CliError> {
         for view in views {
             self.show_whole(&view.path.0, &view.meta)?;
@@ -193,7 +253,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// All that a folder holds; what of it cannot be looked at is told.
+    /// The contents of a folder; unreadable entries are reported.
     async fn folder(
         &mut self,
         files: &FileClient<'_>,
@@ -224,7 +284,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// Whether names are told with their whole paths: a program that reads lines has no use for headings.
+    /// Whether names are printed with their full paths: a program that reads lines has no use for headings.
     fn is_whole(&self) -> bool {
         self.headed && self.args.output.is_some()
     }
@@ -254,7 +314,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// Programs get the name byte by byte, people get what they can read.
+    /// Programs get the name byte by byte, people get readable text.
     fn name(&mut self, raw: &[u8], text: &str, meta: &FileMeta) -> Result<(), CliError> {
         if !self.out.is_terminal {
             self.out.bytes(raw)?;
@@ -289,7 +349,7 @@ impl Lister<'_> {
     }
 }
 
-/// A whole path, byte by byte.
+/// A full path, byte by byte.
 fn raw(path: &PfsPath) -> Vec<u8> {
     let inside = &path.place().path;
     match inside.is_root() {

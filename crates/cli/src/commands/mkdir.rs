@@ -1,8 +1,9 @@
-//! `mkdir <dir>...`: makes folders on the cluster.
+//! `mkdir <dir>...`: creates folders on the cluster.
 
 use std::ffi::OsString;
 
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_transfer::FileService;
 
 use super::Context;
 use crate::error::CliError;
@@ -17,7 +18,7 @@ pub struct Args {
     #[arg(required = true)]
     paths: Vec<OsString>,
 
-    /// Also those above, and no error when they exist
+    /// Create parents, and accept existing folders
     #[arg(long, short)]
     parents: bool,
 }
@@ -33,7 +34,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             Err(error) if is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
                 if !args.parents && error.refusal() == Some(ErrorName::NotFound) {
-                    tally.hint("`-p` also makes the folders above");
+                    tally.hint("`-p` also creates missing parent folders");
                 }
             }
             Err(error) => return Err(error.into()),

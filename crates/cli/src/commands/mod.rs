@@ -1,5 +1,6 @@
 //! The commands, one file each: the arguments (their doc comments are the help), then `run`.
 
+mod admin;
 mod cat;
 mod check;
 mod completion;
@@ -8,6 +9,7 @@ mod cp;
 mod data;
 mod delete;
 mod describe;
+mod doctor;
 mod du;
 mod file;
 mod flags;
@@ -17,21 +19,25 @@ pub mod help;
 mod jobs;
 mod kill;
 mod login;
+mod logout;
 mod logs;
 mod ls;
 mod mkdir;
 mod mv;
 mod names;
+mod passwd;
 mod pfs;
 mod prune;
 mod publish;
 mod registry;
 mod rerun;
 mod rm;
+mod secret;
 mod server;
 mod stat;
 pub mod submit;
 mod sync;
+mod token;
 mod top;
 mod uploads;
 mod version;
@@ -53,9 +59,10 @@ use crate::time_text::rfc3339;
 use crate::transfer::location::Remote;
 use crate::world::World;
 
-/// Everything that can stand after the program's name.
+/// All commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    Admin(admin::Args),
     Cat(cat::Args),
     Check(check::Args),
     Commands(names::Args),
@@ -65,6 +72,7 @@ pub enum Command {
     Data(data::Args),
     Delete(delete::Args),
     Describe(describe::Args),
+    Doctor(doctor::Args),
     Du(du::Args),
     File(file::Args),
     Flags(flags::Args),
@@ -73,20 +81,24 @@ pub enum Command {
     Jobs(jobs::Args),
     Kill(kill::Args),
     Login(login::Args),
+    Logout(logout::Args),
     Logs(logs::Args),
     Ls(ls::Args),
     Mkdir(mkdir::Args),
     Mv(mv::Args),
+    Passwd(passwd::Args),
     Pfs(pfs::Args),
     Prune(prune::Args),
     Publish(publish::Args),
     Registry(registry::Args),
     Rerun(rerun::Args),
     Rm(rm::Args),
+    Secret(secret::Args),
     Server(server::Args),
     Stat(stat::Args),
     Submit(Box<submit::Args>),
     Sync(sync::Args),
+    Token(token::Args),
     Top(top::Args),
     Version(version::Args),
     Wait(wait::Args),
@@ -94,7 +106,7 @@ pub enum Command {
     Why(why::Args),
 }
 
-/// What every command is given.
+/// What every command receives.
 pub struct Context<'a> {
     /// The name this program was called by, for hints that can be typed.
     pub program: &'a str,
@@ -129,6 +141,7 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         return help::run(&help::Args::default(), context);
     };
     match command {
+        Command::Admin(args) => on_runtime(admin::run(&args, context)),
         Command::Cat(args) => on_runtime(cat::run(&args, context)),
         Command::Check(args) => on_runtime(check::run(&args, context)),
         Command::Commands(args) => names::run(&args, context),
@@ -136,8 +149,9 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Config(args) => config::run(&args, context),
         Command::Cp(args) => on_runtime(cp::run(&args, context)),
         Command::Data(args) => data::run(&args, context),
-        Command::Delete(args) => delete::run(&args),
+        Command::Delete(args) => on_runtime(delete::run(&args, context)),
         Command::Describe(args) => on_runtime(describe::run(&args, context)),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::Du(args) => on_runtime(du::run(&args, context)),
         Command::File(args) => on_runtime(file::run(&args, context)),
         Command::Flags(args) => flags::run(&args, context),
@@ -146,20 +160,24 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Jobs(args) => on_runtime(jobs::run(&args, context)),
         Command::Kill(args) => on_runtime(kill::run(&args, context)),
         Command::Login(args) => on_runtime(login::run(&args, context)),
+        Command::Logout(args) => on_runtime(logout::run(&args, context)),
         Command::Logs(args) => on_runtime(logs::run(&args, context)),
         Command::Ls(args) => on_runtime(ls::run(&args, context)),
         Command::Mkdir(args) => on_runtime(mkdir::run(&args, context)),
         Command::Mv(args) => on_runtime(mv::run(&args, context)),
+        Command::Passwd(args) => on_runtime(passwd::run(&args, context)),
         Command::Pfs(args) => on_runtime(pfs::run(&args, context)),
         Command::Prune(args) => on_runtime(prune::run(&args, context)),
         Command::Publish(args) => on_runtime(publish::run(&args, context)),
-        Command::Registry(args) => registry::run(&args),
+        Command::Registry(args) => on_runtime(registry::run(&args, context)),
         Command::Rerun(args) => on_runtime(rerun::run(&args, context)),
         Command::Rm(args) => on_runtime(rm::run(&args, context)),
+        Command::Secret(args) => on_runtime(secret::run(&args, context)),
         Command::Server(args) => on_runtime(server::run(&args, context)),
         Command::Stat(args) => on_runtime(stat::run(&args, context)),
         Command::Submit(args) => on_runtime(submit::run(&args, context)),
         Command::Sync(args) => on_runtime(sync::run(&args, context)),
+        Command::Token(args) => on_runtime(token::run(&args, context)),
         Command::Top(args) => top::run(&args),
         Command::Version(args) => version::run(&args, context),
         Command::Wait(args) => on_runtime(wait::run(&args, context)),
@@ -168,30 +186,30 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
     }
 }
 
-/// One thread is enough for a client, and starts in a moment.
+/// One thread is enough for a client, and starts quickly.
 fn on_runtime(work: impl Future<Output = Result<u8, CliError>>) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     let result = runtime.block_on(work);
-    // A transfer that was interrupted may still hash a large file; nobody waits for that.
+    // An interrupted transfer may still be hashing a large file; do not wait for that.
     runtime.shutdown_background();
     result
 }
 
-/// Checks how a job is pointed at: a name, an id, `last` or `-`.
+/// Checks a reference to a job: a name, an id, `last` or `-`.
 fn job_ref(text: &str) -> Result<String, CliError> {
     match text.parse::<JobRef>() {
         Ok(job) => Ok(job.to_string()),
         Err(error) => Err(
-            CliError::usage(format!("`{}` is no job: {error}", text.escape_debug()))
+            CliError::usage(format!("`{}` does not name a job: {error}", text.escape_debug()))
                 .with_hint("name a job, an id (`j_…`), or `last` for the latest one"),
         ),
     }
 }
 
-/// A job that was there a moment ago and is not found any more was removed by somebody.
+/// A job that existed a moment ago and is not found any more was removed by another command.
 fn removed(name: &str, error: ClientError) -> CliError {
     match error.refusal() {
         Some(ErrorName::NotFound) => was_removed(name),
@@ -203,7 +221,7 @@ fn was_removed(name: &str) -> CliError {
     CliError::refused(format!("{name} was killed and removed from the history"))
 }
 
-/// The caller's own folder on the cluster, for commands that were given no path.
+/// The caller's home on the cluster, for commands without a path.
 async fn home(session: &Session) -> Result<Remote, CliError> {
     let who = session.client.whoami_get().await?;
     Remote::parse(who.home.as_ref())
@@ -220,7 +238,7 @@ fn not_there_yet(name: &'static str) -> Result<u8, CliError> {
     Err(CliError::NotThereYet(name))
 }
 
-/// A command that did what it was asked.
+/// A command that succeeded.
 fn done() -> Result<u8, CliError> {
     Ok(DONE)
 }

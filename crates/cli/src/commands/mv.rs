@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::FileClient;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::split_last;
 use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_transfer::{FileClient, FileService};
 
 use super::Context;
 use crate::error::CliError;
@@ -18,19 +18,19 @@ use crate::transfer::{into_itself, no_place, place_there};
 
 /// Move or rename files
 ///
-/// As mv(1): into a folder that exists, or to another name. A move is one step, of which nobody sees half; on S3, and
-/// between the public folder and the home of a system user, it is a copy after which the old files go.
+/// Works like mv(1). A move is atomic, except on S3 and between the public folder and a system user's home, where files
+/// are copied and then removed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to move, then where to; `*` and `?` stand for names
+    /// Sources, then the destination; `*` and `?` match names
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
     paths: Vec<OsString>,
 
-    /// Never overwrite what is there
+    /// Never overwrite
     #[arg(long, short = 'n')]
     no_clobber: bool,
 
-    /// Say what would be moved, and move nothing
+    /// Print what would be moved, move nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -61,7 +61,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         match files.rename(&source, &place, existing).await {
             Ok(()) => {}
             Err(error) if args.no_clobber && error.refusal() == Some(ErrorName::Conflict) => {
-                context.world.err.note(&format!("`{place}` is kept as it was"));
+                context.world.err.note(&format!("`{place}` is left unchanged"));
             }
             Err(error) if is_about_one_path(&error) => tally.refuse(source.to_string(), &error),
             Err(error) => return Err(error.into()),
@@ -90,7 +90,7 @@ async fn foresee(
     Ok(())
 }
 
-/// Whether a move would find anything in its place: also a link that leads to nothing is something.
+/// Whether something exists at the destination; a broken link counts.
 async fn is_there(files: &FileClient<'_>, place: &PfsPath) -> Result<bool, ClientError> {
     match files.stat_link(place).await {
         Ok(_) => Ok(true),
@@ -104,12 +104,12 @@ async fn is_there(files: &FileClient<'_>, place: &PfsPath) -> Result<bool, Clien
 fn on_the_cluster(location: Location) -> Result<Remote, CliError> {
     match location {
         Location::Remote(remote) => Ok(remote),
-        other => Err(CliError::usage(format!("`{other}` does not lie on the cluster"))
-            .with_hint("`mv` moves within the cluster; `cp`, then `rm`, moves from or to it")),
+        other => Err(CliError::usage(format!("`{other}` is not on the cluster"))
+            .with_hint("`mv` works within the cluster; use `cp`, then `rm`, to move files from or to it")),
     }
 }
 
-/// Where each source goes; folders on the way are made.
+/// The destination of each source; missing parent folders are created.
 async fn places(
     files: &FileClient<'_>,
     sources: Vec<RemoteSource>,

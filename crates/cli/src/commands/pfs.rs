@@ -1,4 +1,4 @@
-//! `pfs cp|ls|…`: the file commands under the name S4 gives them.
+//! `pfs cp|ls|…`: the file commands under the name of the client design.
 
 use super::{Context, cat, check, cp, du, file, fsck, ls, mkdir, mv, publish, rm, stat, sync, uploads};
 use crate::error::CliError;

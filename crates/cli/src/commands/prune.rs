@@ -1,8 +1,8 @@
-//! `prune`: removes ended jobs with their logs and working copies; their outputs stay.
+//! `prune`: removes ended jobs with their logs and working copies; their outputs only if asked to.
 
 use std::time::Duration;
 
-use paddlecloud_api::jobs::{PruneReply, PrunedJob};
+use paddlecloud_api::jobs::{PruneOptions, PruneReply, PrunedJob};
 
 use super::{Context, done};
 use crate::error::CliError;
@@ -11,31 +11,40 @@ use crate::time_text::{parse_span, size};
 
 /// Remove ended jobs from history
 ///
-/// Say which: those that ended some time ago, or all. Their records, logs, working copies and packages that nothing else uses go. What they wrote to `output` stays, below
-/// `.paddlecloud/runs` of your home, and so does the latest run of each package.
+/// Removes the records, logs and working copies of ended jobs, and packages that nothing else uses. What jobs wrote to
+/// `output` stays below `.paddlecloud/runs` of your home, unless `--outputs` is
+/// given. The working copy of each package's latest run stays.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["older_than", "all"])))]
 pub struct Args {
-    /// Those that ended longer ago than this: `12h`, `7d`
+    /// Jobs that ended longer ago than this: `12h`, `7d`
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     older_than: Option<Duration>,
 
-    /// All that have ended
+    /// All ended jobs
     #[arg(long)]
     all: bool,
 
-    /// Say what would be removed, remove nothing
+    /// Also remove what they wrote to `output`; with `--all` also the outputs of jobs pruned before
+    #[arg(long)]
+    outputs: bool,
+
+    /// Print what would be removed, remove nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let session = context.session().await?;
-    let reply = session.client.jobs_prune(args.older_than, args.dry_run).await?;
+    let options = PruneOptions {
+        dry_run: args.dry_run,
+        outputs: args.outputs,
+    };
+    let reply = session.client.jobs_prune(args.older_than, options).await?;
     let out = &mut context.world.out;
     if !out.structured(args.output, &reply)? {
         reply
@@ -48,14 +57,18 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let jobs = if count == 1 { "job" } else { "jobs" };
     let messages = &mut context.world.err;
     messages.line(format!("{verb} {count} {jobs}, {}", size(reply.bytes)));
-    if count > 0 {
+    if let Some(note) = &reply.note {
+        messages.note(note);
+    }
+    if count > 0 && !args.outputs {
         let home = session.client.whoami_get().await?.home;
-        messages.line(format!("outputs stay, each in {home}/.paddlecloud/runs/<id>"));
+        messages.line(format!("outputs are kept, each in {home}/.paddlecloud/runs/<id>"));
+        messages.hint("`--outputs` removes them too");
     }
     done()
 }
 
-/// The id, and what people know of the job; an older server tells the id only.
+/// The id and a description of the job; an older server sends only the id.
 fn line(id: &str, reply: &PruneReply) -> String {
     match reply.jobs.iter().find(|job| job.id == id) {
         Some(PrunedJob { name, ended, .. }) => match ended {

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use paddlecloud_transfer::FileService;
+
 use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
@@ -10,27 +12,27 @@ use crate::time_text::rfc3339;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::must_suit_slash;
 
-/// How long a link works unless it is said.
+/// How long a link is valid by default.
 const USUAL: Duration = Duration::from_secs(7 * 86_400);
 
 /// Share files by a link
 ///
-/// Whoever has the link can read the file until it expires (after 7 days unless `--expires` says otherwise) or is taken
-/// back. Only for files in your home.
+/// Anyone with the link can read the file until it expires (after 7 days by default) or is revoked. Only files in your
+/// home can be shared.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A path `/pfs/…`; without one, the links that still work are listed
+    /// A path `/pfs/…`; without one, lists active links
     path: Option<OsString>,
 
-    /// How long the link works: `12h`, `7d`
+    /// How long the link is valid: `12h`, `7d`
     #[arg(long, value_name = "TIME", value_parser = crate::time_text::parse_span)]
     expires: Option<Duration>,
 
-    /// Take the link of this id back
+    /// Revoke the link with this id
     #[arg(long, value_name = "ID", conflicts_with_all = ["path", "expires"])]
     revoke: Option<String>,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -38,14 +40,14 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let mut path = args.path.as_deref().map(Remote::parse).transpose()?;
     if path.is_none() && args.expires.is_some() {
-        return Err(CliError::usage("`--expires` is about one path: name it"));
+        return Err(CliError::usage("`--expires` needs a path"));
     }
     let session = context.session().await?;
     settle(&session, path.as_mut()).await?;
     let files = session.client.files();
     if let Some(id) = &args.revoke {
         files.unpublish(id).await?;
-        context.world.err.line(format!("the link {id} works no more"));
+        context.world.err.line(format!("link {id} has been revoked"));
         return done();
     }
     match path {
@@ -63,10 +65,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                 .world
                 .err
                 .line(format!("works until {}", rfc3339(share.expires)));
-            context.world.err.hint(&format!(
-                "`{program} publish --revoke {}` takes it back",
-                share.id
-            ));
+            context
+                .world
+                .err
+                .hint(&format!("`{program} publish --revoke {}` revokes it", share.id));
         }
         None => list(&files.published().await?, args.output, context)?,
     }

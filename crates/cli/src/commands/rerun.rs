@@ -1,4 +1,4 @@
-//! `rerun <job>`: the same job once more, from the files it was submitted with.
+//! `rerun <job>`: submits the same job again, with the files it was submitted with.
 
 use paddlecloud_api::client::new_idempotency_key;
 use paddlecloud_core::names::JobName;
@@ -9,13 +9,13 @@ use crate::error::CliError;
 use crate::printer::Format;
 use crate::submission::job_name;
 
-/// Submit a job again as it was
+/// Submit a job again unchanged
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`
     job: String,
 
-    /// Another name for the new run, where the old one is still in use
+    /// Another name for the new run, if the old one is still in use
     #[arg(long, visible_alias = "name", value_name = "NAME")]
     jobname: Option<String>,
 
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, short = 'f')]
     follow: bool,
 
-    /// How to print the new job
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }

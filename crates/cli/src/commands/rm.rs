@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use paddlecloud_api::client::files::{FileClient, RemoveOptions};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::UsageView;
-use paddlecloud_pfs::PfsPath;
+use paddlecloud_pfs::{PfsPath, Space};
+use paddlecloud_transfer::{FileClient, FileService, RemoveOptions};
 
-use super::Context;
+use super::{Context, home};
 use crate::error::CliError;
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
@@ -17,19 +17,19 @@ use crate::transfer::report::{Lost, Tally, counted, foreseen, uncounted};
 /// Remove files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; `*` and `?` stand for names
+    /// Paths `/pfs/…`; `*` and `?` match names
     #[arg(required = true)]
     paths: Vec<OsString>,
 
-    /// Also folders and what is inside
+    /// Remove folders and their contents
     #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
 
-    /// No error when there is nothing to remove
+    /// Ignore missing files
     #[arg(long, short)]
     force: bool,
 
-    /// Say what would be removed, and remove nothing
+    /// Print what would be removed, remove nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -40,7 +40,17 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     settle(&session, &mut arguments).await?;
     let files = session.client.files();
     let mut tally = Tally::default();
-    let found = find(&files, &arguments, args.force, &mut tally).await?;
+    // A path in another home is a mistake, not a file that was already removed.
+    let own = match args.force {
+        true => Some(home(&session).await?),
+        false => None,
+    };
+    let may_be_absent = |argument: &Remote| {
+        let space = &argument.path.place().space;
+        let is_ours = |own: &Remote| *space == Space::Public || *space == own.path.place().space;
+        own.as_ref().is_some_and(is_ours)
+    };
+    let found = find(&files, &arguments, may_be_absent, &mut tally).await?;
     let options = RemoveOptions {
         recursive: args.recursive,
         dry_run: args.dry_run,
@@ -71,18 +81,18 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("remove", context.world)
 }
 
-/// Everything the arguments stand for, each once.
+/// Everything the arguments match, each once.
 async fn find(
     files: &FileClient<'_>,
     arguments: &[Remote],
-    force: bool,
+    may_be_absent: impl Fn(&Remote) -> bool,
     tally: &mut Tally,
 ) -> Result<Vec<PfsPath>, CliError> {
     let mut found: Vec<PfsPath> = Vec::new();
     for argument in arguments {
         match remote::find(files, argument).await {
             Ok(views) => found.extend(views.into_iter().map(|view| view.path.0)),
-            Err(error) if force && error.refusal() == Some(ErrorName::NotFound) => {}
+            Err(error) if error.refusal() == Some(ErrorName::NotFound) && may_be_absent(argument) => {}
             Err(error) if is_about_one_path(&error) => tally.refuse(argument.path.to_string(), &error),
             Err(error) => return Err(error.into()),
         }

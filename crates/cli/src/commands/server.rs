@@ -10,10 +10,10 @@ use crate::printer::{Format, Printer};
 use crate::session;
 use crate::time_text::rfc3339;
 
-/// Start or stop the embedded server, or look at the server in use
+/// Start or stop the embedded server, or show the current server
 ///
-/// Other commands start it by themselves when no server is configured. Stopping it does not stop jobs: workers go on
-/// and the next server takes them over.
+/// Other commands start it automatically if no server is configured. Stopping it does not stop jobs: workers keep running
+/// and the next server adopts them.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -22,16 +22,15 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Start it, if it does not run
+    /// Start it unless it is running
     Start,
-    /// Stop it; jobs go on running
+    /// Stop it; jobs keep running
     Stop,
-    /// Show where it is, its storage and its log; exit code 1 when it does not run, 3 when a shared one cannot be reached
+    /// Show where it is, its storage and its log; exit code 1 if it is not running, 3 if a shared one is unreachable
     ///
-    /// Where a shared server is configured, that one is shown. `--datacenter local` shows this machine's own all the
-    /// same.
+    /// Shows the shared server if one is configured. `--datacenter local` shows the embedded one.
     Status {
-        /// How to print it
+        /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
@@ -69,7 +68,7 @@ async fn status_of_shared(
     done()
 }
 
-/// What only administrators are told is not there for others.
+/// Details for administrators are missing for others.
 fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
     let started = info.started.parse();
     let started = started.map_or_else(|_| info.started.clone(), rfc3339);
@@ -122,14 +121,14 @@ mod own {
     use paddlecloud_connect::Program;
 
     use super::{CliError, Context, Format, done, show};
-    use crate::embedded::{self, Place};
+    use crate::embedded::{self, EmbeddedFolder};
     use crate::error::FAILED;
 
     pub async fn start(context: &mut Context<'_>) -> Result<u8, CliError> {
-        let place = Place::of(&context.world.env)?;
+        let place = EmbeddedFolder::of(&context.world.env)?;
         let fresh = embedded::start(&place, &context.world.env, &Program::this_one()?).await?;
         let info = place.client().server_get().await?;
-        let verb = if fresh { "started" } else { "it runs already" };
+        let verb = if fresh { "started" } else { "it is already running" };
         context
             .world
             .err
@@ -138,34 +137,36 @@ mod own {
     }
 
     pub async fn stop(context: &mut Context<'_>) -> Result<u8, CliError> {
-        let client = Place::of(&context.world.env)?.client();
+        let client = EmbeddedFolder::of(&context.world.env)?.client();
         match client.server_get().await {
             Ok(info) => {
                 embedded::stop(&client).await?;
                 tell_stopped(info.jobs_running, context);
             }
             Err(ClientError::Unreachable { .. }) => {
-                context.world.err.line("the embedded server does not run")
+                context.world.err.line("the embedded server is not running")
             }
             Err(error) => return Err(error.into()),
         }
         done()
     }
 
-    /// Who still follows a job starts the server again, which should surprise nobody.
+    /// A command that still follows a job starts the server again; mention it.
     fn tell_stopped(running: u64, context: &mut Context<'_>) {
         let messages = &mut context.world.err;
         let go_on = match running {
             0 => return messages.line("stopped"),
-            1 => "1 running job goes on and is",
-            _ => &format!("{running} running jobs go on and are"),
+            1 => "1 running job continues and is",
+            _ => &format!("{running} running jobs continue and are"),
         };
-        messages.line(format!("stopped; {go_on} taken over at the next start"));
-        messages.hint("any command that needs it starts it again; one that follows a job does so at once");
+        messages.line(format!("stopped; {go_on} adopted at the next start"));
+        messages.hint(
+            "the next command that needs it starts it again; a command that follows a job does so at once",
+        );
     }
 
     pub async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-        let place = Place::of(&context.world.env)?;
+        let place = EmbeddedFolder::of(&context.world.env)?;
         match place.client().server_get().await {
             Ok(info) => {
                 if !context.world.out.structured(format, &info)? {
@@ -178,7 +179,7 @@ mod own {
                 context
                     .world
                     .err
-                    .line(format!("the embedded server does not run (its data: {data})"));
+                    .line(format!("the embedded server is not running (its data: {data})"));
                 Ok(FAILED)
             }
             Err(error) => Err(error.into()),

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use paddlecloud_transfer::FileService;
+
 use super::Context;
 use super::ls::Row;
 use crate::error::CliError;
@@ -11,18 +13,18 @@ use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
 use crate::transfer::report::Tally;
 
-/// Show what is known of a file
+/// Show the metadata of a file
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths `/pfs/…`; `*` and `?` stand for names
+    /// Paths `/pfs/…`; `*` and `?` match names
     #[arg(required = true)]
     paths: Vec<OsString>,
 
-    /// Also the BLAKE3 of the content, as `b3sum` prints it; the server reads the file for it
+    /// Include the BLAKE3 digest, as `b3sum` prints it; the server reads the file
     #[arg(long)]
     digest: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }

@@ -1,10 +1,10 @@
-//! `submit`: checks, uploads, starts, and says what to type next.
+//! `submit`: checks, uploads, starts, and prints what to type next.
 
 use std::path::PathBuf;
 
 use paddlecloud_api::client::new_idempotency_key;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::jobs::{JobRequest, JobStatus, SubmitReply};
+use paddlecloud_api::jobs::{Amount, JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_connect::check_programs;
 use paddlecloud_connect::package::Package;
@@ -19,17 +19,17 @@ use crate::machine_notes;
 use crate::package;
 use crate::printer::Format;
 use crate::session::Session;
-use crate::submission::{self, Source, Submission, whole_number};
+use crate::submission::{self, PackageSource, Submission, whole_number};
 use crate::transfer::location::settle_text;
 
 /// Submit job to PaddlePaddle Cloud.
 ///
-/// PACKAGE is the folder that holds your program (uploaded, without what `.gitignore` and `.paddleignore` name), or a
-/// path `/pfs/…` that lies on the cluster already. What follows `--` is the command that starts a trainer:
-/// `paddlectl submit -- python train.py` runs it in the current folder.
+/// PACKAGE is the folder that contains your program, or a path `/pfs/…` that is already on the cluster. The folder is
+/// uploaded without the files that `.gitignore` and `.paddleignore` match. The words after `--` are the command that
+/// starts a trainer: `paddlectl submit -- python train.py` runs it in the current folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder of the program; the current one when only `--` is given, none when `-image` holds it
+    /// The folder of the program; the current one when only `--` is given, none when `-image` contains it
     pub package: Option<PathBuf>,
 
     /// Name of the job: letters, digits, `-`, `.`; made from the folder's name when left out
@@ -98,9 +98,13 @@ pub struct Args {
     )]
     pub psports: Option<i64>,
 
-    /// Environment variable of every worker; may be given often
+    /// Environment variable for every worker; repeatable
     #[arg(long, value_name = "NAME=VALUE", help_heading = "More options")]
     pub env: Vec<String>,
+
+    /// Stored secret for every worker, in the variable VARIABLE or the name in capitals; repeatable
+    #[arg(long, value_name = "NAME[=VARIABLE]", help_heading = "More options")]
+    pub secret: Vec<String>,
 
     /// Jobs with a higher priority start first [default: 0]
     #[arg(
@@ -112,7 +116,7 @@ pub struct Args {
     )]
     pub priority: Option<i64>,
 
-    /// How often a worker that failed is started again [default: 0]
+    /// How often a failed worker is restarted [default: 0]
     #[arg(
         long,
         value_name = "NUMBER",
@@ -126,11 +130,11 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub max_runtime: Option<String>,
 
-    /// Give up when not all workers are there after this time [default: 10m]
+    /// Give up if not all workers are present after this time [default: 10m]
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub start_limit: Option<String>,
 
-    /// Time between asking a worker to end and ending it [default: 30s]
+    /// Time between SIGTERM and SIGKILL [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub grace: Option<String>,
 
@@ -142,7 +146,11 @@ pub struct Args {
     #[arg(long, help_heading = "More options")]
     pub dry_run: bool,
 
-    /// How to print the job
+    /// With --dry-run: print Kubernetes manifests that `kubectl apply` runs without a server
+    #[arg(long, requires = "dry_run", help_heading = "More options")]
+    pub manifests: bool,
+
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", help_heading = "More options", value_parser = Format::for_programs_or_names())]
     pub output: Option<Format>,
 
@@ -151,31 +159,65 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
+impl Args {
+    /// The flags as a request. Nothing is checked here, and nothing gets a default.
+    pub fn request(&self, source: &PackageSource) -> Result<JobRequest, CliError> {
+        Ok(JobRequest {
+            name: self.jobname.clone(),
+            job_package: match source {
+                PackageSource::Cluster(path) => Some(path.clone()),
+                PackageSource::Local(_) | PackageSource::Image => None,
+            },
+            parallelism: self.parallelism,
+            cpu: self.cpu.map(|cpu| Amount::Text(cpu.to_string())),
+            gpu: self.gpu,
+            memory: self.memory.map(|memory| Amount::Text(memory.to_string())),
+            pservers: self.pservers,
+            pscpu: self.pscpu.map(|cpu| Amount::Text(cpu.to_string())),
+            psmemory: self.psmemory.map(|memory| Amount::Text(memory.to_string())),
+            topology: self.topology.clone(),
+            entry: submission::entry(self),
+            psentry: self.psentry.clone(),
+            psports: self.psports,
+            passes: self.passes,
+            image: self.image.clone(),
+            registry: self.registry.clone(),
+            envs: submission::envs(&self.env)?,
+            secrets: self.secret.clone(),
+            priority: self.priority,
+            retries: self.retries,
+            max_runtime: self.max_runtime.clone().map(Amount::Text),
+            start_limit: self.start_limit.clone().map(Amount::Text),
+            grace: self.grace.clone().map(Amount::Text),
+            dry_run: self.dry_run,
+            manifests: self.manifests,
+            ..JobRequest::default()
+        })
+    }
+}
+
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let Submission {
         source,
         mut request,
         spec,
     } = submission::of_args(args)?;
-    if spec.runs_paddle_train() && spec.topology.is_none() && spec.image.is_none() {
-        return Err(no_trainer_yet(&request));
-    }
     tell_plan(&spec, args.jobname.is_some(), context);
     if let (None, Some(folder)) = (&args.jobname, submission::unspeakable_folder(&source)) {
         context.world.err.note(&format!(
-            "a job's name has letters, digits, `-` and `.` only, of which `{folder}` has none: \
-             it is called `{}`; `-jobname` gives it another",
+            "`{folder}` contains no character that a job name may have: \
+             the job is named `{}`; choose another name with `-jobname`",
             spec.name
         ));
     }
     if let (Some(topology), Some(entry)) = (&request.topology, &request.entry) {
         context.world.err.note(&format!(
-            "`-topology {topology}` decides what runs; `{entry}` does not"
+            "`-topology {topology}` overrides the entry; `{entry}` is not run"
         ));
     }
     let package = match &source {
-        Source::Local(folder) => Some(package::collect(folder, context.world)?),
-        Source::Cluster(_) | Source::Image => None,
+        PackageSource::Local(folder) => Some(package::collect(folder, context.world)?),
+        PackageSource::Cluster(_) | PackageSource::Image => None,
     };
     if let Some(package) = &package {
         check_programs(&request, package)?;
@@ -197,17 +239,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     done()
 }
 
-/// A job that could only fail is not worth an upload. With `-topology` or `-image` the documents' own lines mean
-/// `paddle train`; there the server says so and takes the job.
-fn no_trainer_yet(request: &JobRequest) -> CliError {
-    let problem = match &request.entry {
-        None => "no `-entry` is given, and its default, `paddle train`, comes with a later version",
-        Some(_) => "`paddle train` comes with a later version",
-    };
-    CliError::refused(problem).with_hint("name your own program, for example `-entry 'python train.py'`")
-}
-
-/// What was understood, before anything happens. A name that was left out is the server's to give.
+/// Prints the plan before anything happens. The server chooses an omitted name.
 fn tell_plan(spec: &JobSpec, named: bool, context: &mut Context<'_>) {
     let name = if named {
         format!("{}: ", spec.name)
@@ -250,7 +282,7 @@ fn each(count: u32, resources: Resources) -> String {
     format!("{} cpu, {}{gpu}{each}", resources.cpu, resources.memory)
 }
 
-/// The server checks everything else before it asks for the package; where it has it already, nothing is sent.
+/// The server checks everything else before it asks for the package; if it already has it, nothing is sent.
 async fn start(
     session: &Session,
     request: &JobRequest,
@@ -272,7 +304,7 @@ async fn start(
     };
     if request.dry_run {
         context.world.err.line(format!(
-            "Dry run: everything is in order, nothing was started; it would be called {}",
+            "Dry run: no problems found, nothing was started; the job would be named {}",
             reply.job.name
         ));
     } else {
@@ -284,7 +316,7 @@ async fn start(
     Ok(reply)
 }
 
-/// Says what the server added, what to type next, and prints the job when that was asked for.
+/// Prints the server's notes and what to type next, and the job if requested.
 pub async fn announce(
     session: &Session,
     reply: &mut SubmitReply,
@@ -295,6 +327,9 @@ pub async fn announce(
     let is_made = !reply.id.is_empty();
     if is_made && reply.job.status == JobStatus::Pending {
         tell_reason(session, reply, context).await;
+    }
+    if !reply.manifests.is_empty() {
+        return print_manifests(&reply.manifests, format, context);
     }
     let job = &reply.job;
     match format {
@@ -313,9 +348,28 @@ pub async fn announce(
     Ok(())
 }
 
-/// Says why the job waits. The reply came before anybody had worked that out, and is set right here.
+/// Documents for `kubectl apply -f -`; as JSON, one list.
+fn print_manifests(
+    objects: &[serde_json::Value],
+    format: Option<Format>,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if format == Some(Format::Json) {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        out.structured(format, &list)?;
+        return Ok(());
+    }
+    for object in objects {
+        out.line("---")?;
+        out.structured(Some(Format::Yaml), object)?;
+    }
+    Ok(())
+}
+
+/// Prints why the job waits. The reply was sent before the reason was known, so it is completed here.
 async fn tell_reason(session: &Session, reply: &mut SubmitReply, context: &mut Context<'_>) {
-    // A job that was made is not reported as a failure because its reason cannot be had.
+    // An accepted job is not reported as a failure because its reason is unavailable.
     if let Ok(why) = session.client.job_why(&reply.id).await {
         reply.job.status = why.job.status;
         reply.job.message = Some(why.reason);

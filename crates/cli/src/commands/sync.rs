@@ -1,4 +1,4 @@
-//! `sync <src> <dest>`: makes one folder like another.
+//! `sync <src> <dest>`: makes one folder equal to another.
 
 use std::ffi::OsString;
 
@@ -9,18 +9,17 @@ use crate::transfer::{self, Mirror, TransferArgs};
 
 /// Make a remote folder like a local one, or the other way round
 ///
-/// The contents of SRC become the contents of DEST, with or without `/` at their ends. Only what differs travels. What
-/// `--exclude` leaves out is neither sent nor deleted; when SRC cannot be read completely, nothing is deleted. What only
-/// DEST has goes last, and not at all when something could not be copied.
+/// Makes the contents of DEST equal to those of SRC; a trailing `/` makes no difference. Only changes are sent. Excluded
+/// files are neither sent nor deleted. Deletion comes last, and only if SRC was read and copied completely.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder as it should be
+    /// The source folder
     src: OsString,
 
-    /// The folder that is changed
+    /// The folder to change
     dest: OsString,
 
-    /// Also remove what the first one lacks
+    /// Delete files that the source lacks
     #[arg(long)]
     delete: bool,
 

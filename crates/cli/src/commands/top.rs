@@ -1,4 +1,4 @@
-//! `top [job]`: what jobs use now.
+//! `top [job]`: shows what jobs use now.
 
 use super::not_there_yet;
 use crate::error::CliError;
@@ -8,7 +8,7 @@ use crate::error::CliError;
 /// Comes with a later version; until then it only says so.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One job; all that run when left out
+    /// One job; default: all that run
     job: Option<String>,
 }
 

@@ -1,9 +1,10 @@
-//! `pfs uploads [--drop]`: uploads that were begun and not ended.
+//! `pfs uploads [--drop]`: unfinished uploads.
 
 use std::ffi::OsString;
 
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
+use paddlecloud_transfer::FileService;
 
 use super::Context;
 use crate::error::CliError;
@@ -13,42 +14,41 @@ use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::{Lost, Tally};
 
-/// Show uploads that were begun and not ended, or give them up
+/// List unfinished uploads, or discard them
 ///
-/// The room of such an upload is kept, so that the same `cp` can go on; three days after the last byte it is cleared
-/// away. What came of a package is listed too, and the same `submit` goes on with it. `--drop` gives up what is named,
-/// by id or by path, and with `--all` everything, also files that are just being sent. A package is left while its
-/// `submit` runs.
+/// An unfinished upload keeps its space reserved so that the same `cp` or `submit` can resume it. It expires three days
+/// after its last byte. `--drop` discards uploads by id or path, or all of them with `--all`, including files being
+/// sent. A package whose `submit` is running is kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Ids, or paths `/pfs/…` where the files would appear; all when left out
+    /// Ids, or paths `/pfs/…` where the files would appear; default: all
     uploads: Vec<OsString>,
 
-    /// Give them up, with all that arrived
+    /// Discard them and everything received
     #[arg(long)]
     drop: bool,
 
-    /// With `--drop`: all there are
+    /// With `--drop`: all uploads
     #[arg(long, requires = "drop", conflicts_with = "uploads")]
     all: bool,
 
-    /// Sizes as people read them: `3.4 MB`
+    /// Print readable sizes: `3.4 MB`
     #[arg(id = "help", long = "human-readable", short = 'h')]
     human: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     if args.drop && args.uploads.is_empty() && !args.all {
-        return Err(CliError::usage("`--drop` must be told which uploads")
+        return Err(CliError::usage("`--drop` needs an id, a path or `--all`")
             .with_hint("name them by id or path, or write `--drop --all`"));
     }
     let mut wanted = parse(&args.uploads)?;
     let session = context.session().await?;
-    settle(&session, wanted.iter_mut().filter_map(Wanted::as_path)).await?;
+    settle(&session, wanted.iter_mut().filter_map(UploadName::as_path)).await?;
     let files = session.client.files();
     let mut tally = Tally::default();
     let found = choose(files.unfinished().await?, &wanted, &mut tally);
@@ -60,20 +60,20 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     for upload in &found {
         match files.give_up(&upload.id).await {
             Ok(()) => (count, freed) = (count + 1, freed + kept_for(upload)),
-            // Complete since we looked.
+            // It was finished meanwhile.
             Err(error) if error.refusal() == Some(ErrorName::NotFound) => {}
             Err(error) if is_about_one_path(&error) => tally.refuse(upload.path.to_string(), &error),
             Err(error) => return Err(error.into()),
         }
     }
     if count > 0 || tally.failures() == 0 {
-        let line = format!("{} given up, {} free again", uploads(count), size(freed));
+        let line = format!("{} dropped, {} freed", uploads(count), size(freed));
         context.world.err.line(line);
     }
     tally.end("give up", context.world)
 }
 
-/// What an upload keeps others from using: its whole size, but of a package only what is there.
+/// What an upload reserves: its whole size, but for a package only what has arrived.
 fn kept_for(upload: &UnfinishedUpload) -> u64 {
     let mut parts = upload.path.0.place().path.parts();
     match parts.next() == Some(OURS.as_bytes()) {
@@ -82,46 +82,46 @@ fn kept_for(upload: &UnfinishedUpload) -> u64 {
     }
 }
 
-/// One of those that were named.
+/// One of the named uploads.
 #[derive(Debug)]
-enum Wanted {
+enum UploadName {
     Id(String),
     Path(Remote),
 }
 
-impl Wanted {
+impl UploadName {
     fn as_path(&mut self) -> Option<&mut Remote> {
         match self {
-            Wanted::Path(remote) => Some(remote),
-            Wanted::Id(_) => None,
+            UploadName::Path(remote) => Some(remote),
+            UploadName::Id(_) => None,
         }
     }
 
     fn is(&self, upload: &UnfinishedUpload) -> bool {
         match self {
-            Wanted::Id(id) => *id == upload.id.to_string(),
-            Wanted::Path(remote) => remote.path.place() == upload.path.0.place(),
+            UploadName::Id(id) => *id == upload.id.to_string(),
+            UploadName::Path(remote) => remote.path.place() == upload.path.0.place(),
         }
     }
 
     fn shown(&self) -> String {
         match self {
-            Wanted::Id(id) => id.clone(),
-            Wanted::Path(remote) => remote.path.to_string(),
+            UploadName::Id(id) => id.clone(),
+            UploadName::Path(remote) => remote.path.to_string(),
         }
     }
 }
 
-fn parse(words: &[OsString]) -> Result<Vec<Wanted>, CliError> {
+fn parse(words: &[OsString]) -> Result<Vec<UploadName>, CliError> {
     let wanted = |word: &OsString| match word.to_str().filter(|word| !word.contains('/')) {
-        Some(id) => Ok(Wanted::Id(id.to_owned())),
-        None => Remote::parse(word).map(Wanted::Path),
+        Some(id) => Ok(UploadName::Id(id.to_owned())),
+        None => Remote::parse(word).map(UploadName::Path),
     };
     words.iter().map(wanted).collect()
 }
 
-/// Those that were named, or all; names that stand for none are told.
-fn choose(all: Vec<UnfinishedUpload>, wanted: &[Wanted], tally: &mut Tally) -> Vec<UnfinishedUpload> {
+/// The named uploads, or all; names without an upload are reported.
+fn choose(all: Vec<UnfinishedUpload>, wanted: &[UploadName], tally: &mut Tally) -> Vec<UnfinishedUpload> {
     if wanted.is_empty() {
         return all;
     }

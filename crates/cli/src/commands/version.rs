@@ -1,4 +1,4 @@
-//! `version`: this program's version. Asks no server, so it always answers.
+//! `version`: this program's version. Works without a server.
 
 use super::{Context, done};
 use crate::error::CliError;
@@ -7,7 +7,7 @@ use crate::printer::Format;
 /// Print the version of this program
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }

@@ -11,8 +11,8 @@ use crate::time_text::parse_span;
 
 /// Wait until a job has ended
 ///
-/// Ends with 0 when the job succeeded and with 1 when it failed, was killed or lost, or when the time is up. Ctrl-C
-/// stops the waiting, not the job.
+/// Exits with 0 if the job succeeded, and with 1 if it failed, was killed or lost, or if the time is up. Ctrl-C stops
+/// waiting, not the job.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     timeout: Option<Duration>,
 
-    /// How to print the job at its end
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
@@ -31,22 +31,27 @@ pub struct Args {
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     let job = job_ref(&args.job)?;
     let session = context.session().await?;
-    // A name may mean another run tomorrow; the wait is for this one.
+    // A name may refer to another run later; the wait is for this one.
     let view = session.client.job_get(&job).await?.job;
-    tell_begin(&view, context);
-    let JobView { id, name, .. } = view;
+    let (id, name) = (&view.id, &view.name);
+    let waiting = async {
+        tell_begin(&view, context);
+        session.client.job_wait(id, args.timeout).await
+    };
     let waited = tokio::select! {
-        waited = session.client.job_wait(&id, args.timeout) => waited.map_err(|error| removed(&name, error))?,
+        // Ctrl-C first: it must work as soon as the user reads that we wait.
+        biased;
         _ = tokio::signal::ctrl_c() => {
-            context.world.err.line(format!("\nno longer waiting; {name} goes on"));
+            context.world.err.line(format!("\nstopped waiting; {name} keeps running"));
             return done();
         }
+        waited = waiting => waited.map_err(|error| removed(name, error))?,
     };
     let view = waited.job;
     context.world.out.structured(args.output, &view)?;
     if !view.status.is_final() {
         return Err(CliError::refused(format!(
-            "{} is still {} and the time is up",
+            "timed out: {} is still {}",
             view.name, view.status
         )));
     }
@@ -65,7 +70,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     })
 }
 
-/// Whoever waits should see for what.
+/// Shows what the user is waiting for.
 fn tell_begin(job: &JobView, context: &mut Context<'_>) {
     if job.status.is_final() {
         return;

@@ -1,4 +1,4 @@
-//! `whoami`: who the server takes the caller for.
+//! `whoami`: the caller as the server sees them.
 
 use super::{Context, done};
 use crate::error::CliError;
@@ -7,7 +7,7 @@ use crate::printer::Format;
 /// Print user, datacenter, endpoint and home
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }

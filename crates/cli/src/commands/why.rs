@@ -7,17 +7,17 @@ use crate::error::CliError;
 use crate::printer::{Format, Printer};
 use crate::time_text::{age, between, rfc3339};
 
-/// Tell why a job waits or why it failed
+/// Explain why a job waits or why it failed
 ///
-/// For a waiting job: the reason, who is ahead, an estimate where one can be made, and the smallest change that would
-/// start it now. For a failed one: the first worker that failed, its end in words, its last lines.
+/// For a waiting job: the reason, the jobs ahead of it, an estimate of its start if possible, and the smallest change
+/// that would start it now. For a failed job: the first worker that failed, how it exited, and its last lines.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`
     #[arg(default_value = "last")]
     job: String,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
     output: Option<Format>,
 }
@@ -75,8 +75,8 @@ fn show(why: &WhyView, now: jiff::Timestamp, out: &mut Printer) -> Result<(), Cl
     Ok(())
 }
 
-/// A worker's line for a terminal that is not the worker's: what would move the cursor or change the title is
-/// spelled out. `logs` shows it as it was written.
+/// A worker's line, safe for this terminal: codes that move the cursor or change the title are escaped. `logs` prints
+/// it unchanged.
 fn printable(line: &str) -> String {
     let spelled = |c: char| match c {
         '\t' => c.to_string(),

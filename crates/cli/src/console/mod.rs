@@ -1,4 +1,4 @@
-//! What must be asked of the terminal itself: not to show what is typed, and to understand colours.
+//! Settings of the terminal itself: no echo while a password is typed, and colours.
 
 #[cfg(unix)]
 mod unix;

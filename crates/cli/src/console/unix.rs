@@ -1,11 +1,11 @@
-//! Unix: the terminal's echo is switched off; colours it has.
+//! Unix: switches off the terminal's echo; colours always work.
 
 use std::io;
 
 /// Terminals understand colours.
 pub fn prepare() {}
 
-/// While it lives, the terminal does not show what is typed.
+/// While it lives, the terminal does not echo what is typed.
 pub struct Silence {
     before: libc::termios,
 }
@@ -31,7 +31,7 @@ impl Silence {
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        // SAFETY: gives the terminal back what tcgetattr read.
+        // SAFETY: restores the settings that tcgetattr returned.
         unsafe {
             libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &self.before);
         }

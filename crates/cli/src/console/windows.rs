@@ -1,4 +1,4 @@
-//! Windows: the console's echo is switched off, its understanding of colours on.
+//! Windows: switches off the console's echo and enables colours.
 
 use std::io;
 use std::os::windows::io::AsRawHandle;
@@ -8,7 +8,7 @@ use windows_sys::Win32::System::Console::{
     STD_ERROR_HANDLE, STD_OUTPUT_HANDLE, SetConsoleMode,
 };
 
-/// Asks the console to understand colours; an old one that does not shows their codes, as `NO_COLOR` prevents.
+/// Enables colours in the console; an old one without support shows their codes, unless `NO_COLOR` is set.
 pub fn prepare() {
     for stream in [STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
         let mut mode = 0;
@@ -22,7 +22,7 @@ pub fn prepare() {
     }
 }
 
-/// While it lives, the console does not show what is typed.
+/// While it lives, the console does not echo what is typed.
 pub struct Silence {
     before: CONSOLE_MODE,
 }
@@ -44,9 +44,9 @@ impl Silence {
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        // The line's end was not shown either; only stderr is a person's.
+        // The line end was not echoed either; only stderr is for people.
         eprintln!();
-        // SAFETY: gives the console back what it said before.
+        // SAFETY: restores the console's previous mode.
         unsafe {
             SetConsoleMode(io::stdin().as_raw_handle(), self.before);
         }

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use paddlecloud_api::client::files::RemoveOptions;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{Removed, below};
 use paddlecloud_pfs::sync::{Extra, SyncPlan};
 use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root, RootError};
+use paddlecloud_transfer::RemoveOptions;
 
 use super::Transfer;
 use super::location::{shown, shown_in};

@@ -6,11 +6,11 @@ use std::cell::Cell;
 
 use futures_util::StreamExt;
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{Failure, FileClient, Outcome, Progress, Summary, TransferError};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, ListEntry};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, plan};
 use paddlecloud_pfs::{Entry, Existing, Node, PfsPath};
+use paddlecloud_transfer::{Failure, FileClient, Outcome, Progress, Summary, TransferError};
 
 use super::remote::{self, is_about_one_path};
 

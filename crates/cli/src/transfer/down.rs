@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use paddlecloud_api::client::files::Download;
 use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, RootError};
+use paddlecloud_transfer::Download;
 
 use super::location::{Remote, shown};
 use super::remote::{self, Listed, RemoteSource};
@@ -31,7 +31,7 @@ impl Transfer<'_> {
         let request = Request {
             target,
             slash: local::has_slash(dest),
-            // A folder that is downloaded needs no `-r` (S4).
+            // A folder that is downloaded needs no `-r`, as in the client design.
             recursive: true,
             style: copy.style,
         };

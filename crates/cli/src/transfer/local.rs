@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_api::client::files;
 use paddlecloud_pfs::root::{DirEntry, GlobPattern};
 use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
@@ -166,7 +165,7 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
 /// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
 /// anywhere in it is no part of it.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
-    let walked = files::walk(folder)?;
+    let walked = paddlecloud_transfer::walk(folder)?;
     let lost = |error: &RootError| Lost::new(shown(folder), chain(error));
     Ok(Walked {
         lost: walked.unread.iter().map(lost).collect(),

@@ -148,6 +148,44 @@ impl Remote {
     }
 }
 
+/// A folder above all homes, which only a listing can name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Above {
+    /// `/pfs`
+    Pfs,
+    /// `/pfs/<datacenter>`
+    Datacenter(String),
+    /// `/pfs/<datacenter>/home`
+    Homes(String),
+}
+
+impl Above {
+    pub fn parse(text: &OsStr) -> Option<Above> {
+        let text = text.to_str().filter(|text| text.starts_with('/'))?;
+        let parts: Vec<&str> = text
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .collect();
+        match parts[..] {
+            ["pfs"] => Some(Above::Pfs),
+            ["pfs", "public"] => None,
+            ["pfs", name] => Some(Above::Datacenter(name.to_owned())),
+            ["pfs", name, "home" | "user"] => Some(Above::Homes(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Above {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Above::Pfs => f.write_str("/pfs"),
+            Above::Datacenter(name) => write!(f, "/pfs/{name}"),
+            Above::Homes(name) => write!(f, "/pfs/{name}/home"),
+        }
+    }
+}
+
 /// Paths name the datacenter as the user's configuration does; the server may call itself otherwise.
 pub async fn settle<'a>(
     session: &Session,
@@ -206,6 +244,23 @@ mod tests {
 
     fn parse(text: &str) -> Location {
         Location::parse(OsStr::new(text)).unwrap()
+    }
+
+    #[test]
+    fn folders_above_all_homes_are_told_from_paths_in_them() {
+        let above = |text: &str| Above::parse(OsStr::new(text)).map(|above| above.to_string());
+        assert_eq!(above("/pfs/").as_deref(), Some("/pfs"));
+        assert_eq!(above("/pfs/dc").as_deref(), Some("/pfs/dc"));
+        assert_eq!(above("//pfs/dc/user/").as_deref(), Some("/pfs/dc/home"));
+        for path in [
+            "pfs",
+            "/pfs/public",
+            "/pfs/dc/public",
+            "/pfs/dc/home/me",
+            "/pfs/dc/x",
+        ] {
+            assert_eq!(above(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
-use paddlecloud_api::client::files::space_of;
 use paddlecloud_api::files::is_ours;
 use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath};
+use paddlecloud_transfer::space_of;
 
 use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
 use super::location::{Location, settle, shown};
@@ -260,7 +260,7 @@ fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {
 
 fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {
     CliError::refused(format!("`{inner}` lies in `{outer}`"))
-        .with_hint("`sync` takes two folders of which none lies in the other, also not behind a link")
+        .with_hint("`sync` needs two folders that do not contain each other, also not through links")
 }
 
 fn must_be_folder(shown: &str, target: Target) -> Result<(), CliError> {

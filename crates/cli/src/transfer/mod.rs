@@ -22,9 +22,9 @@ mod up;
 
 use std::future::Future;
 
-use paddlecloud_api::client::files::{Download, FileClient, Outcome, Summary, TransferOptions, Upload};
 use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_transfer::{Download, FileClient, FileService, Outcome, Summary, TransferOptions, Upload};
 
 pub use self::across::into_itself;
 use self::filter::Selection;
@@ -108,7 +108,7 @@ impl<'a> Way<'a> {
             (Location::Local(dest), true, false, 0) => Ok(Way::Down(there, dest)),
             (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there.into_iter().cloned().collect())),
             (Location::Local(_) | Location::Pipe, _, true, _) => {
-                Err(CliError::usage("neither the source nor the destination lies on the cluster")
+                Err(CliError::usage("neither the source nor the destination is on the cluster")
                     .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; between folders here, the system's own `cp` does it"))
             }
             _ => Err(CliError::usage(
@@ -271,7 +271,7 @@ impl<'a> Transfer<'a> {
                 _ = &mut interrupt => {
                     line.failed(&mut self.world.err);
                     return Err(CliError::refused("interrupted")
-                        .with_hint("the same command goes on where this one stopped"));
+                        .with_hint("run the same command again to resume"));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use paddlecloud_api::client::files::TransferOptions;
 use paddlecloud_core::quantity::Bytes;
+use paddlecloud_transfer::TransferOptions;
 
 use super::filter::FilterArgs;
 
@@ -13,23 +13,23 @@ pub struct TransferArgs {
     #[command(flatten)]
     pub filter: FilterArgs,
 
-    /// Compare contents; otherwise a file of the same size and time counts as the same
+    /// Compare contents instead of sizes and times
     #[arg(long)]
     pub checksum: bool,
 
-    /// Never overwrite what is there
+    /// Never overwrite
     #[arg(long, short = 'n', visible_alias = "no-overwrite")]
     pub no_clobber: bool,
 
-    /// Say what would be done, and do nothing
+    /// Print what would be done, do nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Bytes per second at most: `500K`, `10M`
+    /// Limit in bytes per second: `500K`, `10M`
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub bwlimit: Option<u64>,
 
-    /// Requests at a time, at most 256
+    /// Concurrent requests, at most 256
     #[arg(long, value_name = "NUMBER", value_parser = at_a_time)]
     pub transfers: Option<NonZeroUsize>,
 }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use paddlecloud_api::client::files::{FileClient, Throttle};
 use paddlecloud_pfs::PfsPath;
+use paddlecloud_transfer::{FileClient, FileService, Throttle};
 
 use super::Transfer;
 use super::filter::Selection;

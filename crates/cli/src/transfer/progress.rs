@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use paddlecloud_api::client::files::{Failure, Outcome, Progress};
+use paddlecloud_transfer::{Failure, Outcome, Progress};
 
 use crate::messages::Messages;
 use crate::one_line;

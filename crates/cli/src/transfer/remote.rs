@@ -2,11 +2,11 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{FileClient, ListOptions};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileKind, FileMeta, FileView, UnreadEntry, WirePath, is_ours};
 use paddlecloud_pfs::sync::Compare;
 use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, RelPath};
+use paddlecloud_transfer::{FileClient, ListOptions};
 
 use super::location::{Remote, name_of};
 use super::report::Tally;

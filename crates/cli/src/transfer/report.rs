@@ -1,10 +1,10 @@
 //! The end of a transfer: how much was done, what was not and why, and the exit code.
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{Failure, Summary, TransferError};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::{PfsPath, RootError};
+use paddlecloud_transfer::{Failure, Summary, TransferError};
 
 use super::remote::is_about_one_path;
 use crate::error::{CliError, DONE, chain};
@@ -197,13 +197,13 @@ impl Tally {
         self.lost.iter().filter(|lost| lost.aside == aside).count() as u64
     }
 
-    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`, and where connections broke `, 4.0 MB more in vain`.
+    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`, and where connections broke `, 4.0 MB sent twice`.
     pub fn words(&self, moved: &str) -> String {
         let copied = format!("{} copied", counted(self.transferred));
         let words = self.list(copied, "removed", "left out");
         let vain = match self.again {
             0 => String::new(),
-            again => format!(", {} more in vain", size(again)),
+            again => format!(", {} sent twice", size(again)),
         };
         format!("{words}; {} {moved}{vain}", size(self.moved))
     }
@@ -401,7 +401,7 @@ mod tests {
         };
         assert_eq!(
             tally.words("sent"),
-            "1 file copied; 12.3 kB sent, 4.0 kB more in vain"
+            "1 file copied; 12.3 kB sent, 4.0 kB sent twice"
         );
     }
 

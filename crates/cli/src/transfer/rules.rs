@@ -1,4 +1,4 @@
-//! Where each source of a copy ends up: the rules of cp(1), and S0's rule of the slash at the end.
+//! Where each source of a copy ends up: the rules of cp(1), and the submit guide's rule of the trailing slash.
 //!
 //! Pure: what is there was found out before.
 
@@ -47,7 +47,7 @@ pub struct Request {
 pub enum Style {
     /// cp(1): a folder lands inside an existing folder, and takes the name of a missing one.
     Cp,
-    /// S0: `src` lands inside the destination, `src/` brings only what it holds.
+    /// As in the submit guide: `src` lands inside the destination, `src/` brings only what it holds.
     Slash,
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use paddlecloud_api::client::files::Upload;
 use paddlecloud_api::files::{OURS, below, is_ours, split_last};
 use paddlecloud_pfs::{Entry, PfsPath, PfsPathError, RelPath};
+use paddlecloud_transfer::Upload;
 
 use super::local::{self, LocalSource};
 use super::location::{Remote, shown, shown_in};

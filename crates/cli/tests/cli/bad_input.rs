@@ -1,4 +1,4 @@
-//! Nonsense gets one clear sentence, the right exit code, and loses nothing.
+//! Invalid input gets one clear sentence and the right exit code, and nothing is lost.
 
 use crate::scripted::{server, server_with};
 use crate::shell::Shell;

@@ -1,4 +1,4 @@
-//! The three shapes of the configuration, and everything that can be wrong with one.
+//! The three shapes of the configuration, and every error in one.
 
 use crate::scripted::server;
 use crate::shell::Shell;

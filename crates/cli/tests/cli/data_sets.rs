@@ -1,4 +1,4 @@
-//! `data inspect` and `data verify` say of a file what is known of it, and no more.
+//! `data inspect` and `data verify` report what is known of a file, and no more.
 
 use crate::shell::Shell;
 
@@ -12,7 +12,7 @@ fn a_file_of_unknown_kind_is_not_called_damaged() {
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("part-0\tunknown\t7\t0\t"), "{}", shown.out);
     let told =
-        "the format of 2 files, `HOME/part-0` first, cannot be told from their names or their contents";
+        "the format of 2 files, `HOME/part-0` first, cannot be determined from their names or contents";
     assert_eq!(shell.tidy(&shown.err).matches(told).count(), 1, "{}", shown.err);
     assert!(!shown.err.contains("damaged"), "{}", shown.err);
 

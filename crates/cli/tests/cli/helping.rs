@@ -1,4 +1,4 @@
-//! The texts that explain the program.
+//! The help texts of the program.
 
 use crate::shell::Shell;
 
@@ -54,42 +54,70 @@ fn the_version_needs_no_server() {
 }
 
 #[test]
-fn completions_name_every_command() {
+fn the_word_that_other_programs_use_leads_to_ours() {
+    let shell = Shell::new();
+    let hints = |line: &str| {
+        let outcome = shell.line(line);
+        assert_eq!(outcome.code, 2);
+        outcome.err.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        hints("stop j"),
+        [
+            "hint: `paddlectl kill` does that",
+            "hint: `paddlectl help` shows how it is used"
+        ]
+    );
+    assert_eq!(hints("ps")[0], "hint: `paddlectl get jobs` does that");
+}
+
+#[test]
+fn completions_of_every_shell_name_the_program() {
     let shell = Shell::new();
     for name in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = shell.line(&format!("completion {name}"));
         assert_eq!(script.code, 0);
-        assert!(
-            script.out.contains("submit") && script.out.contains("describe"),
-            "{name}"
-        );
+        assert!(script.out.contains("paddlectl"), "{name}");
     }
 }
 
-#[cfg(unix)]
 #[test]
-fn bash_completes_long_flags_after_one_dash_and_after_two() {
-    let shell = Shell::new();
-    let script = shell.write("completion.bash", &shell.line("completion bash").out);
-    let completed = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [.., before, last] = words[..] else {
-            panic!("two words at least: {line}")
-        };
-        let asked = format!(
-            "source {}; COMP_WORDS=({line}); COMP_CWORD={}; _paddlectl paddlectl '{last}' '{before}'; echo ${{COMPREPLY[*]}}",
-            script.display(),
-            words.len() - 1
-        );
-        let ran = std::process::Command::new("bash")
-            .args(["--norc", "-c", &asked])
-            .output()
-            .unwrap();
-        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+fn a_shell_is_offered_commands_flags_jobs_workers_and_paths() {
+    let server = crate::scripted::server();
+    let shell = Shell::at(&server.endpoint);
+    let offered = |words: &[&str]| {
+        let line = [&["completion", "bash", "--"], words].concat();
+        let outcome = shell.run(&line);
+        assert_eq!((outcome.code, outcome.err.as_str()), (0, ""), "{words:?}");
+        outcome
+            .out
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
-    assert_eq!(completed("paddlectl submit -job"), "-jobname");
-    assert_eq!(completed("paddlectl submit --job"), "--jobname");
-    assert_eq!(completed("paddlectl submit -output js"), "json");
-    assert_eq!(completed("paddlectl kill -r"), "-rm");
-    assert!(!completed("paddlectl kill -").contains(" -rm"), "each flag once");
+    assert_eq!(offered(&["desc"]), "describe");
+    assert_eq!(offered(&["submit", "-job"]), "-jobname");
+    assert_eq!(offered(&["kill", "pad"]), "paddle-cluster-job");
+    assert_eq!(offered(&["kill", "x"]), "");
+    assert_eq!(offered(&["logs", "-w", "tr"]), "trainer-0");
+    assert_eq!(offered(&["ls", "/pfs"]), "/pfs/");
+    assert_eq!(offered(&["ls", "/pfs/"]), "/pfs/dc1/ /pfs/public/");
+    assert_eq!(offered(&["ls", "/pfs/dc1/h"]), "/pfs/dc1/home/");
+    assert_eq!(offered(&["ls", "/pfs/dc1/home/"]), "/pfs/dc1/home/me/");
+    assert_eq!(offered(&["cp", "./da"]), "", "files are the shell's business");
+}
+
+#[test]
+fn a_server_that_cannot_be_asked_leaves_the_line_alone() {
+    let shell = Shell::new();
+    let outcome = shell.run(&["completion", "bash", "--", "kill", ""]);
+    assert_eq!(
+        (outcome.code, outcome.out.as_str(), outcome.err.as_str()),
+        (0, "", "")
+    );
+    assert!(
+        !shell.home().join(".paddle/local").exists(),
+        "no server was started"
+    );
 }

@@ -1,4 +1,4 @@
-//! A small server that answers every route of the contract with fixed data, over a real socket.
+//! A small server that answers every route of the API with fixed data, over a real socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -233,6 +233,31 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
             "removed": ["j_01jd2m3n4p5q6r"], "bytes": 1_200_000,
             "jobs": [{"id": "j_01jd2m3n4p5q6r", "name": "word-emb", "ended": "2026-01-01T11:00:00Z"}]
         })),
+        ("GET", ["registry"]) => envelope(serde_json::json!([
+            {"name": "mine", "server": "registry.example.org", "username": "u"}
+        ])),
+        ("POST", ["registry"]) | ("PUT", ["secrets", _]) | ("DELETE", ["tokens", _]) => {
+            envelope(serde_json::json!("OK"))
+        }
+        ("DELETE", ["registry"]) => envelope(serde_json::json!("mine")),
+        ("GET", ["secrets"]) => envelope(serde_json::json!([
+            {"name": "api-key", "created": "2026-01-01T11:00:00Z"}
+        ])),
+        ("POST", ["tokens"]) => envelope(serde_json::json!({
+            "token": "pct_1234", "id": "5b0a", "name": "ci", "user": "me", "scopes": "read",
+            "created": "2026-01-01T11:00:00Z", "expires": "2026-02-01T11:00:00Z"
+        })),
+        ("GET" | "POST", ["admin", "users"]) => match method {
+            "GET" => envelope(serde_json::json!([user()])),
+            _ => envelope(user()),
+        },
+        ("PATCH", ["admin", "users", _]) => envelope(user()),
+        ("DELETE", ["admin", "users", _]) => envelope(serde_json::json!({
+            "name": "ann", "stopped": 1, "jobs": "ann~7", "home": "/storage/home/ann~7"
+        })),
+        ("GET", ["admin", "audit", "verify"]) => envelope(serde_json::json!({
+            "sound": false, "rows": 3, "problem": "the row is missing"
+        })),
         ("HEAD", ["packages", _]) => (404, Vec::new()),
         ("POST", ["packages"]) => envelope(serde_json::json!({ "id": "x", "missing": [], "stored": false })),
         ("PUT", ["packages", _]) => envelope(serde_json::json!("OK")),
@@ -243,10 +268,17 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
     }
 }
 
+fn user() -> serde_json::Value {
+    serde_json::json!({
+        "name": "ann", "id": 7, "admin": false, "service": false, "disabled": true, "configured": false,
+        "groups": ["vision"], "limits": {"cpu": "4"}, "effective": {"cpu": "4", "gpu": "1"}
+    })
+}
+
 fn submitted() -> (u16, Vec<u8>) {
     let reply = serde_json::json!({
         "code": 200, "msg": "OK", "id": "j_01jd2m3n4p5q6r", "engine": "local",
-        "job": job("paddle-cluster-job", "Pending"), "notes": ["10 cores asked, 2 here"]
+        "job": job("paddle-cluster-job", "Pending"), "notes": ["10 cores requested, 2 in total"]
     });
     (200, reply.to_string().into_bytes())
 }
@@ -279,7 +311,7 @@ fn log_frames(follow: bool) -> Vec<u8> {
     };
     let data = |worker, offset, bytes: &[u8]| Frame::Data {
         worker,
-        stream: Stream::Stdout,
+        stream: Stream::Output,
         offset,
         unix_nanos: 1_767_268_800_000_000_000,
         bytes: bytes.to_vec(),

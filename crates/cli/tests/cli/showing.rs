@@ -1,4 +1,4 @@
-//! Tables, logs and stories, as programs and as people get them.
+//! Tables, logs and timelines, for programs and for people.
 
 use crate::scripted::server;
 use crate::shell::Shell;
@@ -43,11 +43,96 @@ fn what_people_get_is_aligned_and_coloured() {
     let server = server();
     let mut shell = Shell::at(&server.endpoint);
     shell.is_terminal = true;
-    let shown: Vec<String> = ["get jobs -a", "get workers x", "jobs", "logs"]
+    let shown: Vec<String> = ["get jobs", "get jobs -a", "get workers x", "jobs", "logs"]
         .iter()
         .map(|line| format!("$ {line}\n{}", shell.line(line).out.replace('\x1b', "ESC")))
         .collect();
     insta::assert_snapshot!("terminal", shown.join("\n"));
+}
+
+#[test]
+fn long_names_keep_within_80_columns_on_a_terminal() {
+    let server = crate::scripted::server_with(|line| {
+        let mut job = crate::scripted::job(&"n".repeat(63), "Succeeded");
+        job["submitted"] = "2025-12-01T10:00:00Z".into();
+        job["started"] = "2025-12-01T10:00:00Z".into();
+        job["completed"] = "2025-12-04T22:00:00Z".into();
+        let jobs = serde_json::json!({ "code": 200, "msg": [job] }).to_string();
+        line.starts_with("GET /api/v1/jobs?").then_some((200, jobs))
+    });
+    let mut shell = Shell::at(&server.endpoint);
+    shell.is_terminal = true;
+    for line in ["get jobs", "get jobs -a"] {
+        let shown = shell
+            .line(line)
+            .out
+            .replace("\x1b[32m", "")
+            .replace("\x1b[0m", "");
+        let longest = shown.lines().map(|line| line.chars().count()).max();
+        assert_eq!(longest, Some(80), "{shown}");
+        assert!(shown.contains("nn…nn"), "{shown}");
+        assert!(shown.contains("Succeeded"), "{shown}");
+    }
+}
+
+#[test]
+fn empty_lists_say_so() {
+    let server = crate::scripted::server_with(|line| {
+        let nothing = r#"{"code":200,"msg":[]}"#.to_owned();
+        let is_list = line.starts_with("GET /api/v1/jobs?") || line.starts_with("GET /api/v1/workers");
+        is_list.then_some((200, nothing))
+    });
+    let mut shell = Shell::at(&server.endpoint);
+    let lines = [
+        (
+            "get jobs",
+            "note: no job is pending or running; `paddlectl get jobs -a` shows ended ones too\n",
+        ),
+        ("get jobs -a", "note: there are no jobs yet\n"),
+        ("get workers", "note: no worker is running\n"),
+        ("get workers j -role trainer", "note: j has no trainer\n"),
+        (
+            "jobs",
+            "note: no job is pending or running; `-a` shows ended ones too\n",
+        ),
+    ];
+    for (line, note) in lines {
+        shell.is_terminal = false;
+        let piped = shell.line(line);
+        assert_eq!(
+            (piped.err.as_str(), piped.out.lines().count()),
+            (note, 1),
+            "{line}"
+        );
+        shell.is_terminal = true;
+        let shown = shell.line(line);
+        assert_eq!((shown.err.as_str(), shown.out.as_str()), (note, ""), "{line}");
+    }
+    assert_eq!(shell.line("get jobs -o json").err, "");
+}
+
+#[test]
+fn folders_above_all_homes_list_what_the_caller_may_see() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let listed = |path: &str| shell.run(&["ls", path]).out;
+    assert_eq!(listed("/pfs"), "dc1\npublic\n");
+    assert_eq!(listed("/pfs/dc1/"), "home\npublic\n");
+    assert_eq!(listed("/pfs/dc1/home"), "me\n");
+    let json = shell.line("ls -o json /pfs/dc1/user").out;
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        rows,
+        serde_json::json!([{"path": "/pfs/dc1/home/me", "kind": "folder"}])
+    );
+    let elsewhere = shell.line("ls /pfs/dc2");
+    assert_eq!(
+        (elsewhere.code, elsewhere.err.as_str()),
+        (
+            1,
+            "error: `/pfs/dc2` does not exist\nhint: your home is `/pfs/dc1/home/me`\n"
+        )
+    );
 }
 
 #[test]
@@ -139,7 +224,7 @@ fn a_kill_names_the_job_and_says_when_it_was_over() {
     let server = crate::scripted::server_with(|line| {
         let reply = |removed: bool| {
             format!(
-                r#"{{"code":200,"msg":"it was over already","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":0,"removed":{removed}}}"#
+                r#"{{"code":200,"msg":"it had already ended","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":0,"removed":{removed}}}"#
             )
         };
         line.starts_with("DELETE ")
@@ -148,12 +233,12 @@ fn a_kill_names_the_job_and_says_when_it_was_over() {
     let shell = Shell::at(&server.endpoint);
     assert_eq!(
         shell.line("kill last").err,
-        "paddle-cluster-job (j_01jd2m3n4p5q6r) was over already\n"
+        "paddle-cluster-job (j_01jd2m3n4p5q6r) had already ended\n"
     );
     assert_eq!(
         shell.line("kill -rm last").err,
-        "removed paddle-cluster-job (j_01jd2m3n4p5q6r), which was over already\n\
-         its record and its logs left the history; its output stays at /pfs/dc1/home/me/pkg/output\n"
+        "removed paddle-cluster-job (j_01jd2m3n4p5q6r), which had already ended\n\
+         its record and logs were removed; its output is kept at /pfs/dc1/home/me/pkg/output\n"
     );
     let kills = server.lines();
     let by_id = kills
@@ -177,6 +262,37 @@ fn a_kill_by_name_is_a_kill_of_one_run_however_often_it_is_sent() {
 }
 
 #[test]
+fn several_jobs_are_killed_also_when_one_of_them_cannot_be() {
+    let server = crate::scripted::server_with(|line| {
+        let gone = r#"{"code":404,"msg":"there is no such job","error":"not-found"}"#;
+        (line == "GET /api/v1/jobs/gone").then(|| (404, gone.to_owned()))
+    });
+    let shell = Shell::at(&server.endpoint);
+    let outcome = shell.line("kill gone paddle-cluster-job -now");
+    assert_eq!(outcome.code, 1);
+    assert!(
+        outcome.err.contains("error: there is no such job\n"),
+        "{}",
+        outcome.err
+    );
+    assert!(
+        outcome.err.contains("stopping paddle-cluster-job"),
+        "{}",
+        outcome.err
+    );
+    assert_eq!(shell.line("kill --all --rm").code, 0);
+    let kills: Vec<String> = server
+        .lines()
+        .into_iter()
+        .filter(|line| line.starts_with("DELETE"))
+        .collect();
+    let id = "DELETE /api/v1/jobs/j_01jd2m3n4p5q6r";
+    assert_eq!(kills, [format!("{id}?now=true"), format!("{id}?rm=true")]);
+    assert_eq!(shell.line("kill").code, 2);
+    assert_eq!(shell.line("kill --all j").code, 2);
+}
+
+#[test]
 fn a_kill_that_removes_says_what_goes_and_what_stays() {
     let server = crate::scripted::server_with(|line| {
         let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":3,"removed":true}"#;
@@ -186,10 +302,10 @@ fn a_kill_that_removes_says_what_goes_and_what_stays() {
         Shell::at(&server.endpoint)
             .line("kill -rm paddle-cluster-job")
             .err,
-        "stopping paddle-cluster-job (j_01jd2m3n4p5q6r): 3 workers end in the background\n\
-         its record and its logs leave the history when the last of them is gone; its output stays at \
+        "stopping paddle-cluster-job (j_01jd2m3n4p5q6r): 3 workers are terminating in the background\n\
+         its record and logs are removed when the last worker has exited; its output is kept at \
          /pfs/dc1/home/me/pkg/output\n\
-         hint: `paddlectl get workers j_01jd2m3n4p5q6r` shows them go\n"
+         hint: `paddlectl get workers j_01jd2m3n4p5q6r` shows the remaining ones\n"
     );
 }
 

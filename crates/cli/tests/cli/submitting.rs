@@ -1,4 +1,4 @@
-//! The way of a package: collected, compared, sent, started.
+//! Submitting a package: collected, compared, sent, started.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,6 +44,43 @@ fn a_submit_says_what_it_does_and_what_to_type_next() {
         body.get("shell_env").is_none(),
         "a remote server gets nothing of the shell"
     );
+}
+
+#[test]
+fn a_virtual_environment_in_the_package_stays_here() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    shell.write("pkg/train.py", "print()");
+    shell.write("pkg/.venv/pyvenv.cfg", "home = /usr/bin");
+    shell.write("pkg/.venv/lib/site.py", "");
+    shell.write("pkg/__pycache__/train.pyc", "");
+    let folder = shell.home().join("pkg");
+    let bin = folder.join(".venv/bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/python3", bin.join("python")).unwrap();
+    let submit = |entry: &str| shell.run(&["submit", folder.to_str().unwrap(), "-entry", entry]);
+    let taken = submit("python train.py");
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    let notes: Vec<&str> = taken
+        .err
+        .lines()
+        .filter(|line| line.contains("uploaded"))
+        .collect();
+    let expected = "note: not uploaded: the virtual environment `.venv`, the cache `__pycache__`; \
+                    `.paddleignore` can include them (`!FOLDER`)";
+    assert_eq!(notes, [expected]);
+
+    for entry in [".venv/bin/python train.py", "python .venv/lib/site.py"] {
+        let refused = submit(entry);
+        assert_eq!(refused.code, 1, "{}", refused.err);
+        assert!(
+            refused
+                .err
+                .contains("hint: the virtual environment `.venv` is not uploaded"),
+            "{}",
+            refused.err
+        );
+    }
 }
 
 /// A server that has no package until one was sent.
@@ -165,14 +202,14 @@ fn a_topology_beside_an_entry_says_which_one_runs() {
     assert!(
         outcome
             .err
-            .contains("note: `-topology conf.py` decides what runs; `python a.py` does not\n"),
+            .contains("note: `-topology conf.py` overrides the entry; `python a.py` is not run\n"),
         "{}",
         outcome.err
     );
 }
 
 #[test]
-fn a_job_that_could_only_say_that_paddle_train_is_not_there_yet_is_refused_before_the_upload() {
+fn bare_paddle_train_needs_its_configuration_in_the_package() {
     let server = server();
     let (shell, folder) = shell_with_package(&server.endpoint);
     for entry in [
@@ -183,8 +220,7 @@ fn a_job_that_could_only_say_that_paddle_train_is_not_there_yet_is_refused_befor
         let outcome = shell.run(&[&["submit", &folder], entry].concat());
         assert_eq!(outcome.code, 1, "{}", outcome.err);
         for told in [
-            "`paddle train`",
-            "comes with a later version",
+            "there is no `trainer_config.py` in the package",
             "-entry 'python train.py'",
         ] {
             assert!(outcome.err.contains(told), "{told}: {}", outcome.err);
@@ -194,8 +230,11 @@ fn a_job_that_could_only_say_that_paddle_train_is_not_there_yet_is_refused_befor
     assert_eq!(
         shell.run(&["submit", &folder, "-t", "train.py"]).code,
         0,
-        "as S4 types it"
+        "as the client design types it"
     );
+    std::fs::write(std::path::Path::new(&folder).join("trainer_config.py"), "").unwrap();
+    let outcome = shell.run(&["submit", &folder]);
+    assert_eq!(outcome.code, 0, "{}", outcome.err);
 }
 
 #[test]
@@ -206,7 +245,7 @@ fn a_name_that_was_left_out_is_not_made_up() {
     assert!(outcome.err.starts_with("1 trainer ("), "{}", outcome.err);
     let dry = shell.line("submit --dry-run -entry ./train /pfs/dc1/home/me/pkg");
     assert!(
-        dry.err.contains("would be called paddle-cluster-job\n"),
+        dry.err.contains("would be named paddle-cluster-job\n"),
         "{}",
         dry.err
     );
@@ -227,7 +266,7 @@ fn what_the_machine_lacks_is_told_shortly_and_once_for_each_start() {
             "GET /api/v1/server" => body["msg"]["pid"] = told.load(Ordering::Relaxed).into(),
             "POST /api/v1/jobs" => {
                 let general = "memory is watched, not limited, because of cgroups";
-                body["notes"] = serde_json::json!([general, "10 cores asked, 2 here"]);
+                body["notes"] = serde_json::json!([general, "10 cores requested, 2 in total"]);
             }
             _ => return None,
         }
@@ -242,7 +281,7 @@ fn what_the_machine_lacks_is_told_shortly_and_once_for_each_start() {
     };
     let first = notes();
     assert_eq!(first.len(), 2, "{first:?}");
-    assert_eq!(first[0], "note: 10 cores asked, 2 here");
+    assert_eq!(first[0], "note: 10 cores requested, 2 in total");
     assert!(first[1].contains("`paddlectl server status`"), "{first:?}");
     assert_eq!(notes(), first[..1], "told once");
     pid.store(8, Ordering::Relaxed);
@@ -272,7 +311,7 @@ fn a_folder_whose_name_no_job_can_have_is_noted() {
     let file = shell.write("训练/train.py", "print()");
     let folder = file.parent().unwrap().to_str().unwrap();
     let outcome = shell.run(&["submit", "-entry", "python train.py", folder]);
-    let note = "of which `训练` has none: it is called `job`; `-jobname` gives it another";
+    let note = "`训练` contains no character that a job name may have: the job is named `job`; choose another name with `-jobname`";
     assert!(outcome.err.contains(note), "{}", outcome.err);
     let named = shell.run(&["submit", "-jobname", "w", "-entry", "python train.py", folder]);
     assert!(!named.err.contains("训练` has none"), "{}", named.err);

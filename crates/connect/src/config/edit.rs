@@ -1,4 +1,4 @@
-//! Choosing a datacenter: changes the one line (or two) that say which, and leaves every other byte alone.
+//! Selects a datacenter: changes only the one or two lines that do so, and no other byte.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::file::{ConfigFile, EntryLines, Shape};
 use super::{ConfigError, load};
 use crate::private_file::replace_private_file;
 
-/// Makes `name` the current datacenter of the file it stands in.
+/// Makes `name` the current datacenter of its file.
 pub fn choose(path: &Path, name: &str) -> Result<(), ConfigError> {
     let location = super::Location {
         path: path.to_owned(),
@@ -18,7 +18,7 @@ pub fn choose(path: &Path, name: &str) -> Result<(), ConfigError> {
     if check.chosen(None)?.name != name {
         return Err(ConfigError::Unwritable {
             path: path.to_owned(),
-            problem: "its form is too unusual to be edited; change it by hand".to_owned(),
+            problem: "its format is too unusual to edit automatically; change it by hand".to_owned(),
         });
     }
     write(path, &text).map_err(|error| ConfigError::Unwritable {

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration: each case one sentence, the line where it helps, and a way to mend it.
+//! Errors of a configuration: one sentence each, with the line where it helps, and a hint how to fix it.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum ConfigError {
         line: Option<u64>,
         problem: String,
     },
-    #[error("line {line} of `{}` still holds the placeholder `{text}`", path.display())]
+    #[error("line {line} of `{}` still contains the placeholder `{text}`", path.display())]
     Placeholder { path: PathBuf, line: u64, text: String },
     #[error("`{}` names no datacenter", .0.display())]
     Empty(PathBuf),
@@ -27,7 +27,7 @@ pub enum ConfigError {
         second: String,
         second_line: u64,
     },
-    #[error("`{}` has {} datacenters and none is chosen", path.display(), names.len())]
+    #[error("`{}` has {} datacenters, but none is selected", path.display(), names.len())]
     NoneChosen { path: PathBuf, names: Vec<String> },
     #[error("`{}` has no datacenter `{wanted}`", path.display())]
     Unknown {
@@ -73,13 +73,13 @@ impl ConfigError {
                 path.display()
             ),
             ConfigError::TwoActive { first, .. } => {
-                format!("leave `active: true` at one of them: `{program} config use {first}`")
+                format!("keep `active: true` on only one of them: `{program} config use {first}`")
             }
             ConfigError::NoneChosen { names, .. } => {
                 format!("choose one: {}", uses(program, names))
             }
             ConfigError::Unknown { wanted, names, .. } => nearest(wanted, names),
-            ConfigError::Unnamed { .. } => "write `name:` there, any word will do".to_owned(),
+            ConfigError::Unnamed { .. } => "add `name:` there; any word will do".to_owned(),
             ConfigError::SameName { .. } => "give each its own `name:`".to_owned(),
             ConfigError::Entry { .. } => return Vec::new(),
             ConfigError::NothingConfigured(_) => {

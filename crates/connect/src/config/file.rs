@@ -1,4 +1,4 @@
-//! The configuration file: reads the three shapes into one list of entries that still know their lines.
+//! The configuration file: parses the three shapes into one list of entries with their line numbers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use serde_saphyr::Spanned;
 
 use super::{ConfigError, Datacenter};
 
-/// Which of the documents' shapes a file has.
+/// The shape of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// `datacenters:` with `current-datacenter:` (S0) or `active:` (S1).
+    /// `datacenters:` with `current-datacenter:` (the submit guide) or `active:` (the Chinese submit guide).
     List,
-    /// A mapping from names to entries (S4).
+    /// A mapping from names to entries (the client design).
     Mapping,
 }
 
-/// A configuration file and where everything in it stands.
+/// A configuration file with line numbers.
 #[derive(Debug)]
 pub struct ConfigFile {
     pub path: PathBuf,
@@ -32,7 +32,7 @@ pub struct ConfigFile {
 #[derive(Debug)]
 pub struct EntryLines {
     pub name: String,
-    /// Where its name stands; the first line of a mapping's entry.
+    /// The line of its name; the first line of a mapping's entry.
     pub line: u64,
     pub fields: Fields,
 }
@@ -80,7 +80,7 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// Nothing but comments and white space.
+    /// Only comments and white space.
     fn is_blank(&self) -> bool {
         let empty = |line: &str| {
             let line = line.trim();
@@ -153,7 +153,7 @@ impl ConfigFile {
         })
     }
 
-    /// The documents write `username: [your user name]`, which YAML takes for a list.
+    /// The documents write `username: [your user name]`, which YAML parses as a list.
     fn placeholder_near(&self, line: u64) -> Option<(u64, String)> {
         let text = self
             .text
@@ -161,7 +161,7 @@ impl ConfigFile {
             .nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         let (key, value) = text.split_once(':')?;
         let value = value.trim();
-        // A list that does not end here, or one of datacenters, is no placeholder but a list that went wrong.
+        // A list that does not end here, or a list of datacenters, is not a placeholder but a broken list.
         let is_bracketed = |open, close| value.starts_with(open) && value.contains(close);
         let is_placeholder = is_bracketed('[', ']') || is_bracketed('{', '}');
         (is_placeholder && key.trim() != "datacenters").then(|| (line, value.to_owned()))
@@ -190,7 +190,7 @@ impl ConfigFile {
         self.entries.iter().map(|entry| entry.name.clone()).collect()
     }
 
-    /// The entry in use: the wanted one, the current one, the active one, or the only one.
+    /// The selected entry: the wanted one, the current one, the active one, or the only one.
     pub fn chosen(&self, wanted: Option<&str>) -> Result<&EntryLines, ConfigError> {
         let named = wanted.or(self.current.as_ref().map(|current| current.value.as_str()));
         if let Some(name) = named {
@@ -225,7 +225,7 @@ impl ConfigFile {
         self.checked(self.chosen(wanted)?)
     }
 
-    /// An entry whose fields make sense together.
+    /// An entry whose fields are consistent.
     pub fn checked(&self, entry: &EntryLines) -> Result<Datacenter, ConfigError> {
         let wrong = |line: u64, problem: String| ConfigError::Entry {
             path: self.path.clone(),
@@ -323,7 +323,7 @@ impl<'de> Deserialize<'de> for MappingValue {
     }
 }
 
-/// The parser's message without the place, which is told apart, and without the picture it may draw below.
+/// The parser's message without the position, which is shown separately, and without the excerpt below it.
 fn plain_problem(message: &str) -> String {
     let line = message.lines().next().unwrap_or(message).trim();
     let line = line.strip_prefix("error: ").unwrap_or(line);

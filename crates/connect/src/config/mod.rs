@@ -1,6 +1,6 @@
 //! Which server a command talks to: the file `~/.paddle/config` in its three shapes, flags and environment.
 //!
-//! Reads; the only change it makes is `edit`'s choice of a datacenter, one line at a time.
+//! The only change it makes to the file is `edit`'s selection of a datacenter.
 
 mod edit;
 mod error;
@@ -34,7 +34,7 @@ pub struct Datacenter {
 }
 
 impl Datacenter {
-    /// An entry with an address and nothing else.
+    /// An entry with only an address.
     pub fn at(name: &str, endpoint: Endpoint) -> Datacenter {
         Datacenter {
             name: name.to_owned(),
@@ -49,31 +49,31 @@ impl Datacenter {
     }
 }
 
-/// What the caller asked for, beyond files and environment.
+/// What the caller asked for, in addition to files and environment.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Read this file instead of the usual one.
     pub config: Option<PathBuf>,
-    /// Use this datacenter instead of the chosen one.
+    /// Use this datacenter instead of the selected one.
     pub datacenter: Option<String>,
 }
 
-/// Whom a command talks to.
+/// The server a command talks to.
 #[derive(Debug, Clone)]
 pub enum Choice {
-    /// Nothing is configured, or `local` was asked for: this machine's own server.
+    /// Nothing is configured, or `local` was requested: this machine's own server.
     Embedded,
     Remote(Box<Datacenter>),
 }
 
-/// Where the configuration is, and whether somebody named that place.
+/// The path of the configuration, and whether it was given explicitly.
 #[derive(Debug, Clone)]
 pub struct Location {
     pub path: PathBuf,
     pub named: bool,
 }
 
-/// What was asked for, then `PADDLE_CONFIG`, then `~/.paddle/config`.
+/// The requested file, then `PADDLE_CONFIG`, then `~/.paddle/config`.
 pub fn location(wanted: &Wanted, environment: &Environment) -> Option<Location> {
     if let Some(path) = &wanted.config {
         return Some(Location {
@@ -94,7 +94,7 @@ pub fn location(wanted: &Wanted, environment: &Environment) -> Option<Location> 
     })
 }
 
-/// Reads the configuration; `None` when there is none and none was named.
+/// Reads the configuration; `None` if there is none and none was given.
 pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
     match read(&location.path)? {
         Some(text) => ConfigFile::parse(&location.path, text).map(Some),
@@ -103,7 +103,7 @@ pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
     }
 }
 
-/// Decides whom to talk to.
+/// Decides which server to talk to.
 pub fn choice(wanted: &Wanted, environment: &Environment) -> Result<Choice, ConfigError> {
     let name = wanted
         .datacenter

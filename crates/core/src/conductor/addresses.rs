@@ -1,5 +1,5 @@
-//! Where workers reach each other: chosen at admission, before anything runs, so that every worker can be
-//! told the addresses of all.
+//! The addresses of workers: chosen at admission, before anything runs, so that every worker can be given the addresses
+//! of all others.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -11,10 +11,10 @@ pub trait Addresses: Send {
     /// An address for the worker at this position of the job (parameter servers first).
     fn take(&mut self, job: &Job, position: u32) -> String;
 
-    /// A worker that already runs has this address.
+    /// A running worker already has this address.
     fn keep(&mut self, address: &str);
 
-    /// The job of the worker that had it is final.
+    /// The job of the worker that had this address is final.
     fn give_back(&mut self, address: &str);
 }
 
@@ -39,7 +39,7 @@ impl Default for Loopback {
 }
 
 impl Loopback {
-    /// Begins somewhere else for every seed, so that two servers on one machine do not meet.
+    /// Starts at a different address for each seed, so that two servers on one machine do not collide.
     pub fn from_seed(seed: u64) -> Loopback {
         let next = FIRST + u32::try_from(seed % u64::from(LAST - FIRST)).expect("smaller than the range");
         Loopback {
@@ -48,8 +48,8 @@ impl Loopback {
         }
     }
 
-    /// Goes round, so that an address rests as long as possible before it is used again. There are more than
-    /// sixteen million: more than all live workers of a machine.
+    /// Goes round, so that an address stays unused as long as possible. There are more than sixteen million: more than
+    /// all live workers of a machine.
     fn advance(&mut self) -> u32 {
         loop {
             let candidate = self.next;

@@ -1,4 +1,4 @@
-//! Collects what a batch of inputs leads to. A job that changed ten times is written once, as it is at the end.
+//! Collects the results of a batch of inputs. A job that changed ten times is written once, in its last state.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ pub(super) struct Batch {
     /// Jobs to write, in the order of their first change.
     marked: Vec<JobId>,
     seen: HashSet<JobId>,
-    /// Jobs that left the conductor: nothing can change these writes any more.
+    /// Jobs that have left the conductor: nothing can change these writes any more.
     finished: HashMap<JobId, Write>,
     actions: Vec<(JobId, Action)>,
-    /// Orders about attempts of jobs the conductor does not know.
+    /// Orders for attempts of jobs that the conductor does not know.
     strays: Vec<EngineCommand>,
     discarded: Vec<JobId>,
     pub(super) replies: Vec<Result<Reply, Refusal>>,
@@ -87,8 +87,8 @@ impl Batch {
     }
 }
 
-/// Launching and letting go are pointless for a job that is no longer there; ending is not.
-fn command(id: &JobId, action: Action, job: Option<&Arc<Job>>) -> Option<EngineCommand> {
+/// `launch` and `go` are pointless for a job that no longer exists; stopping it is not.
+pub(super) fn command(id: &JobId, action: Action, job: Option<&Arc<Job>>) -> Option<EngineCommand> {
     let attempt = |worker, attempt| AttemptKey {
         job: id.clone(),
         worker,
@@ -100,11 +100,15 @@ fn command(id: &JobId, action: Action, job: Option<&Arc<Job>>) -> Option<EngineC
             worker,
             attempt,
         },
-        Action::Go { worker, attempt } => EngineCommand::Go {
-            job: Arc::clone(job?),
+        Action::Go {
             worker,
-            attempt,
-        },
+            attempt: number,
+        } => {
+            job?;
+            EngineCommand::Go {
+                attempt: attempt(worker, number),
+            }
+        }
         Action::Stop {
             worker,
             attempt: number,

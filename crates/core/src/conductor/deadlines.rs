@@ -1,4 +1,4 @@
-//! Which job must be told the time next.
+//! The deadlines of jobs: which job needs the time next.
 
 use std::collections::BTreeSet;
 

@@ -1,20 +1,22 @@
-//! The conductor: owns every job that is not final and is the only one that changes jobs.
+//! The conductor: owns every unfinished job and is the only place that changes jobs.
 //!
-//! Inputs go in, an [`Output`] comes out. Whoever calls it keeps this order, on which everything rests:
+//! Inputs go in, an [`Output`] comes out. The caller must keep this order; everything relies on it:
 //!
 //! 1. make **all** `writes` durable, in one step;
-//! 2. then carry out the `commands`, those about one worker in the order given;
+//! 2. then carry out the `commands`, those for one worker in the order given;
 //! 3. then send the `replies`.
 //!
-//! If the writes cannot be made durable, nothing of the output may be used: throw this conductor away
-//! and [`Conductor::restore`] a new one from the store and the engine. It does no I/O, knows no clock,
-//! and an input costs the same however many jobs are queued.
+//! If the writes cannot be made durable, nothing of the output may be used: drop this conductor and
+//! [`Conductor::restore`] a new one from the store and the engine. Only kills and removals may be carried out anyway,
+//! see [`Unrecorded`]. The conductor does no I/O and reads no clock. The cost of an input does not depend on the number
+//! of queued jobs.
 
 mod addresses;
 mod batch;
 mod deadlines;
 mod restore;
 mod tables;
+mod unrecorded;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::job::{Action, AfterKill, Event, IdempotencyKey, Job, Phase};
 use crate::names::{JobId, JobName, UserName};
 use crate::ports::{EngineCommand, Report};
-use crate::scheduler::{Inventory, Quota, Request, Scheduler, TooBig, Usage, Why};
+use crate::scheduler::{Excess, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why};
 use crate::spec::JobSpec;
 use crate::testing::planted::{Planted, bug};
 
@@ -35,29 +37,34 @@ pub use addresses::{Addresses, Hostnames, Loopback};
 use batch::Batch;
 use deadlines::Deadlines;
 use tables::{Keys, Names};
+pub use unrecorded::Unrecorded;
 
-/// How far the clock may go back before every running job is told the time again.
+/// How far the clock may go back before all running jobs are given the time again.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
-/// A job somebody wants to run.
+/// A submitted job.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// A fresh id; the caller has the clock and the randomness.
+    /// A new id; the caller has the clock and the randomness.
     pub id: JobId,
     pub user: UserName,
     pub spec: Arc<JobSpec>,
-    /// The caller has looked for this key in the store ([`crate::ports::JobStore::find_by_key`]); jobs that
-    /// are not final, and those that ended lately, are found here too.
+    /// The caller has already looked for this key in the store ([`crate::ports::JobStore::find_by_key`]). Unfinished
+    /// jobs, and jobs that ended recently, are found here too.
     pub key: Option<IdempotencyKey>,
 }
 
-/// What the conductor is told.
+/// An input of the conductor.
 #[derive(Debug, Clone)]
 pub enum Input {
     Submit(Submission),
     Kill {
         job: JobId,
         after: AfterKill,
+    },
+    /// Kill the workers of a job that is being stopped without waiting for its grace period.
+    SkipGrace {
+        job: JobId,
     },
     /// Remove a final job from the history.
     Remove {
@@ -70,17 +77,17 @@ pub enum Input {
         user: UserName,
         quota: Quota,
     },
-    InventoryChanged(Inventory),
+    NodeChanged(NodeChange),
 }
 
-/// What the conductor answers when it did what was asked.
+/// The answer of the conductor when it did what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The job is stored and will run.
     Accepted(JobId),
-    /// The key is known: this job was made by it before.
+    /// The key is known: it created this job earlier.
     AlreadyAccepted(JobId),
-    /// The workers are being ended.
+    /// The workers are being stopped.
     Killing(JobId),
     Removed(JobId),
     Noted,
@@ -89,7 +96,7 @@ pub enum Reply {
 /// Why the conductor did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the name `{name}` is taken by {holder}, which is not over yet")]
+    #[error("the name `{name}` is taken by {holder}, which has not ended yet")]
     NameTaken {
         name: JobName,
         holder: JobId,
@@ -98,13 +105,17 @@ pub enum Refusal {
     },
     #[error(transparent)]
     TooBig(#[from] TooBig),
+    #[error("the priority {asked} is higher than {most}, the highest that you may use")]
+    Priority { asked: i32, most: i32 },
+    #[error("{queued} of your jobs wait already, and no more than {most} may")]
+    QueueFull { queued: u64, most: u32 },
     /// Choose another id and submit again.
     #[error("the id {0} is in use")]
     IdTaken(JobId),
-    /// It is over, or there never was one: the store knows.
-    #[error("{0} does not run")]
+    /// The job has ended or never existed; the store knows which.
+    #[error("{0} is not running")]
     NotActive(JobId),
-    #[error("{0} is not over yet")]
+    #[error("{0} has not ended yet")]
     StillActive(JobId),
 }
 
@@ -119,12 +130,12 @@ pub enum Write {
 /// What must be done, in the order of the fields.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// At most one per job.
+    /// At most one write per job.
     pub writes: Vec<Write>,
     pub commands: Vec<EngineCommand>,
-    /// One per input, in their order.
+    /// One reply per input, in the same order.
     pub replies: Vec<Result<Reply, Refusal>>,
-    /// When [`Input::Tick`] is next due. Earlier and later are harmless.
+    /// When [`Input::Tick`] is due next. Earlier or later does no harm.
     pub wake_at: Option<Timestamp>,
 }
 
@@ -138,15 +149,15 @@ pub struct Conductor {
     addresses: Box<dyn Addresses>,
     next_order: u64,
     latest_now: Timestamp,
-    /// How far the clock was set since the latest `now`.
+    /// How far the clock was changed since the latest `now`.
     clock_set: Option<SignedDuration>,
 }
 
 impl Conductor {
-    /// Takes in everything that happened, decides who may start, and says what must be done.
+    /// Processes all inputs, decides which jobs start, and returns what must be done.
     ///
-    /// Who notices that the clock jumped says so first ([`Conductor::clock_was_set`]); a jump that nobody noticed
-    /// costs at most wrong times and limits that pass early or late.
+    /// A caller that notices a clock jump reports it first ([`Conductor::clock_was_set`]). An unnoticed jump causes at
+    /// most wrong times and limits that expire early or late.
     pub fn handle(&mut self, inputs: impl IntoIterator<Item = Input>, now: Timestamp) -> Output {
         let mut batch = Batch::default();
         self.follow_the_clock(now, &mut batch);
@@ -159,23 +170,23 @@ impl Conductor {
         self.close(batch)
     }
 
-    /// The machine's clock was set by this much. From the next `now` on, limits count as if it had not been.
+    /// The machine's clock was changed by this much. Limits are not affected from the next `now` on.
     pub fn clock_was_set(&mut self, by: SignedDuration) {
         let before = self.clock_set.unwrap_or_default();
         self.clock_set = Some(before.checked_add(by).unwrap_or(by));
     }
 
-    /// A job that is not final.
+    /// An unfinished job.
     pub fn job(&self, id: &JobId) -> Option<&Arc<Job>> {
         self.jobs.get(id)
     }
 
-    /// All jobs that are not final, in no order.
+    /// All unfinished jobs, in no order.
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
 
-    /// Runs of this name that are not final, the latest last: one, and those before it that still end.
+    /// Unfinished runs of this name, the latest last: one active run, and earlier ones that are still stopping.
     pub fn runs(&self, user: &UserName, name: &JobName) -> impl Iterator<Item = &Arc<Job>> {
         self.names
             .runs(user, name)
@@ -188,14 +199,29 @@ impl Conductor {
         self.scheduler.explain(id, now)
     }
 
-    /// Whether a submit would be accepted now: its name is free, and its size can ever be admitted here.
+    /// Whether a submit would be accepted now: the name is free, and the job could be admitted at some time.
     ///
-    /// Gives what its owner should know: that it would run alone.
-    pub fn check(&self, asked: &Submission) -> Result<Option<String>, Refusal> {
+    /// Returns by how much the job exceeds the machines, if it would run alone because of that.
+    pub fn check(&self, asked: &Submission) -> Result<Option<Excess>, Refusal> {
         self.check_name(asked)?;
         let request = Request::of(&asked.spec, asked.id.clone(), asked.user.clone(), self.next_order);
         self.scheduler.check_fits_ever(&request)?;
-        Ok(self.scheduler.note(&request))
+        self.check_queue(&request)?;
+        Ok(self.scheduler.would_run_alone(&request))
+    }
+
+    /// The limits that count at the submit alone.
+    fn check_queue(&self, request: &Request) -> Result<(), Refusal> {
+        let quota = self.scheduler.quota(&request.user);
+        if let Some(most) = quota.priority.filter(|most| request.priority > *most) {
+            let asked = request.priority;
+            return Err(Refusal::Priority { asked, most });
+        }
+        let queued = self.scheduler.queued(&request.user);
+        match quota.queued.filter(|most| queued >= u64::from(*most)) {
+            Some(most) => Err(Refusal::QueueFull { queued, most }),
+            None => Ok(()),
+        }
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
@@ -211,6 +237,7 @@ impl Conductor {
         match input {
             Input::Submit(submission) => self.submit(submission, now, batch),
             Input::Kill { job, after } => self.kill(job, after, now, batch),
+            Input::SkipGrace { job } => self.skip_grace(&job, now, batch),
             Input::Remove { job } => self.remove(job, batch),
             Input::Report(report) => self.report(report, now, batch),
             Input::Tick => self.tick(now, batch),
@@ -218,8 +245,8 @@ impl Conductor {
                 self.scheduler.set_quota(user, quota);
                 Ok(Reply::Noted)
             }
-            Input::InventoryChanged(inventory) => {
-                self.scheduler.set_inventory(inventory);
+            Input::NodeChanged(change) => {
+                self.scheduler.change_node(change);
                 Ok(Reply::Noted)
             }
         }
@@ -265,7 +292,7 @@ impl Conductor {
         })
     }
 
-    /// Who keeps others from using the name. Only the latest run can.
+    /// The job that holds the name. Only the latest run can.
     fn holder(&self, user: &UserName, name: &JobName) -> Option<&Arc<Job>> {
         let latest = self.names.runs(user, name).last()?;
         self.jobs
@@ -299,6 +326,14 @@ impl Conductor {
             batch.finish(id.clone(), Write::Remove(id.clone()));
         }
         Ok(Reply::Killing(id))
+    }
+
+    fn skip_grace(&mut self, id: &JobId, now: Timestamp, batch: &mut Batch) -> Result<Reply, Refusal> {
+        if !self.jobs.contains_key(id) {
+            return Err(Refusal::NotActive(id.clone()));
+        }
+        self.change(id, now, batch, |job| job.on_event(Event::SkipGrace, now));
+        Ok(Reply::Noted)
     }
 
     fn remove(&mut self, id: JobId, batch: &mut Batch) -> Result<Reply, Refusal> {
@@ -359,13 +394,13 @@ impl Conductor {
             let event = Event::Admitted {
                 placement: admission.placement,
                 addresses,
-                note: admission.note,
+                alone: admission.alone,
             };
             self.change(&admission.id, now, batch, |job| job.on_event(event, now));
         }
     }
 
-    /// The one place where a job changes: keeps every index right and remembers what must be done.
+    /// The one place where a job changes: updates every index and records what must be done.
     fn change(
         &mut self,
         id: &JobId,
@@ -378,6 +413,7 @@ impl Conductor {
         };
         let job = Arc::make_mut(shared);
         let (revision, deadline, phase) = (job.revision, job.deadline(), job.phase);
+        let held = addresses_that_may_go(job);
         let actions = change(job);
         batch.order(id, actions);
         if job.revision == revision {
@@ -390,12 +426,25 @@ impl Conductor {
         let stopping = matches!(job.phase, Phase::Stopping(_));
         if job.phase.is_final() {
             self.retire(id, phase, now, batch);
+        } else if job.phase == Phase::Pending && phase.occupies() {
+            self.queue_again(id, held, now);
         } else if stopping && bug(Planted::RoomFreeTooEarly) {
             self.scheduler.release(id, now);
         }
     }
 
-    /// A job became final: it leaves every table, and its room is free.
+    /// A job found no room after all: it returns its resources and gets its old place in the queue.
+    fn queue_again(&mut self, id: &JobId, held: Vec<String>, now: Timestamp) {
+        for address in held {
+            self.addresses.give_back(&address);
+        }
+        self.scheduler.release(id, now);
+        let job = &self.jobs[id];
+        let request = Request::of(&job.spec, job.id.clone(), job.user.clone(), job.order);
+        self.scheduler.enqueue(request, now);
+    }
+
+    /// A job became final: it leaves every table, and its resources are free.
     fn retire(&mut self, id: &JobId, phase_before: Phase, now: Timestamp, batch: &mut Batch) {
         let Some(job) = self.jobs.remove(id) else {
             return;
@@ -426,5 +475,15 @@ impl Conductor {
 
     fn close(&self, batch: Batch) -> Output {
         batch.close(&self.jobs, self.deadlines.next())
+    }
+}
+
+/// The addresses of a job that may still be withdrawn.
+fn addresses_that_may_go(job: &Job) -> Vec<String> {
+    match job.phase {
+        Phase::Starting | Phase::Withdrawing => {
+            job.workers.iter().map(|worker| worker.address.clone()).collect()
+        }
+        _ => Vec::new(),
     }
 }

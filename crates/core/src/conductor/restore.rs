@@ -1,5 +1,5 @@
-//! Making a conductor from what is stored and what the engine still has. Also how the first one is made,
-//! when there is nothing yet.
+//! Creates a conductor from the stored jobs and the engine's state. The first conductor of a new server is created here
+//! too, from nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,19 @@ use crate::testing::planted::{Planted, bug};
 use super::batch::Batch;
 use super::deadlines::Deadlines;
 use super::tables::{Keys, Names};
-use super::{Addresses, Conductor, Output};
+use super::{Addresses, Conductor, Output, Unrecorded};
 
 impl Conductor {
-    /// Takes up all jobs of the store that are not final. The output is to be treated like any other.
+    /// Restores all unfinished jobs of the store. The output must be handled like any other.
     ///
-    /// The scheduler is fresh: machines, policy and quotas, but no jobs.
+    /// The scheduler must be new: machines, policy and quotas, but no jobs. Orders that were carried out before they
+    /// could be stored are stored with this output.
     pub fn restore(
         scheduler: Scheduler,
         addresses: Box<dyn Addresses>,
         mut jobs: Vec<Job>,
         engine: EngineState,
+        unrecorded: &Unrecorded,
         now: Timestamp,
     ) -> (Conductor, Output) {
         jobs.retain(|job| !job.phase.is_final());
@@ -49,16 +51,31 @@ impl Conductor {
             }
             conductor.take_up(job, now);
         }
+        // Before the engine's reports: workers that ended since then were killed, they did not fail.
+        conductor.record(unrecorded, now, &mut batch);
         let mut found = conductor.sort_out(&engine, &mut batch);
         for id in &admitted {
             let attempts = found.remove(id).unwrap_or_default();
             conductor.change(id, now, &mut batch, |job| job.resume(attempts, engine.boot, now));
-            // The clock may have been set while the server was away.
+            // The clock may have been changed while the server was down.
             conductor.change(id, now, &mut batch, |job| job.on_event(Event::Tick, now));
         }
         conductor.admit(now, &mut batch);
         let output = conductor.close(batch);
         (conductor, output)
+    }
+
+    /// Repeats orders that were carried out. A job that no longer exists needs no record.
+    fn record(&mut self, unrecorded: &Unrecorded, now: Timestamp, batch: &mut Batch) {
+        if bug(Planted::UnrecordedKillForgotten) {
+            return;
+        }
+        for (id, after) in &unrecorded.kills {
+            let _ = self.kill(id.clone(), *after, now, batch);
+        }
+        for id in &unrecorded.removals {
+            let _ = self.remove(id.clone(), batch);
+        }
     }
 
     fn take_up(&mut self, job: Job, now: Timestamp) {
@@ -78,7 +95,7 @@ impl Conductor {
         self.jobs.insert(job.id.clone(), Arc::new(job));
     }
 
-    /// The engine's attempts by job. Those of jobs that wait, are final or were removed are only in the way.
+    /// The engine's attempts by job. Attempts of jobs that are queued, final or removed are leftovers.
     fn sort_out(&self, engine: &EngineState, batch: &mut Batch) -> HashMap<JobId, Vec<FoundAttempt>> {
         let mut found: HashMap<JobId, Vec<FoundAttempt>> = HashMap::new();
         for report in &engine.attempts {

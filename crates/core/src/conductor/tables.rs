@@ -1,4 +1,4 @@
-//! Who has which name and who was made by which key.
+//! Which job holds which name, and which job was created by which key.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,7 +6,7 @@ use crate::job::{IdempotencyKey, Job};
 use crate::names::{JobId, JobName, UserName};
 use crate::testing::planted::{Planted, bug};
 
-/// Every run that is not final, by user and name.
+/// Every unfinished run, by user and name.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<UserName, HashMap<JobName, Vec<JobId>>>);
 
@@ -19,7 +19,7 @@ impl Names {
         names.entry(name.clone()).or_default().push(id.clone());
     }
 
-    /// The latest is the last.
+    /// The latest run is the last.
     pub(super) fn runs(&self, user: &UserName, name: &JobName) -> &[JobId] {
         self.0
             .get(user)
@@ -44,11 +44,10 @@ impl Names {
     }
 }
 
-/// How many keys of final jobs are remembered: more than can end between a caller's look into the store
-/// and its submit.
+/// How many keys of final jobs are remembered: more than can end between a caller's store lookup and its submit.
 const REMEMBERED: usize = 4096;
 
-/// Which job a key made: of all jobs that are not final and of those that ended lately.
+/// The job that each key created: unfinished jobs and those that ended recently.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     made: HashMap<UserName, HashMap<IdempotencyKey, JobId>>,
@@ -70,7 +69,7 @@ impl Keys {
             .insert(key, job.id.clone());
     }
 
-    /// The job is final: its key stays a while.
+    /// The job is final: its key is remembered for a while.
     pub(super) fn retire(&mut self, job: &Job) {
         let Some(key) = job.key.clone() else {
             return;

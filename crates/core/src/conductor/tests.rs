@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::job::{Boot, News, Outcome, WorkerKey};
 use crate::ports::{AttemptKey, EngineState};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Node, Policy};
+use crate::scheduler::{Inventory, Node, Policy};
 use crate::testing::samples::{id, job_name, noon, seconds, spec, user};
 
 const T0: WorkerKey = WorkerKey {
@@ -19,6 +19,7 @@ fn scheduler(cores: u64) -> Scheduler {
         cpu: Cpu::cores(cores),
         memory: Bytes::mib(1 << 20),
         gpus: 0,
+        taken: Default::default(),
     };
     Scheduler::new(Inventory { nodes: vec![node] }, Policy::default())
 }
@@ -26,6 +27,7 @@ fn scheduler(cores: u64) -> Scheduler {
 fn nothing() -> EngineState {
     EngineState {
         attempts: Vec::new(),
+        nodes: Vec::new(),
         boot: Boot::Same,
     }
 }
@@ -36,6 +38,7 @@ fn restored(cores: u64, jobs: Vec<Job>, engine: EngineState) -> (Conductor, Outp
         Box::new(Loopback::default()),
         jobs,
         engine,
+        &Unrecorded::default(),
         noon(),
     )
 }
@@ -84,7 +87,7 @@ fn only<T>(mut all: Vec<T>) -> T {
 fn orders(output: &Output) -> Vec<String> {
     let word = |command: &EngineCommand| match command {
         EngineCommand::Launch { worker, attempt, .. } => format!("launch {worker} #{attempt}"),
-        EngineCommand::Go { worker, attempt, .. } => format!("go {worker} #{attempt}"),
+        EngineCommand::Go { attempt } => format!("go {} #{}", attempt.worker, attempt.attempt),
         EngineCommand::Stop { attempt, .. } => format!("stop {} #{}", attempt.worker, attempt.attempt),
         EngineCommand::Clean { attempt } => format!("clean {} #{}", attempt.worker, attempt.attempt),
         EngineCommand::Discard { .. } => "discard".into(),
@@ -138,7 +141,7 @@ fn a_taken_name_is_refused_and_a_free_one_offered() {
     let refusal = only(output.replies).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        format!("the name `a` is taken by {}, which is not over yet", id(1))
+        format!("the name `a` is taken by {}, which has not ended yet", id(1))
     );
     let Refusal::NameTaken { free, .. } = refusal else {
         panic!("{refusal}")
@@ -314,6 +317,7 @@ fn restoring_keeps_the_line_and_the_room() {
         jobs,
         EngineState {
             attempts: vec![running],
+            nodes: Vec::new(),
             boot: Boot::Same,
         },
     );
@@ -351,6 +355,7 @@ fn restoring_cleans_what_belongs_to_nobody() {
         Vec::new(),
         EngineState {
             attempts: vec![stray],
+            nodes: Vec::new(),
             boot: Boot::Same,
         },
     );
@@ -373,4 +378,43 @@ fn a_raised_quota_lets_a_waiting_job_start() {
     let output = conductor.handle([quota(2)], seconds(1));
     assert_eq!(saved(&output), [(id(2), Phase::Starting)]);
     assert_eq!(conductor.usage(&user("ada")).cpu, Cpu::cores(2));
+}
+
+#[test]
+fn a_gang_without_room_waits_again_at_its_old_place_with_the_reason() {
+    let mut conductor = conductor(2);
+    let gang = Input::Submit(Submission {
+        id: id(1),
+        user: user("ada"),
+        spec: Arc::new(spec("gang", 0, 2)),
+        key: None,
+    });
+    conductor.handle([gang, submit(2, "later")], noon());
+    let why = "`node-1` was taken by another pod".to_owned();
+    let output = conductor.handle([news(1, News::NoRoom(why.clone()))], seconds(1));
+    assert_eq!(saved(&output), [(id(1), Phase::Withdrawing)]);
+    assert_eq!(orders(&output), ["stop trainer 1 #1", "clean trainer 0 #1"]);
+    let other = AttemptKey {
+        job: id(1),
+        worker: WorkerKey::trainer(1),
+        attempt: 1,
+    };
+    let gone = Report {
+        attempt: other,
+        news: News::Exited(Exit::by_signal(15)),
+    };
+    let output = conductor.handle([Input::Report(gone)], seconds(2));
+    assert_eq!(
+        orders(&output),
+        ["clean trainer 1 #1", "launch trainer 0 #2", "launch trainer 1 #2"],
+        "before the job that came later, and under new numbers"
+    );
+    let job = conductor.job(&id(1)).unwrap();
+    let moments = job.timeline.moments().iter();
+    assert!(
+        moments.clone().any(|moment| moment.text.contains(&why)),
+        "{:?}",
+        job.timeline
+    );
+    assert_eq!(conductor.job(&id(2)).unwrap().phase, Phase::Pending);
 }

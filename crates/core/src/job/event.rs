@@ -1,4 +1,4 @@
-//! What can happen to a job and what it can ask for in return.
+//! Events of a job and the actions it requests in return.
 //!
 //! Plain values; the rules that connect them are in `life`.
 
@@ -6,67 +6,82 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
-use crate::scheduler::Placement;
+use crate::scheduler::{Excess, Placement};
 
 use super::WorkerKey;
 
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The scheduler gave it room for all its workers at once.
+    /// The scheduler found room for all its workers together.
     Admitted {
         placement: Placement,
         /// One per worker, parameter servers first.
         addresses: Vec<String>,
-        note: Option<String>,
+        /// By how much it exceeds the machines, if it runs alone because of that.
+        alone: Option<Excess>,
     },
-    /// The engine has news of one attempt.
+    /// The engine reports about one attempt.
     Worker {
         worker: WorkerKey,
         attempt: u32,
         news: News,
     },
-    /// Somebody asked for its end.
+    /// A user asked to kill it.
     KillRequested(AfterKill),
+    /// Kill its workers without waiting for the grace period (`kill --now`). Has no effect unless the job is stopping.
+    SkipGrace,
     /// Time has passed.
     Tick,
-    /// The machine's clock was set by this much; no time has passed by it.
+    /// The machine's clock was changed by this much, although no time has passed.
     ClockSet(SignedDuration),
     /// The machine restarted: whatever ran on it is gone.
     Rebooted,
 }
 
-/// What one attempt of a worker has come to. Later news implies the earlier ones, which may be lost.
+/// The progress of one attempt. Later reports imply earlier ones, which may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum News {
-    /// The engine has taken the order; nothing runs yet.
+    /// The engine has accepted the order; nothing runs yet.
     Launched,
-    /// Its supervisor is there.
+    /// It has no place yet; the text says why. The start limit does not count until every worker has one.
+    Unseated(String),
+    /// It has a place; the text says what it waits for there, or is empty.
+    Seated(String),
+    /// Its supervisor is running.
     Up,
-    /// Its program runs.
+    /// Its program is running.
     Started,
     /// It listens on all its ports (parameter servers).
     Ready,
-    /// Its program ended, its log is complete, nothing of it is left.
+    /// Its program exited, its log is complete, and nothing of it is left.
     Exited(Exit),
-    /// It is gone and nobody saw how; the text says what is known.
+    /// It is gone, and nobody observed how; the text says what is known.
     Lost(String),
+    /// It could not be placed and never ran; the text says why. A job that has not started is queued again as a whole.
+    NoRoom(String),
+    /// It is gone through no fault of its own, for example with its node; the text says what happened. It is restarted
+    /// without using a retry.
+    Disrupted(String),
 }
 
 impl News {
-    /// Whether nothing of the attempt runs any more.
+    /// Whether nothing of the attempt is running any more.
     pub fn is_end(&self) -> bool {
-        matches!(self, News::Exited(_) | News::Lost(_))
+        matches!(
+            self,
+            News::Exited(_) | News::Lost(_) | News::NoRoom(_) | News::Disrupted(_)
+        )
     }
 }
 
-/// What becomes of the record of a killed job.
+/// What happens to the record of a killed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterKill {
     KeepInHistory,
-    /// Remove it once its last worker is gone (`kill -rm`).
+    /// Remove it when its last worker is gone (`kill -rm`).
     Remove,
 }
 
@@ -75,14 +90,14 @@ pub enum AfterKill {
 pub enum Action {
     /// Start this attempt; a trainer's program waits for `Go`.
     Launch { worker: WorkerKey, attempt: u32 },
-    /// Let the trainer's program begin.
+    /// Start the trainer's program.
     Go { worker: WorkerKey, attempt: u32 },
-    /// End it: politely, then after the grace period by force.
+    /// Stop it: SIGTERM, then SIGKILL after the grace period.
     Stop {
         worker: WorkerKey,
         attempt: u32,
         grace: SignedDuration,
     },
-    /// Its end is stored: drop everything of it except the log.
+    /// Its exit is stored: delete everything of it except the log.
     Clean { worker: WorkerKey, attempt: u32 },
 }

@@ -1,30 +1,30 @@
-//! The rules of a job's life: start together, end truthfully.
+//! The rules of a job's life: workers start together, and the result is reported truthfully.
 //!
-//! - All workers are launched at admission. Parameter servers run at once; trainers are let go when every
-//!   parameter server is ready and every trainer is up.
-//! - A worker that fails is restarted under its own id with the next attempt number while it has retries
-//!   left (see `restarts`); then its job fails and the others are stopped. A parameter server that ends while trainers
-//!   are not done has failed, whatever its code.
+//! - All workers are launched at admission. Parameter servers start at once; trainers start when every parameter server
+//!   is ready and every trainer's supervisor is running.
+//! - A worker that fails is restarted under its own id with the next attempt number while it has retries left (see
+//!   `restarts`). After that the job fails and the other workers are stopped. A parameter server that exits before the
+//!   trainers are done has failed, whatever its exit code.
 //! - A job is final when its last attempt is gone, not before.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::Exit;
-use crate::scheduler::Placement;
+use crate::scheduler::{Excess, Placement};
 use crate::testing::planted::{Planted, bug};
 
 use super::{
     Action, AfterKill, Event, Job, News, Outcome, Phase, Role, Worker, WorkerKey, WorkerStatus, words,
 };
 
-/// How long after the grace period the engine may still be busy before it is told to stop again.
+/// How long after the grace period the engine may still be busy before it is asked again to stop a worker.
 const STOP_MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
 impl Job {
-    /// Moves the job on by one event and returns what must now be done, in this order.
+    /// Advances the job by one event and returns the actions to perform, in order.
     ///
-    /// A job in a final phase ignores every event: late reports are normal. So does a worker that hears
-    /// from an attempt that is not its current one. An event that changes nothing leaves `revision` alone.
+    /// A job in a final phase ignores every event: late reports are normal. So does a worker that gets a report about
+    /// an attempt other than its current one. An event that changes nothing leaves `revision` alone.
     pub fn on_event(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
         if self.phase.is_final() && !bug(Planted::FinalCanChange) {
             return Vec::new();
@@ -33,14 +33,15 @@ impl Job {
             Event::Admitted {
                 placement,
                 addresses,
-                note,
-            } => self.admit(placement, addresses, note, now),
+                alone,
+            } => self.admit(placement, addresses, alone.as_ref(), now),
             Event::Worker {
                 worker,
                 attempt,
                 news,
             } => self.on_news(worker, attempt, news, now),
             Event::KillRequested(after) => self.kill(after, now),
+            Event::SkipGrace => self.skip_grace(now),
             Event::Tick => self.tick(now),
             Event::ClockSet(by) => self.set_clock(by, now),
             Event::Rebooted => {
@@ -50,14 +51,17 @@ impl Job {
         }
     }
 
-    /// When the job must next be told the time, if nothing happens before.
+    /// When the job needs the time next, if nothing happens before.
     pub fn deadline(&self) -> Option<Timestamp> {
         let after = |since: Option<Timestamp>, limit: SignedDuration| since?.checked_add(limit).ok();
         match self.phase {
             Phase::Pending | Phase::Final(_) => None,
-            Phase::Stopping(_) => after(self.timers.stopping_since, self.spec.grace + STOP_MARGIN),
+            Phase::Stopping(_) | Phase::Withdrawing => {
+                after(self.timers.stopping_since, self.grace() + STOP_MARGIN)
+            }
             Phase::Starting | Phase::Running => {
-                let start = after(self.timers.assembling_since, self.spec.start_limit);
+                let counted = self.timers.assembling_since.filter(|_| !self.awaits_seats());
+                let start = after(counted, self.spec.start_limit);
                 let run = self
                     .spec
                     .max_runtime
@@ -71,7 +75,7 @@ impl Job {
         &mut self,
         placement: Placement,
         addresses: Vec<String>,
-        note: Option<String>,
+        alone: Option<&Excess>,
         now: Timestamp,
     ) -> Vec<Action> {
         if self.phase != Phase::Pending {
@@ -82,7 +86,8 @@ impl Job {
         self.admitted_at = Some(stamp);
         self.timers.assembling_since = Some(now);
         self.placement = Some(placement);
-        self.message = "its workers come up".into();
+        self.message = "its workers are starting".into();
+        let note = alone.map(words::runs_alone);
         self.note_moment(match &note {
             Some(note) => format!("admitted: {note}"),
             None => "admitted".to_owned(),
@@ -98,6 +103,7 @@ impl Job {
                     &self.id,
                     &self.spec.name,
                     addresses.next().unwrap_or_default(),
+                    self.withdrawn + 1,
                 )
             })
             .collect();
@@ -115,13 +121,53 @@ impl Job {
         }
         match news {
             News::Launched => Vec::new(),
+            News::Unseated(why) => self.seat_changed(key, true, &why, now),
+            News::Seated(why) => self.seat_changed(key, false, &why, now),
             News::Up => self.advance(key, WorkerStatus::Up, now),
             News::Started => self.advance(key, WorkerStatus::Running, now),
             News::Ready if key.role == Role::Pserver => self.advance(key, WorkerStatus::Ready, now),
             News::Ready => Vec::new(),
             News::Exited(exit) => self.attempt_ended(key, WorkerStatus::Ended, exit, now),
             News::Lost(why) => self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now),
+            News::NoRoom(why) => self.no_room(key, why, now),
+            News::Disrupted(why) => self.attempt_disrupted(key, why, now),
         }
+    }
+
+    fn attempt_disrupted(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
+        let stamp = self.touch(now);
+        let wanted = self.phase.wants_workers();
+        let worker = self.worker_mut(key).expect("the caller looked it up");
+        let (attempt, exit) = (worker.attempt, Exit::unseen(why.clone()));
+        worker.ended_at = Some(ended_at(worker, &exit, stamp));
+        worker.exit = Some(exit.clone());
+        let again = wanted.then(|| self.restart_disrupted(key, &why, now)).flatten();
+        match again {
+            Some(launch) => vec![clean(key, attempt), launch],
+            None => self.attempt_ended(key, WorkerStatus::Lost, exit, now),
+        }
+    }
+
+    /// All or nothing: a job that has not started returns its resources and is queued again at its old place.
+    fn no_room(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
+        if self.phase == Phase::Starting && self.started_at.is_none() {
+            self.touch(now);
+            self.phase = Phase::Withdrawing;
+            self.message = format!("queued again: {why}");
+            self.note_moment(format!("withdrawn: {why}"));
+            self.timers = super::Timers {
+                stopping_since: Some(now),
+                ..Default::default()
+            };
+            for worker in &mut self.workers {
+                worker.restart_at = None;
+            }
+            let mut actions = self.stop_orders();
+            actions.retain(|action| !matches!(action, Action::Stop { worker, .. } if *worker == key));
+            actions.extend(self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now));
+            return actions;
+        }
+        self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now)
     }
 
     fn advance(&mut self, key: WorkerKey, status: WorkerStatus, now: Timestamp) -> Vec<Action> {
@@ -133,7 +179,11 @@ impl Job {
         if status >= WorkerStatus::Running {
             worker.started_at.get_or_insert(stamp);
         }
+        let late = std::mem::take(&mut worker.unseated);
         self.touch(now);
+        if late {
+            self.count_from_the_last_seat(now);
+        }
         self.let_go_when_all_are_there(now)
     }
 
@@ -146,10 +196,10 @@ impl Job {
         self.timers.assembling_since = None;
         self.timers.running_since.get_or_insert(now);
         self.phase = Phase::Running;
-        self.message = "its trainers run".into();
+        self.message = "its trainers are running".into();
         if self.started_at.is_none() {
             self.started_at = Some(stamp);
-            self.note_moment("everybody is there: trainers start".into());
+            self.note_moment("all workers are ready: starting the trainers".into());
         }
         let ready =
             |worker: &&mut Worker| worker.key.role == Role::Trainer && worker.status == WorkerStatus::Up;
@@ -179,15 +229,16 @@ impl Job {
     ) -> Vec<Action> {
         let stamp = self.touch(now);
         let worker = self.worker_mut(key).expect("the caller looked it up");
-        // A trainer that was never let go cannot have done its work, whatever it returned.
+        // A trainer that was never started cannot have done its work, whatever its exit code.
         let was_let_go = worker.status >= WorkerStatus::Going;
         let done = key.role == Role::Trainer && was_let_go && exit.is_success();
         worker.status = status;
+        worker.unseated = false;
         worker.ended_at = Some(ended_at(worker, &exit, stamp));
         worker.exit = Some(exit);
         let mut actions = vec![clean(key, worker.attempt)];
         actions.extend(match self.phase {
-            Phase::Stopping(_) => self.finish_when_all_are_gone(),
+            Phase::Stopping(_) | Phase::Withdrawing => self.finish_when_all_are_gone(),
             _ if done => self.stop_when_all_trainers_are_done(now),
             _ if key.role == Role::Pserver && bug(Planted::PserverMayEnd) => Vec::new(),
             _ => self.worker_failed(key, now),
@@ -225,7 +276,7 @@ impl Job {
         for worker in &mut self.workers {
             worker.restart_at = None;
         }
-        let grace = self.spec.grace;
+        let grace = self.grace();
         let spared = |worker: &&Worker| {
             outcome == Outcome::Succeeded
                 && worker.key.role == Role::Pserver
@@ -237,23 +288,42 @@ impl Job {
         actions
     }
 
-    /// Nothing may come after this: the last attempt is gone and the last byte of its log is written.
+    /// Nothing may follow this: the last attempt is gone and the last byte of its log is written.
     fn finish_when_all_are_gone(&mut self) -> Vec<Action> {
+        if self.phase == Phase::Withdrawing {
+            self.wait_again();
+            return Vec::new();
+        }
         let gone = self.live_workers().next().is_none() || bug(Planted::FinalTooEarly);
         if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
             self.phase = Phase::Final(outcome);
-            // It told how the job runs.
+            // The note described how the job runs.
             self.note = None;
             let last = self.workers.iter().filter_map(|worker| worker.ended_at).max();
             self.finished_at = Some(last.unwrap_or(self.changed_at));
             self.timers = super::Timers {
-                // Tells who was ended from who ended.
+                // Distinguishes workers that were stopped from those that exited by themselves.
                 stopping_since: self.timers.stopping_since,
                 ..super::Timers::default()
             };
             self.note_moment(words::over(outcome).to_owned());
         }
         Vec::new()
+    }
+
+    fn wait_again(&mut self) {
+        let gone = self.live_workers().next().is_none() || bug(Planted::RequeuedTooEarly);
+        if !gone {
+            return;
+        }
+        let used = self.workers.iter().map(|worker| worker.attempt).max();
+        self.withdrawn = used.unwrap_or(self.withdrawn);
+        self.phase = Phase::Pending;
+        self.admitted_at = None;
+        self.placement = None;
+        self.note = None;
+        self.workers.clear();
+        self.timers = super::Timers::default();
     }
 
     fn kill(&mut self, after: AfterKill, now: Timestamp) -> Vec<Action> {
@@ -272,9 +342,27 @@ impl Job {
                 self.phase = Phase::Stopping(Outcome::Killed);
                 Vec::new()
             }
-            // What the workers did before stays true.
+            // The workers' earlier results stay true.
             Phase::Stopping(_) | Phase::Final(_) => Vec::new(),
             _ => self.stop_all(Outcome::Killed, "killed on request".into(), now),
+        }
+    }
+
+    /// Asks the engine again to stop the remaining workers: it uses the shortest grace period it was given.
+    fn skip_grace(&mut self, now: Timestamp) -> Vec<Action> {
+        if self.skip_grace || !matches!(self.phase, Phase::Stopping(_)) {
+            return Vec::new();
+        }
+        self.skip_grace = true;
+        self.note_moment("its grace period was skipped".into());
+        self.stop_again(now)
+    }
+
+    /// How long a worker may take after it was asked to stop.
+    fn grace(&self) -> SignedDuration {
+        match self.skip_grace {
+            true => SignedDuration::ZERO,
+            false => self.spec.grace,
         }
     }
 
@@ -284,7 +372,7 @@ impl Job {
             return Vec::new();
         }
         match self.phase {
-            Phase::Stopping(_) => self.stop_again(now),
+            Phase::Stopping(_) | Phase::Withdrawing => self.stop_again(now),
             _ if self.ran_too_long(now) => {
                 let limit = self.spec.max_runtime.unwrap_or_default();
                 self.stop_all(
@@ -302,11 +390,11 @@ impl Job {
     }
 
     fn took_too_long_to_start(&self, now: Timestamp) -> bool {
-        let since = self.timers.assembling_since;
+        let since = self.timers.assembling_since.filter(|_| !self.awaits_seats());
         since.is_some_and(|since| now.duration_since(since) >= self.spec.start_limit)
     }
 
-    /// Limits count time that passed, not what the clock says of it.
+    /// Limits count elapsed time, not the clock.
     fn set_clock(&mut self, by: SignedDuration, now: Timestamp) -> Vec<Action> {
         let timers = &mut self.timers;
         let all = [
@@ -330,7 +418,7 @@ impl Job {
         now.duration_since(since) >= limit
     }
 
-    /// An engine that was told twice loses nothing; one that missed it would never end.
+    /// Repeating an order does no harm; an engine that missed it would never stop the worker.
     fn stop_again(&mut self, now: Timestamp) -> Vec<Action> {
         self.touch(now);
         self.timers.stopping_since = Some(now);
@@ -342,7 +430,7 @@ impl Job {
             return Vec::new();
         }
         self.live_workers()
-            .map(|worker| stop(worker, self.spec.grace))
+            .map(|worker| stop(worker, self.grace()))
             .collect()
     }
 
@@ -370,7 +458,7 @@ impl Job {
             .collect()
     }
 
-    /// Takes away the given attempts, which a restart of the machine ended. Restarts all of them or none.
+    /// Removes the given attempts, which ended when the machine restarted. Restarts all of them or none.
     pub(super) fn lose_to_reboot(&mut self, lost: &[(WorkerKey, u32)], now: Timestamp) -> Vec<Action> {
         if lost.is_empty() || bug(Planted::RebootIgnored) {
             return Vec::new();
@@ -398,11 +486,15 @@ impl Job {
         };
         if let Some((key, _)) = lost.iter().find(worn_out) {
             self.culprit = Some(*key);
-            return self.stop_all(Outcome::Lost, "the machine restarted while it ran".into(), now);
+            return self.stop_all(
+                Outcome::Lost,
+                "the machine restarted while it was running".into(),
+                now,
+            );
         }
         self.phase = Phase::Starting;
-        self.message = "its workers come up again after a restart of the machine".into();
-        self.note_moment("the machine restarted; its workers are restarted".into());
+        self.message = "its workers are starting again after the machine restarted".into();
+        self.note_moment("the machine restarted; restarting its workers".into());
         lost.iter().map(|(key, _)| self.restart(*key, now)).collect()
     }
 }
@@ -433,7 +525,7 @@ pub(super) fn clean(worker: WorkerKey, attempt: u32) -> Action {
     Action::Clean { worker, attempt }
 }
 
-/// The engine's word on when an attempt ended, as far as it can be true.
+/// The engine's time of an exit, if it is plausible.
 fn ended_at(worker: &Worker, exit: &Exit, heard: Timestamp) -> Timestamp {
     let said = exit.at.unwrap_or(heard).min(heard);
     worker.started_at.map_or(said, |started| said.max(started))

@@ -1,13 +1,14 @@
-//! A job: the document that is stored, and the state machine that alone changes it.
+//! A job: the stored document and the state machine that changes it.
 //!
-//! Events go in, actions come out ([`Job::on_event`]). Nothing here starts a process, writes a row or
-//! asks the clock. Which jobs exist and who may run is the conductor's and the scheduler's business.
+//! Events go in, actions come out ([`Job::on_event`]). Nothing here starts a process, writes a row or reads the clock.
+//! The conductor knows which jobs exist, and the scheduler decides which may run.
 
 mod event;
 mod life;
 mod phase;
 mod restarts;
 mod resume;
+mod seats;
 mod timeline;
 mod words;
 mod worker;
@@ -33,9 +34,10 @@ pub use event::{Action, AfterKill, Event, News};
 pub use phase::{Outcome, Phase};
 pub use resume::{Boot, FoundAttempt};
 pub use timeline::{Moment, Timeline};
+pub use words::runs_alone;
 pub use worker::{Worker, WorkerKey, WorkerStatus, worker_name};
 
-/// Names one attempt to submit, so that asking again after a lost reply makes no second job.
+/// Identifies one submit, so that a retry after a lost reply creates no second job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IdempotencyKey(String);
@@ -85,57 +87,68 @@ impl fmt::Display for IdempotencyKey {
 
 /// One run of a job, from submit to its end.
 ///
-/// The fields are open for reading and for stores; only [`Job::on_event`] and [`Job::resume`] change them.
+/// The fields can be read by everyone and written by stores; otherwise only [`Job::on_event`] and [`Job::resume`]
+/// change them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub id: JobId,
     pub user: UserName,
     pub spec: Arc<JobSpec>,
-    /// The place in the line: who was submitted earlier has the smaller number.
+    /// The position in the queue: an earlier submit has a smaller number.
     pub order: u64,
     pub key: Option<IdempotencyKey>,
     pub phase: Phase,
     pub submitted_at: Timestamp,
     pub admitted_at: Option<Timestamp>,
-    /// When the trainers were first let go.
+    /// When the trainers were first started.
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
-    /// One sentence on why the job is where it is.
+    /// One sentence that explains the job's current state.
     pub message: String,
-    /// What the scheduler had to add, for example that the machine is oversubscribed.
+    /// A note of the scheduler, for example that the machine is oversubscribed.
     pub note: Option<String>,
-    /// Where each worker runs and which cards it has; none before admission.
+    /// Where each worker runs and which cards it has; empty before admission.
     pub placement: Option<Placement>,
     /// Parameter servers first, then trainers, each by index; empty before admission.
     pub workers: Vec<Worker>,
     /// The worker whose failure ended the job.
     pub culprit: Option<WorkerKey>,
     pub kill_requested: bool,
-    /// `kill -rm`: the record goes as soon as the job is final.
+    /// Whether its workers are killed without a grace period.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_grace: bool,
+    /// `kill -rm`: the record is removed as soon as the job is final.
     pub remove_when_final: bool,
+    /// The highest number of an attempt that was withdrawn because there was no room. Numbers are never reused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub withdrawn: u32,
     pub timeline: Timeline,
     pub timers: Timers,
     /// Grows with every change.
     pub revision: u64,
-    /// The time of the latest change. Never runs backwards, whatever the clock does.
+    /// The time of the latest change. Never goes backwards, whatever the clock does.
     pub changed_at: Timestamp,
 }
 
-/// Since when something is being waited for. Counted anew when the clock is set back.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// When the current wait began. Restarted when the clock is set back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timers {
-    /// Not everybody is there: at the start, and again while a worker is restarted.
+    /// Not all workers are ready: at the start, and again while a worker is restarted.
     pub assembling_since: Option<Timestamp>,
-    /// Trainers were let go.
+    /// The trainers were started.
     pub running_since: Option<Timestamp>,
-    /// The workers were told to stop.
+    /// The workers were asked to stop.
     pub stopping_since: Option<Timestamp>,
-    /// When the next worker is to be restarted, if one waits for that.
+    /// When the next worker is due to be restarted, if one is waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_at: Option<Timestamp>,
 }
 
-/// Trainers by what became of them.
+/// Trainers by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub succeeded: u32,
@@ -144,7 +157,7 @@ pub struct Counts {
 }
 
 impl Job {
-    /// A job that has just been submitted.
+    /// A new job.
     pub fn new(
         id: JobId,
         user: UserName,
@@ -172,7 +185,9 @@ impl Job {
             workers: Vec::new(),
             culprit: None,
             kill_requested: false,
+            skip_grace: false,
             remove_when_final: false,
+            withdrawn: 0,
             timeline,
             timers: Timers::default(),
             revision: 1,
@@ -180,7 +195,7 @@ impl Job {
         }
     }
 
-    /// Whether nobody else of the same user may take its name.
+    /// Whether it blocks its name for other jobs of the user.
     pub fn holds_name(&self) -> bool {
         !self.phase.is_final() && !self.kill_requested
     }
@@ -209,10 +224,15 @@ impl Job {
         }
     }
 
-    /// How a worker's latest ended attempt ended, in words.
+    /// An explanation of how a worker's latest finished attempt exited.
     pub fn exit_in_words(&self, key: WorkerKey) -> Option<String> {
         let exit = self.worker(key)?.exit.as_ref()?;
         Some(exit::in_words(exit, self.memory_of(key.role)))
+    }
+
+    /// The state of the job, what it waits for, the scheduler's note, and how much output was lost.
+    pub fn message_in_full(&self) -> Option<String> {
+        words::message_in_full(self)
     }
 
     pub fn counts(&self) -> Counts {
@@ -228,7 +248,7 @@ impl Job {
         counts
     }
 
-    /// Whether a worker ended because the job was being stopped, and not by itself.
+    /// Whether a worker exited because the job was being stopped, and not by itself.
     pub fn was_stopped(&self, worker: &Worker) -> bool {
         let told = worker.exit.as_ref().and_then(|exit| exit.stopped);
         if let (Some(told), true) = (told, self.timers.stopping_since.is_some()) {
@@ -242,7 +262,7 @@ impl Job {
         later && self.culprit != Some(worker.key)
     }
 
-    /// Where a worker stands in `workers` and in the placement.
+    /// The index of a worker in `workers` and in the placement.
     pub fn position(&self, key: WorkerKey) -> Option<usize> {
         let (first, count) = match key.role {
             Role::Pserver => (0, self.spec.pservers),
@@ -260,7 +280,7 @@ impl Job {
         self.workers.iter().filter(|worker| worker.status.is_live())
     }
 
-    /// Records a change; returns the time to stamp it with.
+    /// Records a change; returns its time stamp.
     fn touch(&mut self, now: Timestamp) -> Timestamp {
         self.changed_at = self.changed_at.max(now);
         self.revision += 1;

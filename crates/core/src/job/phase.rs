@@ -1,22 +1,24 @@
-//! Where a job is on its way, and how it ended.
+//! The phase of a job, and its outcome.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job is on its way.
+/// The phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waits for room.
+    /// Waits for resources.
     Pending,
-    /// Its workers come up; no trainer runs yet.
+    /// Its workers are starting; no trainer runs yet.
     Starting,
-    /// Its trainers were let go.
+    /// Its trainers were started.
     Running,
-    /// Its workers are being ended; this is what it will be when the last one is gone.
+    /// There was no room for one of its workers: all are withdrawn, and then it is queued again.
+    Withdrawing,
+    /// Its workers are being stopped; the outcome takes effect when the last one is gone.
     Stopping(Outcome),
-    /// Over. Nothing changes it any more.
+    /// Ended. Nothing changes it any more.
     Final(Outcome),
 }
 
@@ -24,13 +26,13 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every trainer ended well.
+    /// Every trainer succeeded.
     Succeeded,
     /// A worker failed, or a time limit passed.
     Failed,
-    /// Somebody ended it.
+    /// A user killed it.
     Killed,
-    /// Its workers vanished with the machine.
+    /// Its workers were lost with the machine.
     Lost,
 }
 
@@ -44,12 +46,15 @@ impl Phase {
         matches!(self, Phase::Starting | Phase::Running)
     }
 
-    /// Whether it takes up room on the machines.
+    /// Whether it holds resources of the machines.
     pub fn occupies(self) -> bool {
-        matches!(self, Phase::Starting | Phase::Running | Phase::Stopping(_))
+        matches!(
+            self,
+            Phase::Starting | Phase::Running | Phase::Withdrawing | Phase::Stopping(_)
+        )
     }
 
-    /// How it ended or is about to end.
+    /// Its outcome, or the one it is about to have.
     pub fn outcome(self) -> Option<Outcome> {
         match self {
             Phase::Stopping(outcome) | Phase::Final(outcome) => Some(outcome),
@@ -64,6 +69,7 @@ impl fmt::Display for Phase {
             Phase::Pending => f.write_str("Pending"),
             Phase::Starting => f.write_str("Starting"),
             Phase::Running => f.write_str("Running"),
+            Phase::Withdrawing => f.write_str("Withdrawing"),
             Phase::Stopping(_) => f.write_str("Stopping"),
             Phase::Final(outcome) => outcome.fmt(f),
         }

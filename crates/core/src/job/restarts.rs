@@ -1,6 +1,6 @@
-//! When a worker that failed is started again: the first time at once, then after pauses that double.
+//! When a failed worker is restarted: the first time at once, then after pauses that double.
 //!
-//! How often it may be, and what becomes of the job afterwards, is decided in `life`.
+//! `life` decides how often, and what happens to the job afterwards.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,14 +9,17 @@ use crate::testing::planted::{Planted, bug};
 use super::life::launch;
 use super::{Action, Job, Worker, WorkerKey, WorkerStatus};
 
-/// The pause before the second restart; the first comes at once.
+/// The pause before the second restart; the first restart has none.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// Who ran this long did not fail for want of patience: it is started again at once.
+/// A worker that is disrupted more often than this counts as failed: something is wrong with it or its cluster. Engines
+/// have a lower limit of their own, which administrators set.
+const MOST_DISRUPTIONS: u32 = 1000;
+/// A worker that ran this long is restarted at once: its failure was not caused by starting too early.
 const LONG_RUN: SignedDuration = SignedDuration::from_mins(10);
 
 impl Job {
-    /// Restarts a worker that failed, now or after its pause; `failure` says how it ended.
+    /// Restarts a failed worker, now or after its pause; `failure` says how it ended.
     pub(super) fn restart_in_time(&mut self, key: WorkerKey, failure: String, now: Timestamp) -> Vec<Action> {
         let pause = self.worker(key).map_or(SignedDuration::ZERO, pause);
         let due = now.checked_add(pause).unwrap_or(now);
@@ -34,18 +37,35 @@ impl Job {
     }
 
     pub(super) fn restart(&mut self, key: WorkerKey, now: Timestamp) -> Action {
-        self.timers.assembling_since.get_or_insert(now);
         let worker = self.worker_mut(key).expect("the caller looked it up");
         worker.restarts += 1;
+        self.launch_again(key, now)
+    }
+
+    /// Restarts a disrupted worker; `why` names the cause. `None`: it was disrupted too often.
+    pub(super) fn restart_disrupted(&mut self, key: WorkerKey, why: &str, now: Timestamp) -> Option<Action> {
+        let worker = self
+            .worker_mut(key)
+            .filter(|worker| worker.disruptions < MOST_DISRUPTIONS)?;
+        worker.disruptions += 1;
+        self.message = format!("{key} is restarted: {why}");
+        self.note_moment(self.message.clone());
+        Some(self.launch_again(key, now))
+    }
+
+    fn launch_again(&mut self, key: WorkerKey, now: Timestamp) -> Action {
+        self.timers.assembling_since.get_or_insert(now);
+        let worker = self.worker_mut(key).expect("the caller looked it up");
         worker.attempt += u32::from(!bug(Planted::SameAttemptAgain));
         worker.status = WorkerStatus::Waiting;
         worker.started_at = None;
         worker.ended_at = None;
         worker.restart_at = None;
+        worker.unseated = false;
         launch(worker)
     }
 
-    /// Restarts everybody whose pause is over.
+    /// Restarts every worker whose pause is over.
     pub(super) fn restart_who_is_due(&mut self, now: Timestamp) -> Vec<Action> {
         let is_due = |worker: &&Worker| worker.restart_at.is_some_and(|at| at <= now);
         let due: Vec<WorkerKey> = self
@@ -66,7 +86,7 @@ impl Job {
         actions
     }
 
-    /// A clock that was set back makes nobody wait longer than the longest pause. Says whether anything changed.
+    /// A clock that was set back makes no worker wait longer than the longest pause. Returns whether anything changed.
     pub(super) fn restart_no_later_than(&mut self, now: Timestamp) -> bool {
         let latest = now.checked_add(LONGEST_PAUSE).unwrap_or(now);
         if self.timers.restart_at.is_none_or(|at| at <= latest) {
@@ -84,7 +104,7 @@ impl Job {
     }
 }
 
-/// How long a worker that has just failed waits.
+/// The pause of a worker that has just failed.
 fn pause(worker: &Worker) -> SignedDuration {
     let ran = worker
         .started_at
@@ -114,7 +134,7 @@ mod tests {
         index: 0,
     };
 
-    /// A job of one trainer that may fail often.
+    /// A job with one trainer that may fail often.
     fn job() -> Job {
         let mut spec = spec("again", 0, 1);
         spec.retries = 20;
@@ -166,6 +186,43 @@ mod tests {
     }
 
     #[test]
+    fn a_disrupted_worker_is_restarted_at_once_and_uses_no_retry() {
+        let mut job = running(1, spec("again", 0, 1));
+        assert_eq!(job.spec.retries, 0);
+        let disrupted = |attempt| Event::Worker {
+            worker: TRAINER,
+            attempt,
+            news: News::Disrupted("its node is gone".into()),
+        };
+        for attempt in 1..=MOST_DISRUPTIONS {
+            let actions = job.on_event(disrupted(attempt), seconds(10));
+            assert_eq!(launches(&actions), 1, "{actions:?}");
+            assert!(actions.contains(&Action::Clean {
+                worker: TRAINER,
+                attempt
+            }));
+        }
+        assert_eq!(job.message, "trainer 0 is restarted: its node is gone");
+        assert_eq!(job.worker(TRAINER).unwrap().restarts, 0);
+        job.on_event(disrupted(MOST_DISRUPTIONS + 1), seconds(20));
+        assert_eq!(job.phase, Phase::Final(Outcome::Failed), "not for ever");
+        assert!(job.message.contains("its node is gone"), "{}", job.message);
+    }
+
+    #[test]
+    fn a_disrupted_worker_of_a_killed_job_stays_away() {
+        let mut job = job();
+        job.on_event(Event::KillRequested(AfterKill::KeepInHistory), seconds(5));
+        let event = Event::Worker {
+            worker: TRAINER,
+            attempt: 1,
+            news: News::Disrupted("its node is gone".into()),
+        };
+        assert_eq!(launches(&job.on_event(event, seconds(6))), 0);
+        assert_eq!(job.phase, Phase::Final(Outcome::Killed));
+    }
+
+    #[test]
     fn who_waits_for_a_restart_does_not_keep_a_killed_job() {
         let mut job = job();
         fails(&mut job, seconds(10));
@@ -183,7 +240,7 @@ mod tests {
         let day = SignedDuration::from_hours(24);
         job.on_event(Event::ClockSet(day), seconds(20) + day);
         assert_eq!(job.deadline(), Some(seconds(21) + day));
-        // Nobody said so this time: the pause is kept within its bound.
+        // The clock change was not reported this time: the pause stays within its limit.
         job.on_event(Event::Tick, seconds(0));
         assert_eq!(job.deadline(), Some(seconds(300)));
     }

@@ -1,8 +1,8 @@
-//! Taking a stored job up again after the server was away: what the engine still has is adopted, what it
-//! has not is lost, and orders that may never have been carried out are given again.
+//! Restores a stored job after the server was down: attempts that the engine still has are adopted, the others are
+//! lost, and orders that may never have been carried out are repeated.
 //!
-//! This relies on one promise of every engine: a launched attempt stays in its list, dead or alive,
-//! until it is cleaned.
+//! This relies on one promise of every engine: a launched attempt stays in its list, dead or alive, until it is
+//! cleaned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::testing::planted::{Planted, bug};
 use super::life::{clean, go, launch};
 use super::{Action, Event, Job, News, Phase, Worker, WorkerKey, WorkerStatus};
 
-/// Whether the machine restarted while the server was away.
+/// Whether the machine restarted while the server was down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boot {
     Same,
     Changed,
 }
 
-/// What the engine knows of one attempt of this job: the latest news, the earlier ones are implied.
+/// The engine's latest report about one attempt of this job; earlier ones are implied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundAttempt {
     pub worker: WorkerKey,
@@ -29,11 +29,11 @@ pub struct FoundAttempt {
 }
 
 impl Job {
-    /// Takes the job up again. Giving an order twice must be harmless to the engine.
+    /// Restores the job. Repeating an order must be harmless to the engine.
     pub fn resume(&mut self, found: Vec<FoundAttempt>, boot: Boot, now: Timestamp) -> Vec<Action> {
         let before = Before::of(self);
         let (current, stale): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| self.is_current(one));
-        // While the server was away nobody could be launched or let go: that time does not count.
+        // While the server was down, nothing could be launched or started: that time does not count.
         if self.timers.assembling_since.is_some() {
             self.timers.assembling_since = Some(now);
             self.touch(now);
@@ -64,7 +64,7 @@ impl Job {
         actions
     }
 
-    /// The engine knows nothing of a live attempt.
+    /// The engine does not know a live attempt.
     fn miss(&mut self, key: WorkerKey, attempt: u32, status: WorkerStatus, now: Timestamp) -> Vec<Action> {
         let never_launched = status == WorkerStatus::Waiting;
         if never_launched && self.phase.wants_workers() {
@@ -96,6 +96,7 @@ impl Job {
     fn give_orders_again(&self, before: &Before) -> Vec<Action> {
         match self.phase {
             Phase::Stopping(_) if matches!(before.phase, Phase::Stopping(_)) => self.stop_orders(),
+            Phase::Withdrawing if before.phase == Phase::Withdrawing => self.stop_orders(),
             Phase::Starting | Phase::Running if !bug(Planted::GoOnlyOnce) => {
                 let still_going = |worker: &&Worker| {
                     let then = before.live.get(&worker.key);
@@ -108,7 +109,7 @@ impl Job {
         }
     }
 
-    /// After a restart of the machine only recorded ends are true; every other attempt is gone.
+    /// After the machine restarted, only recorded exits are true; every other attempt is gone.
     fn bury(&mut self, current: Vec<FoundAttempt>, before: &Before, now: Timestamp) -> Vec<Action> {
         let mut actions = Vec::new();
         for one in current
@@ -120,7 +121,7 @@ impl Job {
         let mut lost = self.live_attempts();
         lost.retain(|attempt| before.had(*attempt));
         actions.extend(self.lose_to_reboot(&lost, now));
-        // Nothing of that time is left that could be told to stop.
+        // Nothing of that time is left to stop.
         actions.retain(|action| match action {
             Action::Stop { worker, attempt, .. } => !before.had((*worker, *attempt)),
             _ => true,
@@ -139,7 +140,7 @@ impl From<FoundAttempt> for Event {
     }
 }
 
-/// What the stored job said before anything of the world was looked at.
+/// The state of the stored job before the engine's state is considered.
 struct Before {
     phase: Phase,
     live: BTreeMap<WorkerKey, (u32, WorkerStatus)>,

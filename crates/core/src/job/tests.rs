@@ -1,4 +1,4 @@
-//! The rules of a job's life, one by one. Their combinations are the simulator's business.
+//! The rules of a job's life, one by one. The simulator tests their combinations.
 
 use jiff::SignedDuration;
 
@@ -160,9 +160,41 @@ fn who_failed_before_it_was_told_to_stop_counts_as_failed() {
 #[test]
 fn what_the_scheduler_noted_on_running_is_dropped_at_the_end() {
     let mut job = running(1, spec("job", 0, 1));
-    job.note = Some("3 cores asked, 2 here".into());
+    job.note = Some("3 cores requested, 2 in total".into());
     job.on_event(first(T0, exited(0)), seconds(5));
     assert_eq!((job.phase, job.note), (Phase::Final(Outcome::Succeeded), None));
+}
+
+#[test]
+fn a_job_that_lost_output_does_not_merely_end_well() {
+    let mut job = running(1, spec("job", 0, 2));
+    let losing = |bytes| {
+        News::Exited(Exit {
+            lost_output: bytes,
+            ..Exit::with_code(0)
+        })
+    };
+    job.on_event(first(T0, losing(20 << 20)), seconds(5));
+    job.on_event(first(T1, losing(10 << 20)), seconds(6));
+    assert_eq!(job.phase, Phase::Final(Outcome::Succeeded));
+    assert_eq!(
+        job.message_in_full().unwrap(),
+        "all 2 trainers succeeded; 30 MiB of its output could not be stored and is lost: is the disk full?"
+    );
+}
+
+#[test]
+fn output_that_the_failed_worker_lost_is_reported_once() {
+    let mut job = running(1, spec("job", 0, 1));
+    let exit = Exit {
+        lost_output: 1 << 20,
+        ..Exit::with_code(1)
+    };
+    job.on_event(first(T0, News::Exited(exit)), seconds(5));
+    assert_eq!(
+        job.message_in_full().unwrap(),
+        "trainer 0 failed: exit code 1; 1 MiB of its output could not be stored and is lost: is the disk full?"
+    );
 }
 
 #[test]
@@ -201,7 +233,7 @@ fn a_parameter_server_that_ends_early_fails_the_job_whatever_its_code() {
     assert_eq!(job.phase, Phase::Stopping(Outcome::Failed));
     assert_eq!(
         job.message,
-        "pserver 0 ended before the trainers were done: exit code 0"
+        "pserver 0 exited before the trainers finished: exit code 0"
     );
 }
 
@@ -243,7 +275,7 @@ fn the_start_limit_names_who_is_missing() {
     assert_eq!(job.on_event(Event::Tick, seconds(600)), []);
     let stops = job.on_event(Event::Tick, seconds(601));
     assert_eq!(stops.len(), 9);
-    insta::assert_snapshot!(job.message, @"not everybody was there after 10m: pserver 0 does not listen on both of its ports 7164 and 7165 yet; trainer 0 has not come up; trainer 2 has not come up; trainer 3 has not come up; trainer 4 has not come up; and 2 more");
+    insta::assert_snapshot!(job.message, @"not all workers were ready after 10m: pserver 0 is not listening on both of its ports 7164 and 7165 yet; trainer 0 has not started; trainer 2 has not started; trainer 3 has not started; trainer 4 has not started; and 2 more");
     all_stop(&mut job);
     assert_eq!(job.phase, Phase::Final(Outcome::Failed));
 }
@@ -298,6 +330,31 @@ fn a_kill_does_not_rewrite_what_the_workers_did() {
     assert!(job.remove_when_final && !job.holds_name());
     all_stop(&mut job);
     assert_eq!(job.phase, Phase::Final(Outcome::Succeeded));
+}
+
+#[test]
+fn a_stopping_job_can_be_killed_without_its_grace_period() {
+    let at_once = |worker| Action::Stop {
+        worker,
+        attempt: 1,
+        grace: SignedDuration::ZERO,
+    };
+    let mut job = running(1, spec("job", 1, 1));
+    assert_eq!(
+        job.on_event(Event::SkipGrace, seconds(4)),
+        [],
+        "nobody asked it to stop"
+    );
+    job.on_event(Event::KillRequested(AfterKill::KeepInHistory), seconds(5));
+    job.on_event(first(T0, News::Exited(Exit::by_signal(15))), seconds(6));
+    assert_eq!(job.on_event(Event::SkipGrace, seconds(7)), [at_once(P0)]);
+    assert_eq!(job.on_event(Event::SkipGrace, seconds(8)), [], "once is enough");
+    assert_eq!(
+        job.deadline(),
+        Some(seconds(17)),
+        "the order is repeated for an engine that missed it"
+    );
+    assert_eq!(job.on_event(Event::Tick, seconds(17)), [at_once(P0)]);
 }
 
 #[test]
@@ -357,7 +414,7 @@ fn a_restart_of_the_machine_loses_the_job() {
         [clean(P0, 1), clean(T0, 1)]
     );
     assert_eq!(job.phase, Phase::Final(Outcome::Lost));
-    assert_eq!(job.message, "the machine restarted while it ran");
+    assert_eq!(job.message, "the machine restarted while it was running");
 }
 
 #[test]
@@ -436,7 +493,7 @@ fn a_resumed_job_that_was_stopping_is_stopped_again() {
     assert_eq!(
         actions,
         [clean(T1, 1), stop(T0, 1)],
-        "who is unknown is gone, the other is told again"
+        "the unknown attempt is gone, the order for the other is repeated"
     );
 }
 
@@ -511,8 +568,8 @@ fn the_story_of_a_job_can_be_told() {
     insta::assert_snapshot!(story.join("\n"), @r"
     2019-12-20T12:00:00Z submitted
     2019-12-20T12:00:01Z admitted
-    2019-12-20T12:00:02Z everybody is there: trainers start
-    2019-12-20T12:00:05Z trainer 0 failed: out of memory: the worker used more than its 1Gi (exit 137); it is restarted
+    2019-12-20T12:00:02Z all workers are ready: starting the trainers
+    2019-12-20T12:00:05Z trainer 0 failed: out of memory: the worker used more than its 1 GiB (exit 137); it is restarted
     2019-12-20T12:00:07Z stopping: trainer 0 failed after 1 restart: segmentation fault (signal 11, SIGSEGV)
     2019-12-20T12:00:07Z failed
     ");

@@ -1,21 +1,21 @@
-//! What happened to a job and when, for people. Bounded, so that a job that restarts for ever does not grow.
+//! What happened to a job and when, for people. Bounded, so that a job that restarts forever does not grow.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How many moments of the beginning are always kept.
+/// How many of the first events are always kept.
 const FIRST: usize = 8;
-/// How many are kept in all.
+/// How many events are kept in total.
 const MOST: usize = 64;
 
-/// Something worth telling.
+/// An event worth showing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     pub at: Timestamp,
     pub text: String,
 }
 
-/// The first and the latest moments of a job; those between may be left out.
+/// The first and the latest events of a job; events in between may be dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timeline {
     moments: Vec<Moment>,
@@ -31,22 +31,22 @@ impl Timeline {
         self.moments.push(Moment { at, text });
     }
 
-    /// The beginning: nothing is missing before or between these.
+    /// The first events: nothing is missing before or between them.
     pub fn first(&self) -> &[Moment] {
         &self.moments[..self.split()]
     }
 
-    /// How many moments are missing between `first` and `latest`.
+    /// How many events are missing between `first` and `latest`.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The rest, up to now.
+    /// The remaining events, up to now.
     pub fn latest(&self) -> &[Moment] {
         &self.moments[self.split()..]
     }
 
-    /// Everything that was kept.
+    /// All events that were kept.
     pub fn moments(&self) -> &[Moment] {
         &self.moments
     }

@@ -1,9 +1,10 @@
-//! The sentences a job says about itself. No decisions here.
+//! The messages of a job about itself. No decisions are made here.
 
 use std::fmt::Write;
 
 use crate::exit;
 use crate::plan::PSERVER_PORT;
+use crate::scheduler::Excess;
 use crate::spec::JobSpec;
 
 use super::{Job, Outcome, Role, Worker, WorkerStatus};
@@ -11,7 +12,34 @@ use super::{Job, Outcome, Role, Worker, WorkerStatus};
 /// How many missing workers a message names before it only counts.
 const NAMED: usize = 5;
 
-/// Why a worker's end ends the job.
+/// A note for the owner of a job that is larger than the machines.
+pub fn runs_alone(excess: &Excess) -> String {
+    format!("{excess}: it runs alone, other jobs wait")
+}
+
+/// See [`Job::message_in_full`].
+pub(super) fn message_in_full(job: &Job) -> Option<String> {
+    let parts = [Some(job.message.clone()), job.note.clone(), lost_output(job)];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Output of all workers that was not stored, unless the message already mentions it for the worker that failed.
+fn lost_output(job: &Job) -> Option<String> {
+    let told = job.culprit;
+    let workers = job.workers.iter().filter(|worker| Some(worker.key) != told);
+    let lost = workers.filter_map(|worker| Some(worker.exit.as_ref()?.lost_output));
+    match lost.fold(0, u64::saturating_add) {
+        0 => None,
+        lost => Some(exit::lost_bytes_in_words(lost)),
+    }
+}
+
+/// Why a worker's exit ends the job.
 pub(super) fn failure(worker: &Worker, spec: &JobSpec) -> String {
     let memory = match worker.key.role {
         Role::Pserver => spec.pserver.memory,
@@ -19,11 +47,11 @@ pub(super) fn failure(worker: &Worker, spec: &JobSpec) -> String {
     };
     let end = match &worker.exit {
         Some(exit) => exit::in_words(exit, memory),
-        None => "nobody saw how it ended".to_owned(),
+        None => "its end was not observed".to_owned(),
     };
     let verb = match (worker.key.role, worker.status) {
         (_, WorkerStatus::Lost) => "was lost",
-        (Role::Pserver, _) => "ended before the trainers were done",
+        (Role::Pserver, _) => "exited before the trainers finished",
         (Role::Trainer, _) => "failed",
     };
     match worker.restarts {
@@ -33,9 +61,9 @@ pub(super) fn failure(worker: &Worker, spec: &JobSpec) -> String {
     }
 }
 
-/// Why the start limit ended the job: who was missing.
+/// Why the start limit ended the job: which workers were missing.
 pub(super) fn not_assembled(job: &Job) -> String {
-    let mut text = format!("not everybody was there after {:#}: ", job.spec.start_limit);
+    let mut text = format!("not all workers were ready after {:#}: ", job.spec.start_limit);
     let missing: Vec<String> = job
         .workers
         .iter()
@@ -50,9 +78,9 @@ pub(super) fn not_assembled(job: &Job) -> String {
 
 fn missing(worker: &Worker, spec: &JobSpec) -> Option<String> {
     match (worker.key.role, worker.status) {
-        (_, WorkerStatus::Waiting) => Some(format!("{} has not come up", worker.key)),
+        (_, WorkerStatus::Waiting) => Some(format!("{} has not started", worker.key)),
         (Role::Pserver, WorkerStatus::Up | WorkerStatus::Going | WorkerStatus::Running) => Some(format!(
-            "{} does not listen on {} yet",
+            "{} is not listening on {} yet",
             worker.key,
             ports(spec.ps_ports)
         )),
@@ -68,15 +96,15 @@ fn ports(count: u16) -> String {
     }
 }
 
-/// What a final job says when nothing went wrong on the way.
+/// The message of a final job without problems.
 pub(super) fn all_is_well(job: &Job) -> String {
     match job.spec.parallelism {
-        1 => "its trainer ended well".to_owned(),
-        count => format!("all {count} trainers ended well"),
+        1 => "its trainer succeeded".to_owned(),
+        count => format!("all {count} trainers succeeded"),
     }
 }
 
-/// What the timeline says when a job becomes final.
+/// The timeline's text when a job becomes final.
 pub(super) fn over(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "succeeded",

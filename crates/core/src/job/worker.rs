@@ -1,6 +1,6 @@
-//! One worker of a job: who it is, which attempt runs, how far that attempt has come.
+//! One worker of a job: its identity, its current attempt and that attempt's progress.
 //!
-//! What its progress means for the job is decided in `life`.
+//! `life` decides what the progress means for the job.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::names::{JobId, JobName};
 use crate::plan::Role;
 
-/// Points at a worker inside its job. The same across restarts.
+/// Identifies a worker inside its job. The same across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkerKey {
     pub role: Role,
@@ -40,21 +40,21 @@ impl fmt::Display for WorkerKey {
     }
 }
 
-/// How far the current attempt of a worker has come. Later ones follow earlier ones, never back.
+/// The progress of a worker's current attempt. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerStatus {
-    /// The engine was told to launch it and has not answered yet.
+    /// The launch was ordered and the engine has not answered yet.
     Waiting,
-    /// Its supervisor is there. A trainer waits for the word to go.
+    /// Its supervisor is running. A trainer waits for `Go`.
     Up,
-    /// A trainer was told to go.
+    /// A trainer was sent `Go`.
     Going,
-    /// Its program runs.
+    /// Its program is running.
     Running,
     /// A parameter server listens on all its ports.
     Ready,
-    /// Its program ended; `exit` says how.
+    /// Its program exited; `exit` says how.
     Ended,
     /// It vanished without an exit.
     Lost,
@@ -88,42 +88,55 @@ pub struct Worker {
     pub key: WorkerKey,
     /// `<job>-trainer-3s4nz`: stable across attempts, at most 63 characters.
     pub name: String,
-    /// Where its peers reach it; chosen when the job is admitted.
+    /// Its address for its peers; chosen when the job is admitted.
     pub address: String,
-    /// Fences reports: what an earlier attempt says changes nothing. The first is 1.
+    /// Fences reports: a report about an earlier attempt changes nothing. The first is 1.
     pub attempt: u32,
     pub status: WorkerStatus,
-    /// Restarts it has had, at most the job's retries.
+    /// How often it was restarted, at most the job's retries.
     pub restarts: u32,
-    /// When the program of this attempt began.
+    /// Restarts that were not its fault and use no retry.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disruptions: u32,
+    /// When the program of this attempt started.
     pub started_at: Option<Timestamp>,
-    /// When this attempt was over.
+    /// When this attempt ended.
     pub ended_at: Option<Timestamp>,
-    /// The end of the latest attempt that ended, so also of the one before a restart.
+    /// The exit of the latest finished attempt, also of the one before a restart.
     pub exit: Option<Exit>,
-    /// It has failed and is to be restarted then, not at once.
+    /// It has failed and will be restarted at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_at: Option<Timestamp>,
+    /// Its current attempt has no place yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseated: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference.
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Worker {
-    /// A worker before its first attempt was launched.
-    pub fn new(key: WorkerKey, job: &JobId, job_name: &JobName, address: String) -> Worker {
+    /// A worker before its first attempt, which has the given number.
+    pub fn new(key: WorkerKey, job: &JobId, job_name: &JobName, address: String, attempt: u32) -> Worker {
         Worker {
             key,
             name: worker_name(job_name, job, key),
             address,
-            attempt: 1,
+            attempt,
             status: WorkerStatus::Waiting,
             restarts: 0,
+            disruptions: 0,
             started_at: None,
             ended_at: None,
             exit: None,
             restart_at: None,
+            unseated: false,
         }
     }
 
-    /// The current attempt ended, and well.
+    /// The current attempt exited successfully.
     pub fn succeeded(&self) -> bool {
         self.status == WorkerStatus::Ended && self.exit.as_ref().is_some_and(Exit::is_success)
     }
@@ -143,7 +156,7 @@ pub fn worker_name(job_name: &JobName, job: &JobId, key: WorkerKey) -> String {
     format!("{}{tail}", stem.trim_end_matches(['-', '.']))
 }
 
-/// Five characters from the job's id, the role and the index.
+/// Five characters derived from the job's id, the role and the index.
 ///
 /// Every step is a permutation of 25 bits, so two indexes of a role never get the same mark.
 fn mark(job: &JobId, key: WorkerKey) -> String {

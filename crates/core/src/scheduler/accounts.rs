@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use super::queue::{GroupId, Key};
+use super::queue::{GroupId, Key, Rank};
 use super::quota::{Quota, Tally};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
@@ -19,6 +19,10 @@ pub(super) struct UserId(usize);
 pub(super) struct Account {
     quota: Quota,
     used: Tally,
+    /// The weighted dominant share of what runs; the queue knows it, see [`Queue::reshare`](super::queue::Queue::reshare).
+    share: u64,
+    /// Jobs that wait.
+    pub waiting: u64,
     /// The first job that waits for the quota. No later job of the user passes it.
     hold: Option<Key>,
     /// Where in the queue this user has jobs: the first of each line.
@@ -45,6 +49,7 @@ impl Summary for Tally {
             memory: self.memory.max(other.memory),
             gpu: self.gpu.max(other.gpu),
             trainers: self.trainers.max(other.trainers),
+            jobs: self.jobs.max(other.jobs),
         }
     }
 }
@@ -56,6 +61,25 @@ impl Account {
 
     pub fn used(&self) -> Tally {
         self.used
+    }
+
+    pub fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// To be called by the queue only, which has listed the user's jobs by it.
+    pub fn set_share(&mut self, share: u64) {
+        self.share = share;
+    }
+
+    /// Where a job of the user stands in the queue.
+    pub fn rank(&self, key: Key) -> Rank {
+        key.rank(self.share)
+    }
+
+    /// The first jobs of the user's lines.
+    pub fn heads(&self) -> impl Iterator<Item = (Key, GroupId)> {
+        self.lines.iter().map(|(key, (group, _))| (*key, *group))
     }
 
     pub fn hold(&self) -> Option<Key> {
@@ -143,6 +167,10 @@ impl Accounts {
         self.accounts.push(Account::default());
         self.ids.insert(user.clone(), id);
         id
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = UserId> + use<> {
+        (0..self.accounts.len()).map(UserId)
     }
 
     pub fn get(&self, id: UserId) -> &Account {

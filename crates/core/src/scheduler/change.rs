@@ -13,12 +13,13 @@ use super::reservation::{Reservation, Spare};
 use super::room::Shape;
 use super::search::{QuotaKept, leaves_quota};
 use super::too_big::with_trainers;
+use super::why::Change;
 use super::{Scheduler, estimate};
 use crate::quantity::{Bytes, Cpu};
 
-/// A flag that would start the job, and how much of what it asked for is left, in thousandths.
+/// A change that would start the job, and how much of what it asked for is left, in thousandths.
 struct Proposal {
-    flag: String,
+    change: Change,
     kept: u64,
 }
 
@@ -26,8 +27,8 @@ struct Proposal {
 const KEPT_WITH_SHORTER_RUNTIME: u64 = 500;
 const MINUTE: i128 = 60_000_000_000;
 
-/// `would start now with -parallelism 6`, or `None` when no single flag would do.
-pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<String> {
+/// The smallest change of the job itself, or `None` when no single one would do.
+pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Change> {
     let trial = Trial::new(scheduler, key, now);
     let request = &scheduler.queue.get(key).request;
     let proposals = [
@@ -39,21 +40,20 @@ pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
         shorter(&trial, request),
     ];
     let best = proposals.into_iter().flatten().rev().max_by_key(|p| p.kept)?;
-    Some(format!("would start now with `{}`", best.flag))
+    Some(best.change)
 }
 
-/// ``would start now after `paddlectl kill …` ``, if that is all it takes: beside a job that runs alone no flag helps.
-pub(super) fn end_what_runs_alone(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<String> {
+/// The end of the job that runs alone, if that is all it takes: beside such a job no smaller request helps.
+pub(super) fn end_what_runs_alone(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Change> {
     let alone = scheduler.alone.as_ref()?;
-    estimate::starts_without(scheduler, &alone.id, key, now)
-        .then(|| format!("would start now after `paddlectl kill {}`", alone.id))
+    estimate::starts_without(scheduler, &alone.id, key, now).then(|| Change::End(alone.id.clone()))
 }
 
 fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {
     let asked = u64::from(request.trainers());
     let trainers = largest_below(asked, |trainers| trial.starts(&with_trainers(request, trainers)))?;
     Some(Proposal {
-        flag: format!("-parallelism {trainers}"),
+        change: Change::Trainers(fewer(trainers)),
         kept: kept(trainers, asked),
     })
 }
@@ -71,7 +71,7 @@ fn fewer_servers(trial: &Trial, request: &Request) -> Option<Proposal> {
     let asked = u64::from(*asked);
     let servers = largest_below(asked, |servers| trial.starts(&with(servers)))?;
     Some(Proposal {
-        flag: format!("-pservers {servers}"),
+        change: Change::Pservers(fewer(servers)),
         kept: kept(servers, asked),
     })
 }
@@ -87,7 +87,7 @@ fn fewer_cards(trial: &Trial, request: &Request) -> Option<Proposal> {
     let starts = |cards: u64| with(cards).is_some_and(|smaller| trial.starts(&smaller));
     let cards = largest_below(u64::from(asked), starts)?;
     Some(Proposal {
-        flag: format!("-gpu {cards}"),
+        change: Change::Gpu(fewer(cards)),
         kept: kept(cards, u64::from(asked)),
     })
 }
@@ -102,7 +102,7 @@ fn less_cpu(trial: &Trial, request: &Request) -> Option<Proposal> {
     let starts = |millis: u64| with(millis).is_some_and(|smaller| trial.starts(&smaller));
     let millis = largest_multiple(asked, &[1000, 100], starts)?;
     Some(Proposal {
-        flag: format!("-cpu {}", Cpu::millis(millis)),
+        change: Change::Cpu(Cpu::millis(millis)),
         kept: kept(millis, asked),
     })
 }
@@ -117,7 +117,7 @@ fn less_memory(trial: &Trial, request: &Request) -> Option<Proposal> {
     let starts = |bytes: u64| with(bytes).is_some_and(|smaller| trial.starts(&smaller));
     let bytes = largest_multiple(asked, &[1 << 30, 64 << 20], starts)?;
     Some(Proposal {
-        flag: format!("-memory {}", Bytes::new(bytes)),
+        change: Change::Memory(Bytes::new(bytes)),
         kept: kept(bytes, asked),
     })
 }
@@ -133,18 +133,15 @@ fn shorter(trial: &Trial, request: &Request) -> Option<Proposal> {
         max_runtime: Some(limit),
         ..request.clone()
     };
-    (minutes > 0 && is_shorter && trial.starts(&shorter)).then(|| Proposal {
-        flag: format!("-max-runtime {}", hours_and_minutes(minutes)),
+    (minutes > 0 && is_shorter && trial.starts(&shorter)).then_some(Proposal {
+        change: Change::MaxRuntime(limit),
         kept: KEPT_WITH_SHORTER_RUNTIME,
     })
 }
 
-fn hours_and_minutes(minutes: i64) -> String {
-    match (minutes / 60, minutes % 60) {
-        (0, minutes) => format!("{minutes}m"),
-        (hours, 0) => format!("{hours}h"),
-        (hours, minutes) => format!("{hours}h{minutes}m"),
-    }
+/// A count below one that was asked for, which fits.
+fn fewer(count: u64) -> u32 {
+    u32::try_from(count).expect("fewer than were asked for")
 }
 
 /// The largest multiple of the first unit for which one passes, else of the next.
@@ -177,7 +174,9 @@ struct Ahead {
 
 impl<'a> Trial<'a> {
     fn new(scheduler: &'a Scheduler, key: Key, now: Timestamp) -> Trial<'a> {
-        let stuck = scheduler.stuck().filter(|(stuck, _)| *stuck < key);
+        let stuck = scheduler
+            .stuck()
+            .filter(|(stuck, _)| scheduler.is_before(*stuck, key));
         Trial {
             scheduler,
             key,

@@ -6,16 +6,16 @@
 use std::collections::HashMap;
 
 use super::placing::Share;
-use super::request::{Inventory, Node, Placement, Request, Seat};
+use super::request::{Inventory, Node, NodeChange, Placement, Request, Seat};
 use super::room::{Load, Room, Shape};
 use super::tree::RoomTree;
+use crate::names::NodeName;
 
 /// All nodes, those with fewer cards first: work without cards then leaves the cards usable.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster {
     machines: Vec<Machine>,
-    /// Index in the inventory → index here.
-    places: Vec<usize>,
+    places: HashMap<NodeName, usize>,
     free: RoomTree,
     idle: RoomTree,
     /// What would be free if only the jobs without an end ran.
@@ -24,10 +24,10 @@ pub(super) struct Cluster {
 
 #[derive(Debug, Clone)]
 struct Machine {
-    name: String,
-    /// Index in the inventory.
-    index: u32,
+    node: Node,
     capacity: Room,
+    /// What others hold.
+    taken: Load,
     used: Load,
     /// What of it jobs without an end use.
     endless: Load,
@@ -45,21 +45,33 @@ pub(super) struct Holding {
     is_endless: bool,
 }
 
+/// What a change of a node changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Difference {
+    None,
+    /// Only what is free now.
+    Free,
+    /// What there is at all: jobs may fit that did not, or no longer.
+    Capacity,
+}
+
 impl Machine {
-    fn new(index: usize, node: Node) -> Machine {
-        let capacity = Room {
-            gpu: u64::from(node.gpus),
-            cpu: node.cpu.as_millis(),
-            memory: node.memory.as_u64(),
-        };
+    fn new(node: Node) -> Machine {
         Machine {
-            name: node.name,
-            index: u32::try_from(index).expect("fewer nodes than 2^32"),
-            capacity,
+            capacity: capacity(&node),
+            taken: taken(&node),
             used: Load::default(),
             endless: Load::default(),
             holders: vec![0; node.gpus as usize],
+            node,
         }
+    }
+
+    /// What is left beside what others hold and this.
+    fn beside(&self, used: &Load) -> Room {
+        let mut all = self.taken;
+        all.add(used);
+        self.capacity.beside(&all)
     }
 
     fn free_cards(&self, count: u32) -> Vec<u32> {
@@ -72,27 +84,43 @@ impl Machine {
     }
 }
 
+fn capacity(node: &Node) -> Room {
+    Room {
+        gpu: u64::from(node.gpus),
+        cpu: node.cpu.as_millis(),
+        memory: node.memory.as_u64(),
+    }
+}
+
+fn taken(node: &Node) -> Load {
+    Load {
+        gpu: node.taken.gpus.into(),
+        cpu: node.taken.cpu.as_millis().into(),
+        memory: node.taken.memory.as_u64().into(),
+    }
+}
+
 impl Cluster {
     pub fn new(inventory: Inventory) -> Cluster {
-        let mut machines: Vec<Machine> = inventory
-            .nodes
-            .into_iter()
-            .enumerate()
-            .map(|(index, node)| Machine::new(index, node))
+        let mut machines: Vec<Machine> = inventory.nodes.into_iter().map(Machine::new).collect();
+        // A stable sort: nodes with as many cards stay in the inventory's order.
+        machines.sort_by_key(|machine| machine.holders.len());
+        let names = machines.iter().enumerate();
+        let places = names
+            .map(|(place, machine)| (machine.node.name.clone(), place))
             .collect();
-        machines.sort_by_key(|machine| (machine.holders.len(), machine.index));
-        let mut places = vec![0; machines.len()];
-        for (place, machine) in machines.iter().enumerate() {
-            places[machine.index as usize] = place;
-        }
-        let rooms: Vec<Room> = machines.iter().map(|machine| machine.capacity).collect();
-        let idle = RoomTree::new(&rooms);
+        let idle: Vec<Room> = machines.iter().map(|machine| machine.capacity).collect();
+        let free: Vec<Room> = machines
+            .iter()
+            .map(|machine| machine.beside(&Load::default()))
+            .collect();
+        let free = RoomTree::new(&free);
         Cluster {
             machines,
             places,
-            free: idle.clone(),
-            lasting: idle.clone(),
-            idle,
+            lasting: free.clone(),
+            free,
+            idle: RoomTree::new(&idle),
         }
     }
 
@@ -101,7 +129,7 @@ impl Cluster {
         &self.free
     }
 
-    /// What would be free if nothing ran.
+    /// What there is: what would be free if nothing ran, here or of others.
     pub fn idle(&self) -> &RoomTree {
         &self.idle
     }
@@ -116,7 +144,7 @@ impl Cluster {
         let machine = &self.machines[node];
         let mut used = machine.used;
         used.remove(gone);
-        machine.capacity.beside(&used)
+        machine.beside(&used)
     }
 
     /// What would be free on a node if something more ran there.
@@ -124,7 +152,24 @@ impl Cluster {
         let machine = &self.machines[node];
         let mut used = machine.used;
         used.add(more);
-        machine.capacity.beside(&used)
+        machine.beside(&used)
+    }
+
+    /// Whether a job would not fit even if nothing of ours ran, because of what others hold.
+    pub fn waits_for_others(&self, shape: &Shape) -> bool {
+        let is_shared = self
+            .machines
+            .iter()
+            .any(|machine| machine.taken != Load::default());
+        let without_ours = || {
+            let rooms: Vec<Room> = self
+                .machines
+                .iter()
+                .map(|machine| machine.beside(&Load::default()))
+                .collect();
+            RoomTree::new(&rooms)
+        };
+        is_shared && super::placing::place(&without_ours(), shape).is_none()
     }
 
     /// Spreads a job over idle nodes that are too small for it, the least loaded first. Only cards must suffice.
@@ -188,7 +233,7 @@ impl Cluster {
             machine.holders[*card as usize] += 1;
             holding.cards.push((node, *card));
         }
-        let node = machine.index;
+        let node = machine.node.name.clone();
         Seat { node, gpus }
     }
 
@@ -204,7 +249,7 @@ impl Cluster {
         };
         let mut loads: HashMap<usize, Load> = HashMap::new();
         for (seat, need) in placement.workers.iter().zip(needs) {
-            let Some(node) = self.places.get(seat.node as usize).copied() else {
+            let Some(node) = self.places.get(&seat.node).copied() else {
                 continue;
             };
             loads.entry(node).or_default().add(&Load::of(&need, 1));
@@ -247,23 +292,66 @@ impl Cluster {
 
     fn refresh(&mut self, node: usize) {
         let machine = &self.machines[node];
-        self.free.set(node, machine.capacity.beside(&machine.used));
-        self.lasting.set(node, machine.capacity.beside(&machine.endless));
+        self.free.set(node, machine.beside(&machine.used));
+        self.lasting.set(node, machine.beside(&machine.endless));
+    }
+
+    /// Follows a change of one node; what ran on a node that is gone is dropped. Says what of it matters.
+    ///
+    /// Other numbers for a known node cost a logarithm, other nodes or other cards cost as much as all nodes and
+    /// all that runs.
+    pub fn change<'a>(
+        &mut self,
+        change: NodeChange,
+        holdings: impl Iterator<Item = &'a mut Holding>,
+    ) -> Difference {
+        match change {
+            NodeChange::Set(node) => match self.places.get(&node.name).copied() {
+                Some(place) if self.machines[place].node.gpus == node.gpus => self.renumber(place, node),
+                _ => self.rebuild(NodeChange::Set(node), holdings),
+            },
+            NodeChange::Removed(name) if !self.places.contains_key(&name) => Difference::None,
+            removed => self.rebuild(removed, holdings),
+        }
+    }
+
+    fn renumber(&mut self, place: usize, node: Node) -> Difference {
+        let machine = &mut self.machines[place];
+        if machine.node == node {
+            return Difference::None;
+        }
+        let before = std::mem::replace(&mut machine.capacity, capacity(&node));
+        machine.taken = taken(&node);
+        machine.node = node;
+        let now = machine.capacity;
+        self.idle.set(place, now);
+        self.refresh(place);
+        match before == now {
+            true => Difference::Free,
+            false => Difference::Capacity,
+        }
+    }
+
+    fn rebuild<'a>(
+        &mut self,
+        change: NodeChange,
+        holdings: impl Iterator<Item = &'a mut Holding>,
+    ) -> Difference {
+        let mut inventory = Inventory {
+            nodes: self.machines.iter().map(|machine| machine.node.clone()).collect(),
+        };
+        inventory.apply(change);
+        self.replace(inventory, holdings);
+        Difference::Capacity
     }
 
     /// Changes to other nodes; those of the same name keep what runs there, what ran elsewhere is dropped.
     pub fn replace<'a>(&mut self, inventory: Inventory, holdings: impl Iterator<Item = &'a mut Holding>) {
         let mut next = Cluster::new(inventory);
-        let by_name: HashMap<&str, usize> = next
-            .machines
-            .iter()
-            .enumerate()
-            .map(|(place, machine)| (machine.name.as_str(), place))
-            .collect();
         let moves: Vec<Option<usize>> = self
             .machines
             .iter()
-            .map(|machine| by_name.get(machine.name.as_str()).copied())
+            .map(|machine| next.places.get(&machine.node.name).copied())
             .collect();
         for holding in holdings {
             *holding = next.take_over(holding, &moves);

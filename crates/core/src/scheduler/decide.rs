@@ -15,7 +15,6 @@ use super::request::Admission;
 use super::reservation::{Reservation, Spare};
 use super::running::{End, Run, Turn};
 use super::search::{QuotaKept, Scene, first_start};
-use super::words;
 use super::{Alone, Scheduler};
 
 impl Scheduler {
@@ -135,15 +134,11 @@ impl Scheduler {
         let end = End::of(now, request.max_runtime);
         let (placement, holding) = self.cluster.seat(&request, &shape, shares);
         let id = request.id;
-        let note = (fit == Fit::Alone).then(|| {
-            let problem = self.problem(&shape);
-            let note = words::runs_alone(&problem);
-            self.alone = Some(Alone {
-                id: id.clone(),
-                problem,
-            });
-            note
-        });
+        let alone = (fit == Fit::Alone).then(|| self.excess(&shape));
+        if let Some(excess) = alone.clone() {
+            let id = id.clone();
+            self.alone = Some(Alone { id, excess });
+        }
         let run = Run {
             id: id.clone(),
             user,
@@ -151,6 +146,7 @@ impl Scheduler {
             holding,
         };
         let turn = self.count(run, end);
-        (Admission { id, placement, note }, turn)
+        let admission = Admission { id, placement, alone };
+        (admission, turn)
     }
 }

@@ -6,7 +6,7 @@ use std::cmp::min;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::queue::{Group, GroupId, Key};
+use super::queue::{Group, GroupId, Rank};
 use super::reservation::Reservation;
 use super::room::{Load, Part, Room};
 use super::running::after;
@@ -17,7 +17,7 @@ use super::tree::RoomTree;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
     /// The first job in the order of the queue.
-    pub first: (Key, GroupId),
+    pub first: (Rank, GroupId),
     runtime: SignedDuration,
     /// One worker of the part that needs most, and how many such workers there are.
     worker: Room,
@@ -28,7 +28,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub fn of(group: &Group, first: (Key, GroupId)) -> Demand {
+    pub fn of(group: &Group, first: (Rank, GroupId)) -> Demand {
         let main = main_part(group);
         let parts = group.shape.parts.iter();
         Demand {

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 
 use super::Scheduler;
 use super::accounts::{Account, UserId};
-use super::explain::Estimate;
 use super::placing::{loads, may_fit, place};
 use super::queue::{Fit, Group, Key, Waiting};
 use super::quota::Tally;
@@ -20,22 +19,19 @@ use super::running::{Run, after};
 use super::tree::RoomTree;
 use crate::names::JobId;
 
-const BASIS: &str = "if jobs use all of their -max-runtime and nothing more urgent comes";
-
 /// How many workers may be placed and jobs ended before giving up; a few milliseconds.
 const EFFORT: u64 = 10_000;
 
-pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Estimate> {
-    let at = Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)?;
-    let basis = BASIS.to_owned();
-    Some(Estimate { at, basis })
+pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Timestamp> {
+    Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)
 }
 
 /// Whether a job would start at once if the job that runs alone were gone.
 pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
     // What the end of a job gives back to its user's quota, jobs ahead may take first.
     let is_held = |(key, ahead): (Key, &Waiting)| scheduler.accounts.get(ahead.user).holds(key);
-    if scheduler.queue.before(key).any(is_held) {
+    let before = scheduler.queue.before(key, &scheduler.accounts);
+    if before.into_iter().any(is_held) {
         return false;
     }
     let play = Play::without(scheduler, alone, scheduler.queue.get(key).user, now);
@@ -117,7 +113,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     /// Plays on until the job starts, after those ahead of it.
     fn turn_of(mut self, key: Key) -> Option<Timestamp> {
         let scheduler = self.scheduler;
-        for (key, ahead) in scheduler.queue.before(key) {
+        for (key, ahead) in scheduler.queue.before(key, &scheduler.accounts) {
             self.spend(1)?;
             if counts(scheduler, key, ahead) {
                 self.start(ahead)?;

@@ -1,113 +1,155 @@
-//! Why a job waits, in words its owner understands.
+//! Finds out why a job waits.
 //!
-//! Looks only; costs up to a walk over the jobs ahead.
+//! Looks only; costs up to a walk over the jobs ahead and those that run. The words for it are not here.
+
+use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
+use super::excess::{Excess, ResourceKind, Shortage};
 use super::queue::{Fit, Key, Waiting};
-use super::quota::Limit;
 use super::room::Shape;
-use super::{Alone, Scheduler, change, estimate, placing, too_big, words};
+use super::running::Run;
+use super::why::{Holders, Reason, Why};
+use super::{Scheduler, change, estimate, placing, too_big};
 use crate::names::JobId;
 
 /// How many of the jobs ahead are named.
 const NAMED_AHEAD: usize = 10;
-
-/// Why a queued job does not run yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Why {
-    /// One line: `waits for 3 cores: 4 asked, 1 free of 8`.
-    pub reason: String,
-    /// The first of the jobs whose turn comes before.
-    pub ahead: Vec<JobId>,
-    /// How many there are.
-    pub ahead_total: usize,
-    /// When its turn comes, where that can be told.
-    pub estimate: Option<Estimate>,
-    /// The smallest change that would start it now: a flag, or the end of a job that runs alone; `None` when nothing
-    /// of the kind would do.
-    pub change: Option<String>,
-}
-
-/// A time and what it rests on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Estimate {
-    pub at: Timestamp,
-    pub basis: String,
-}
-
-/// What stands between a job and its start.
-enum Obstacle {
-    /// One job has all nodes to itself.
-    Alone,
-    /// The inventory shrank below it.
-    Never(String),
-    BeyondQuota(Limit),
-    Quota(Limit),
-    /// Another job of the same user waits for the quota.
-    OwnJob(Key),
-    /// It would run alone and something runs.
-    NeedsAll,
-    NoRoom,
-    /// Room is kept for this job.
-    Kept(Key),
-    /// Nothing: the next round of decisions starts it.
-    Nothing,
-}
+/// How many of the jobs that hold what is missing are named.
+const NAMED_HOLDERS: usize = 3;
 
 pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Option<Why> {
     let key = scheduler.queue.key(id)?;
     let waiting = scheduler.queue.get(key);
-    let obstacle = obstacle(scheduler, key, waiting);
-    let ahead = Ahead::of(scheduler, key, waiting, &obstacle);
-    let hopeless = matches!(obstacle, Obstacle::Never(_) | Obstacle::BeyondQuota(_));
-    let estimate = if hopeless {
-        None
-    } else {
-        estimate::estimate(scheduler, key, now)
+    let reason = reason(scheduler, key, waiting);
+    let ahead = Ahead::of(scheduler, key, waiting, waits_for_quota(&reason));
+    let reason = match reason {
+        Reason::Kept { job, .. } => Reason::Kept {
+            job,
+            ahead: ahead.total,
+            higher: ahead.higher,
+        },
+        other => other,
+    };
+    let hopeless = matches!(reason, Reason::TooBig(_) | Reason::BeyondQuota(_));
+    let estimate = match hopeless {
+        true => None,
+        false => estimate::estimate(scheduler, key, now),
+    };
+    let change = match reason {
+        Reason::Alone { .. } => change::end_what_runs_alone(scheduler, key, now),
+        _ => change::smallest(scheduler, key, now),
     };
     Some(Why {
-        reason: reason(scheduler, waiting, &obstacle, &ahead),
+        reason,
         ahead: ahead.named,
         ahead_total: ahead.total,
         estimate,
-        change: match obstacle {
-            Obstacle::Alone => change::end_what_runs_alone(scheduler, key, now),
-            _ => change::smallest(scheduler, key, now),
-        },
+        change,
     })
 }
 
-fn obstacle(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Obstacle {
+/// A job that waits for its user's quota is behind jobs of that user only.
+fn waits_for_quota(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::BeyondQuota(_) | Reason::Quota(_) | Reason::BehindOwn(_)
+    )
+}
+
+fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
     let group = scheduler.queue.group(waiting.group);
     let account = scheduler.accounts.get(waiting.user);
     let limit = |used| account.quota().in_the_way(used, group.asked);
+    let id = |key: Key| scheduler.queue.get(key).request.id.clone();
     if group.fit == Fit::Never {
-        return Obstacle::Never(too_big::never_fits(scheduler, &group.shape));
+        return Reason::TooBig(too_big::never_fits(scheduler, &group.shape));
     }
     if let Some(limit) = limit(Default::default()) {
-        return Obstacle::BeyondQuota(limit);
+        return Reason::BeyondQuota(limit);
     }
     if let Some(own) = account.hold().filter(|hold| *hold < key) {
-        return Obstacle::OwnJob(own);
+        return Reason::BehindOwn(id(own));
     }
     if let Some(limit) = limit(account.used()) {
-        return Obstacle::Quota(limit);
+        return Reason::Quota(limit);
     }
-    if scheduler.alone.is_some() {
-        return Obstacle::Alone;
+    if let Some(alone) = &scheduler.alone {
+        return Reason::Alone {
+            job: alone.id.clone(),
+            excess: alone.excess.clone(),
+            ends_by: scheduler.running.end(&alone.id),
+        };
     }
     if group.fit == Fit::Alone && !scheduler.running.is_empty() {
-        return Obstacle::NeedsAll;
+        return Reason::NeedsEverything {
+            excess: Excess::together(&group.shape, scheduler.cluster.idle()),
+            held_by: holders(scheduler, waiting, ResourceKind::Cpu),
+        };
     }
     if group.fit == Fit::Beside && placing::place(scheduler.cluster.free(), &group.shape).is_none() {
-        return Obstacle::NoRoom;
+        return no_room(scheduler, waiting, &group.shape);
     }
     let stuck = scheduler.stuck().map(|(stuck, _)| stuck);
-    match stuck.filter(|stuck| *stuck < key) {
-        Some(stuck) => Obstacle::Kept(stuck),
-        None => Obstacle::Nothing,
+    match stuck.filter(|stuck| scheduler.is_before(*stuck, key)) {
+        Some(stuck) => Reason::Kept {
+            job: id(stuck),
+            ahead: 0,
+            higher: 0,
+        },
+        None => Reason::NextRound,
+    }
+}
+
+/// Too little is free in sum, or not where whole workers could use it.
+fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
+    let (free, idle) = (scheduler.cluster.free(), scheduler.cluster.idle());
+    if let Some(short) = Shortage::all(&shape.total, free.total()).into_iter().next() {
+        let all = idle.total();
+        return Reason::Room {
+            short,
+            of: match short.kind {
+                ResourceKind::Memory => all.memory,
+                ResourceKind::Gpu => all.gpu,
+                ResourceKind::Cpu | ResourceKind::Trainers | ResourceKind::Jobs => all.cpu,
+            },
+            held_by: holders(scheduler, waiting, short.kind),
+        };
+    }
+    let trainers = waiting.request.trainers();
+    let fitting = placing::largest_below(u64::from(trainers), |fewer| {
+        let smaller = too_big::with_trainers(&waiting.request, fewer);
+        placing::place(free, &Shape::of(&smaller)).is_some()
+    });
+    Reason::Scattered {
+        trainers,
+        workers: shape.workers(),
+        fitting: fitting.and_then(|count| u32::try_from(count).ok()),
+        held_by: holders(scheduler, waiting, ResourceKind::Cpu),
+    }
+}
+
+/// Who has what a job waits for: those of its own user first, then those that have most of it.
+fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Holders {
+    let held = |run: &Run| match kind {
+        ResourceKind::Cpu => run.asked.cpu,
+        ResourceKind::Memory => run.asked.memory,
+        ResourceKind::Gpu => run.asked.gpu,
+        ResourceKind::Trainers => run.asked.trainers,
+        ResourceKind::Jobs => run.asked.jobs,
+    };
+    let known = scheduler.running.known().map(|(_, run)| run);
+    let runs = known.chain(scheduler.running.unknown());
+    let mut runs: Vec<&Run> = runs.filter(|run| held(run) > 0).collect();
+    runs.sort_by_key(|run| (run.user != waiting.user, Reverse(held(run)), run.id.clone()));
+    Holders {
+        total: runs.len(),
+        jobs: runs
+            .iter()
+            .take(NAMED_HOLDERS)
+            .map(|run| run.id.clone())
+            .collect(),
     }
 }
 
@@ -120,18 +162,13 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// A job that waits for its user's quota is behind jobs of that user only.
-    fn of(scheduler: &Scheduler, key: Key, waiting: &Waiting, obstacle: &Obstacle) -> Ahead {
-        let only_own = matches!(
-            obstacle,
-            Obstacle::BeyondQuota(_) | Obstacle::Quota(_) | Obstacle::OwnJob(_)
-        );
+    fn of(scheduler: &Scheduler, key: Key, waiting: &Waiting, only_own: bool) -> Ahead {
         let mut ahead = Ahead {
             named: Vec::new(),
             total: 0,
             higher: 0,
         };
-        for (other, job) in scheduler.queue.before(key) {
+        for (other, job) in scheduler.queue.before(key, &scheduler.accounts) {
             if only_own && job.user != waiting.user {
                 continue;
             }
@@ -142,72 +179,5 @@ impl Ahead {
             }
         }
         ahead
-    }
-
-    /// `behind 2 jobs of higher priority`.
-    fn words(&self) -> String {
-        let jobs = words::counted(self.total as u128, "job");
-        match self.higher {
-            0 => format!("behind {jobs} that came first"),
-            higher if higher == self.total => format!("behind {jobs} of higher priority"),
-            higher => format!("behind {jobs}, {higher} of them of higher priority"),
-        }
-    }
-}
-
-fn reason(scheduler: &Scheduler, waiting: &Waiting, obstacle: &Obstacle, ahead: &Ahead) -> String {
-    let shape = &scheduler.queue.group(waiting.group).shape;
-    let idle = scheduler.cluster.idle();
-    let id = |key: &Key| scheduler.queue.get(*key).request.id.clone();
-    match obstacle {
-        Obstacle::Alone => alone(scheduler),
-        Obstacle::Never(problem) => format!("cannot start on these machines: {problem}"),
-        Obstacle::BeyondQuota(limit) => format!(
-            "cannot start within your quota of {}: {} asked",
-            words::limit_words(limit),
-            words::asked_words(limit)
-        ),
-        Obstacle::Quota(limit) => words::quota(limit),
-        Obstacle::OwnJob(own) => format!("behind your job `{}`, which waits for your quota", id(own)),
-        Obstacle::NeedsAll => format!(
-            "waits until nothing else runs: {}",
-            words::runs_alone(&words::more_than_here(shape, idle))
-        ),
-        Obstacle::NoRoom => {
-            let sum = words::waits_for(shape, scheduler.cluster.free(), idle);
-            sum.unwrap_or_else(|| scattered(scheduler, waiting, shape))
-        }
-        Obstacle::Kept(stuck) => format!("{}; what is free is kept for `{}`", ahead.words(), id(stuck)),
-        Obstacle::Nothing => "starts with the next decision".to_owned(),
-    }
-}
-
-/// Who has everything to itself, why, and until when.
-fn alone(scheduler: &Scheduler) -> String {
-    let Some(Alone { id, problem }) = &scheduler.alone else {
-        return "waits for its turn".to_owned();
-    };
-    let end = match scheduler.running.end(id) {
-        Some(end) => format!("its -max-runtime ends it by {end:.0}"),
-        None => "it has no -max-runtime, so nobody knows when it ends".to_owned(),
-    };
-    format!("waits for `{id}`, which runs alone because it is larger than the machine ({problem}); {end}")
-}
-
-/// There is enough in sum, but not where whole workers could use it.
-fn scattered(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> String {
-    let free = scheduler.cluster.free();
-    let asked = u64::from(waiting.request.trainers());
-    let fitting = placing::largest_below(asked, |trainers| {
-        let smaller = too_big::with_trainers(&waiting.request, trainers);
-        placing::place(free, &Shape::of(&smaller)).is_some()
-    });
-    let workers = words::counted(u128::from(shape.workers()), "worker");
-    match fitting {
-        Some(count) => format!(
-            "waits for room on single machines: {} asked, {count} would fit now",
-            words::counted(u128::from(asked), "trainer")
-        ),
-        None => format!("waits for room on single machines: none has enough for its {workers}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Decides which queued job starts when and where.
 //!
-//! Whole jobs (all workers or none), each worker on one node, within the user's quota, by priority, first in first
-//! out within one. The first job that does not fit gets a reservation; a later one passes it only if it fits beside
+//! Whole jobs (all workers or none), each worker on one node, within the user's quota, by priority. Within one
+//! priority the user with the smallest weighted dominant share is next, and within a user it is first in, first out. The first job that does not fit gets a reservation; a later one passes it only if it fits beside
 //! that reservation or is over before it begins. A job that waits for its own user's quota keeps no room from
 //! others, and no later job of that user passes it.
 //!
@@ -13,6 +13,7 @@ mod cluster;
 mod decide;
 mod demand;
 mod estimate;
+mod excess;
 mod explain;
 mod future;
 mod placing;
@@ -29,18 +30,19 @@ mod summary_tree;
 mod tests;
 mod too_big;
 mod tree;
-mod words;
+mod why;
 
 use jiff::Timestamp;
 
-pub use explain::{Estimate, Why};
-pub use quota::{Quota, Usage};
-pub use request::{Admission, Inventory, Node, Placement, Policy, Request, Seat};
-pub use too_big::TooBig;
+pub use excess::{Excess, ResourceKind, Shortage};
+pub use quota::{Limit, Quota, Usage};
+pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
+pub use too_big::{Largest, TooBig, TooMuch};
+pub use why::{Change, Holders, Reason, Why};
 
 use crate::names::{JobId, UserName};
 use accounts::{Accounts, UserId};
-use cluster::Cluster;
+use cluster::{Cluster, Difference};
 use queue::{Fit, GroupId, Key, Queue};
 use quota::Tally;
 use reservation::Spare;
@@ -49,7 +51,7 @@ use running::{End, Run, Running, Turn};
 
 /// The queue, the nodes and what runs on them.
 ///
-/// Every call but [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::set_inventory`] costs no more
+/// Every call but [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::change_node`] costs no more
 /// with a longer queue (beyond a logarithm): see `docs/design/0009-scheduler.md`.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
@@ -69,8 +71,7 @@ pub struct Scheduler {
 #[derive(Debug, Clone)]
 struct Alone {
     id: JobId,
-    /// `10 cores asked, 2 here`.
-    problem: String,
+    excess: Excess,
 }
 
 impl Scheduler {
@@ -96,10 +97,10 @@ impl Scheduler {
         too_big::check(self, request)
     }
 
-    /// What the owner of a job that would run alone should know: `10 cores asked, 2 here: …`.
-    pub fn note(&self, request: &Request) -> Option<String> {
+    /// By how much a job exceeds the machines, if it would run alone because of that.
+    pub fn would_run_alone(&self, request: &Request) -> Option<Excess> {
         let shape = Shape::of(request);
-        (self.fit(&shape) == Fit::Alone).then(|| words::runs_alone(&self.problem(&shape)))
+        (self.fit(&shape) == Fit::Alone).then(|| self.excess(&shape))
     }
 
     /// Queues a job. The same id again replaces the first; a job that runs is not queued.
@@ -130,7 +131,7 @@ impl Scheduler {
         if self.fit(&shape) == Fit::Alone {
             self.alone = Some(Alone {
                 id: request.id.clone(),
-                problem: self.problem(&shape),
+                excess: self.excess(&shape),
             });
         }
         let holding = self.cluster.adopt(&request, &placement);
@@ -163,6 +164,12 @@ impl Scheduler {
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
         let user = self.accounts.id(&user);
         self.queue.set_quota(user, quota, &mut self.accounts);
+        self.reshare(user);
+    }
+
+    /// How many jobs of the user wait.
+    pub fn queued(&self, user: &UserName) -> u64 {
+        self.accounts.find(user).map_or(0, |account| account.waiting)
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
@@ -178,12 +185,18 @@ impl Scheduler {
         used.unwrap_or_default().usage()
     }
 
-    /// Changes to other nodes. Running jobs stay on the nodes of the same name.
-    pub fn set_inventory(&mut self, inventory: Inventory) {
-        self.cluster.replace(inventory, self.running.holdings_mut());
+    /// A node was added, has changed or is gone. Running jobs stay on the nodes of the same name.
+    pub fn change_node(&mut self, change: NodeChange) {
+        let difference = self.cluster.change(change, self.running.holdings_mut());
+        if difference == Difference::None {
+            return;
+        }
         self.spare = Spare::new(&self.cluster);
-        let (cluster, policy) = (&self.cluster, self.policy);
-        self.queue.refit(|shape| fit(cluster, policy, shape));
+        if difference == Difference::Capacity {
+            let (cluster, policy) = (&self.cluster, self.policy);
+            self.queue.refit(|shape| fit(cluster, policy, shape));
+            self.accounts.all().for_each(|user| self.reshare(user));
+        }
     }
 
     fn fit(&self, shape: &Shape) -> Fit {
@@ -191,8 +204,8 @@ impl Scheduler {
     }
 
     /// How a shape exceeds all nodes together.
-    fn problem(&self, shape: &Shape) -> String {
-        words::more_than_here(shape, self.cluster.idle())
+    fn excess(&self, shape: &Shape) -> Excess {
+        Excess::together(shape, self.cluster.idle())
     }
 
     /// The job that room is kept for, if it still waits.
@@ -224,7 +237,26 @@ impl Scheduler {
     fn use_quota(&mut self, user: UserId, change: impl FnOnce(Tally) -> Tally) {
         let account = self.accounts.get_mut(user);
         account.set_used(change(account.used()));
+        self.reshare(user);
         self.queue.quota_moved(user, &mut self.accounts);
+    }
+
+    /// Moves a user's jobs to where their share puts them.
+    fn reshare(&mut self, user: UserId) {
+        if !self.policy.fair_share {
+            return;
+        }
+        let account = self.accounts.get(user);
+        let weight = u128::from(account.quota().weight.unwrap_or(1).max(1));
+        let share = account.used().dominant_share(self.cluster.idle().total()) / weight;
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        self.queue.reshare(user, share, &mut self.accounts);
+    }
+
+    /// Whether one waiting job stands before another.
+    fn is_before(&self, one: Key, other: Key) -> bool {
+        let rank = |key: Key| self.accounts.get(self.queue.get(key).user).rank(key);
+        rank(one) < rank(other)
     }
 }
 

@@ -22,7 +22,7 @@ use super::room::Shape;
 use super::summary_tree::{Code, SummaryTree};
 use crate::names::JobId;
 
-/// The order of the queue: higher priority first, then first in, first out.
+/// The order of one user's jobs: higher priority first, then first in, first out. Also names the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub priority: Reverse<i32>,
@@ -32,11 +32,42 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// The place of the job in the queue when its user has this share.
+    pub fn rank(self, share: u64) -> Rank {
+        Rank {
+            priority: self.priority,
+            share,
+            order: self.order,
+            serial: self.serial,
+        }
+    }
+
     /// The same order for a [`SummaryTree`].
     pub fn code(&self) -> Code {
         let priority = i64::from(i32::MAX) - i64::from(self.priority.0);
         let priority = u64::try_from(priority).expect("no number is above the largest");
         [priority, self.order, self.serial]
+    }
+}
+
+/// The order of the queue: higher priority first, then the user with the smallest share, then first in, first out.
+///
+/// It moves with what the user has running; the key in it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Rank {
+    priority: Reverse<i32>,
+    share: u64,
+    order: u64,
+    serial: u64,
+}
+
+impl Rank {
+    pub fn key(self) -> Key {
+        Key {
+            priority: self.priority,
+            order: self.order,
+            serial: self.serial,
+        }
     }
 }
 
@@ -78,9 +109,9 @@ pub(super) struct Group {
     pub fit: Fit,
     lines: HashMap<UserId, Line>,
     /// The first job of every line that is offered.
-    pub offered: BTreeMap<Key, UserId>,
+    pub offered: BTreeMap<Rank, UserId>,
     /// Under which job the group is listed.
-    listed: Option<Key>,
+    listed: Option<Rank>,
 }
 
 /// The jobs of one user in one group.
@@ -118,9 +149,9 @@ pub(super) struct Queue {
     /// The groups with a job on offer, by what they ask for.
     pub index: SummaryTree<GroupId, Demand>,
     /// Those of them that can only run alone.
-    alone: BTreeSet<(Key, GroupId)>,
+    alone: BTreeSet<(Rank, GroupId)>,
     /// Of every user the first parked job that need not wait any more.
-    pub sleepers: BTreeSet<(Key, UserId)>,
+    pub sleepers: BTreeSet<(Rank, UserId)>,
     serial: u64,
 }
 
@@ -141,9 +172,27 @@ impl Queue {
         self.groups[id.0].as_ref().expect(ALIVE)
     }
 
-    /// The jobs before this one, in order.
-    pub fn before(&self, key: Key) -> impl DoubleEndedIterator<Item = (Key, &Waiting)> {
-        self.waiting.range(..key).map(|(key, waiting)| (*key, waiting))
+    /// The jobs before this one, in the order of the queue as it is now.
+    pub fn before(&self, key: Key, accounts: &Accounts) -> Vec<(Key, &Waiting)> {
+        let rank = |key: Key, waiting: &Waiting| accounts.get(waiting.user).rank(key);
+        let own = rank(key, self.get(key));
+        // Of a lower priority is nobody before it.
+        let last = Key {
+            priority: key.priority,
+            order: u64::MAX,
+            serial: u64::MAX,
+        };
+        let mut before: Vec<(Rank, &Waiting)> = self
+            .waiting
+            .range(..=last)
+            .map(|(key, waiting)| (rank(*key, waiting), waiting))
+            .filter(|(rank, _)| *rank < own)
+            .collect();
+        before.sort_unstable_by_key(|(rank, _)| *rank);
+        before
+            .into_iter()
+            .map(|(rank, waiting)| (rank.key(), waiting))
+            .collect()
     }
 
     /// Adds a job; `fit` is asked only for a shape that is not queued yet.
@@ -163,6 +212,7 @@ impl Queue {
         let group = self.group_of(&request, fit);
         let before = self.open_line(group, user, accounts).jobs.first().copied();
         self.line_mut(group, user).jobs.insert(key);
+        accounts.get_mut(user).waiting += 1;
         self.keys.insert(request.id.clone(), key);
         let waiting = Waiting { request, user, group };
         self.waiting.insert(key, waiting);
@@ -215,6 +265,7 @@ impl Queue {
         let waiting = self.waiting.remove(&key).expect("only queued jobs are removed");
         self.keys.remove(&waiting.request.id);
         let (group, user) = (waiting.group, waiting.user);
+        accounts.get_mut(user).waiting -= 1;
         let line = self.line_mut(group, user);
         let before = line.jobs.first().copied();
         line.jobs.remove(&key);
@@ -253,8 +304,9 @@ impl Queue {
             account.parked.extend(first.map(|first| (first, id)));
         }
         if standing == Standing::Offered {
-            before.map(|before| group.offered.remove(&before));
-            group.offered.extend(first.map(|first| (first, user)));
+            let share = account.share();
+            before.map(|before| group.offered.remove(&before.rank(share)));
+            group.offered.extend(first.map(|first| (first.rank(share), user)));
             self.relist(id);
         }
         self.quota_moved(user, accounts);
@@ -263,14 +315,14 @@ impl Queue {
     /// Lists a group under the first job on offer.
     fn relist(&mut self, id: GroupId) {
         let group = self.group_mut(id);
-        let first = group.offered.first_key_value().map(|(key, _)| *key);
+        let first = group.offered.first_key_value().map(|(rank, _)| *rank);
         let before = std::mem::replace(&mut group.listed, first);
         if before != first {
             self.list(id, before, first);
         }
     }
 
-    fn list(&mut self, id: GroupId, before: Option<Key>, first: Option<Key>) {
+    fn list(&mut self, id: GroupId, before: Option<Rank>, first: Option<Rank>) {
         let group = self.groups[id.0].as_ref().expect(ALIVE);
         match (group.fit, first) {
             (Fit::Beside, Some(first)) => {
@@ -292,8 +344,31 @@ impl Queue {
         let sleeper = account.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
         let before = std::mem::replace(&mut account.sleeper, sleeper);
         if before != sleeper {
-            before.map(|before| self.sleepers.remove(&(before, user)));
-            self.sleepers.extend(sleeper.map(|sleeper| (sleeper, user)));
+            let share = account.share();
+            before.map(|before| self.sleepers.remove(&(before.rank(share), user)));
+            self.sleepers
+                .extend(sleeper.map(|sleeper| (sleeper.rank(share), user)));
+        }
+    }
+
+    /// The user's share is another one: what they offer moves in the queue. Costs a step for each of their lines.
+    pub fn reshare(&mut self, user: UserId, share: u64, accounts: &mut Accounts) {
+        let account = accounts.get_mut(user);
+        let before = account.share();
+        if before == share {
+            return;
+        }
+        if let Some(sleeper) = account.sleeper {
+            self.sleepers.remove(&(sleeper.rank(before), user));
+            self.sleepers.insert((sleeper.rank(share), user));
+        }
+        account.set_share(share);
+        for (first, id) in accounts.get(user).heads().collect::<Vec<_>>() {
+            let group = self.group_mut(id);
+            if group.offered.remove(&first.rank(before)).is_some() {
+                group.offered.insert(first.rank(share), user);
+                self.relist(id);
+            }
         }
     }
 
@@ -307,6 +382,7 @@ impl Queue {
             let line = group.lines.get_mut(&user).expect("accounts know existing lines");
             line.standing = standing;
             let first = line.first().expect("only lines with jobs are known");
+            let first = accounts.get(user).rank(first);
             match standing {
                 Standing::Offered => group.offered.insert(first, user),
                 Standing::Parked | Standing::Beyond => group.offered.remove(&first),
@@ -322,11 +398,13 @@ impl Queue {
             let beside = self.index.summary().map(|demand| demand.first);
             let listed = beside.into_iter().chain(self.alone.first().copied()).min();
             let asleep = self.sleepers.first().copied();
-            if let Some((key, _)) = asleep.filter(|(key, _)| listed.is_none_or(|(first, _)| *key < first)) {
-                self.wake(key, accounts);
+            if let Some((rank, _)) = asleep.filter(|(rank, _)| listed.is_none_or(|(first, _)| *rank < first))
+            {
+                self.wake(rank.key(), accounts);
                 continue;
             }
-            let (key, group) = listed?;
+            let (rank, group) = listed?;
+            let key = rank.key();
             if accounts.get(self.get(key).user).lets(key) {
                 return Some((key, group));
             }
@@ -338,7 +416,7 @@ impl Queue {
     pub fn park(&mut self, first: Key, accounts: &mut Accounts) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Parked;
-        self.group_mut(id).offered.remove(&first);
+        self.group_mut(id).offered.remove(&accounts.get(user).rank(first));
         accounts.get_mut(user).parked.insert(first, id);
         self.relist(id);
         self.quota_moved(user, accounts);
@@ -348,7 +426,9 @@ impl Queue {
     pub fn wake(&mut self, first: Key, accounts: &mut Accounts) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Offered;
-        self.group_mut(id).offered.insert(first, user);
+        self.group_mut(id)
+            .offered
+            .insert(accounts.get(user).rank(first), user);
         accounts.get_mut(user).parked.remove(&first);
         self.relist(id);
         self.quota_moved(user, accounts);

@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::room::Shape;
+use super::excess::ResourceKind;
+use super::room::{Load, Shape};
 use crate::quantity::{Bytes, Cpu};
 
 /// The most a user may have running at once. `None` means no limit.
@@ -15,6 +16,18 @@ pub struct Quota {
     pub gpu: Option<u32>,
     /// Trainers at once.
     pub parallelism: Option<u32>,
+    /// Jobs that run at once.
+    #[serde(default)]
+    pub jobs: Option<u32>,
+    /// Jobs that wait at once; a submit beyond it is refused.
+    #[serde(default)]
+    pub queued: Option<u32>,
+    /// The highest priority of a job.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// The share beside other users: twice the weight, twice the share. `None` is 1.
+    #[serde(default)]
+    pub weight: Option<u32>,
 }
 
 /// What a user has running now, in the same terms as [`Quota`].
@@ -24,6 +37,8 @@ pub struct Usage {
     pub memory: Bytes,
     pub gpu: u32,
     pub parallelism: u32,
+    #[serde(default)]
+    pub jobs: u32,
 }
 
 /// A sum of requests, wide enough that no number of jobs overflows it.
@@ -33,21 +48,13 @@ pub(super) struct Tally {
     pub memory: u128,
     pub gpu: u128,
     pub trainers: u128,
-}
-
-/// What a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Cpu,
-    Memory,
-    Gpu,
-    Trainers,
+    pub jobs: u128,
 }
 
 /// The limit that stands in a job's way, with the numbers that explain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limit {
-    pub kind: Kind,
+pub struct Limit {
+    pub kind: ResourceKind,
     pub limit: u128,
     pub used: u128,
     pub asked: u128,
@@ -60,7 +67,19 @@ impl Tally {
             memory: shape.total.memory,
             gpu: shape.total.gpu,
             trainers: u128::from(shape.trainers),
+            jobs: 1,
         }
+    }
+
+    /// The largest part that this is of any resource of `all`, in 2⁻³² parts.
+    pub fn dominant_share(&self, all: &Load) -> u128 {
+        let parts = [
+            (self.cpu, all.cpu),
+            (self.memory, all.memory),
+            (self.gpu, all.gpu),
+        ];
+        let part = |(used, all): (u128, u128)| (used << 32).checked_div(all);
+        parts.into_iter().filter_map(part).max().unwrap_or_default()
     }
 
     pub fn plus(self, other: Tally) -> Tally {
@@ -69,6 +88,7 @@ impl Tally {
             memory: self.memory + other.memory,
             gpu: self.gpu + other.gpu,
             trainers: self.trainers + other.trainers,
+            jobs: self.jobs + other.jobs,
         }
     }
 
@@ -79,6 +99,7 @@ impl Tally {
             memory: self.memory - other.memory,
             gpu: self.gpu - other.gpu,
             trainers: self.trainers - other.trainers,
+            jobs: self.jobs - other.jobs,
         }
     }
 
@@ -89,6 +110,7 @@ impl Tally {
             memory: Bytes::new(u64::try_from(self.memory).unwrap_or(u64::MAX)),
             gpu: narrow(self.gpu),
             parallelism: narrow(self.trainers),
+            jobs: narrow(self.jobs),
         }
     }
 }
@@ -96,7 +118,8 @@ impl Tally {
 impl Quota {
     /// True for a quota that never stands in anyone's way.
     pub(super) fn is_unlimited(&self) -> bool {
-        *self == Quota::default()
+        let limits = [self.gpu, self.parallelism, self.jobs];
+        self.cpu.is_none() && self.memory.is_none() && limits.iter().all(Option::is_none)
     }
 
     pub(super) fn allows(&self, used: Tally, asked: Tally) -> bool {
@@ -107,23 +130,29 @@ impl Quota {
     pub(super) fn in_the_way(&self, used: Tally, asked: Tally) -> Option<Limit> {
         let limits = [
             (
-                Kind::Cpu,
+                ResourceKind::Cpu,
                 self.cpu.map(|c| u128::from(c.as_millis())),
                 used.cpu,
                 asked.cpu,
             ),
             (
-                Kind::Memory,
+                ResourceKind::Memory,
                 self.memory.map(|m| u128::from(m.as_u64())),
                 used.memory,
                 asked.memory,
             ),
-            (Kind::Gpu, self.gpu.map(u128::from), used.gpu, asked.gpu),
+            (ResourceKind::Gpu, self.gpu.map(u128::from), used.gpu, asked.gpu),
             (
-                Kind::Trainers,
+                ResourceKind::Trainers,
                 self.parallelism.map(u128::from),
                 used.trainers,
                 asked.trainers,
+            ),
+            (
+                ResourceKind::Jobs,
+                self.jobs.map(u128::from),
+                used.jobs,
+                asked.jobs,
             ),
         ];
         limits.into_iter().find_map(|(kind, limit, used, asked)| {

@@ -5,7 +5,8 @@
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{JobId, UserName};
+use super::excess::Excess;
+use crate::names::{JobId, NodeName, UserName};
 use crate::quantity::{Bytes, Cpu};
 use crate::spec::{JobSpec, Resources};
 
@@ -50,16 +51,48 @@ impl Request {
 /// One machine that workers run on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    pub name: String,
+    pub name: NodeName,
+    pub cpu: Cpu,
+    pub memory: Bytes,
+    pub gpus: u32,
+    /// What of it is in use by others than this server's jobs. Jobs wait for it; they are not refused because of it.
+    #[serde(default)]
+    pub taken: Taken,
+}
+
+/// An amount that others hold on a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
     pub cpu: Cpu,
     pub memory: Bytes,
     pub gpus: u32,
 }
 
-/// All machines. A placement points into this list, so keep its order and append what is new.
+/// One node is added, has changed or is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeChange {
+    /// Added, or replaces the node of this name. What runs there goes on.
+    Set(Node),
+    Removed(NodeName),
+}
+
+/// All machines, each under a name of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub nodes: Vec<Node>,
+}
+
+impl Inventory {
+    /// Follows one change. A node that is new comes last.
+    pub fn apply(&mut self, change: NodeChange) {
+        match change {
+            NodeChange::Removed(name) => self.nodes.retain(|node| node.name != name),
+            NodeChange::Set(changed) => match self.nodes.iter_mut().find(|node| node.name == changed.name) {
+                Some(node) => *node = changed,
+                None => self.nodes.push(changed),
+            },
+        }
+    }
 }
 
 /// Where every worker of one job goes.
@@ -72,8 +105,7 @@ pub struct Placement {
 /// Where one worker goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
-    /// Index into [`Inventory::nodes`].
-    pub node: u32,
+    pub node: NodeName,
     /// The cards of that node which are this worker's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
@@ -84,8 +116,8 @@ pub struct Seat {
 pub struct Admission {
     pub id: JobId,
     pub placement: Placement,
-    /// Something its owner should know: `10 cores asked, 2 here`.
-    pub note: Option<String>,
+    /// By how much it exceeds the machines, if it runs alone because of that.
+    pub alone: Option<Excess>,
 }
 
 /// What differs between servers.
@@ -93,4 +125,7 @@ pub struct Admission {
 pub struct Policy {
     /// A job bigger than everything there is runs alone, on less than it asked for, instead of being refused.
     pub oversubscribe_alone: bool,
+    /// Among equal priorities the user with the smallest weighted dominant share is next; otherwise the first in.
+    #[serde(default)]
+    pub fair_share: bool,
 }

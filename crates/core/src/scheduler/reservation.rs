@@ -27,6 +27,14 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
+    /// For a job that needs what others than our jobs hold: nobody knows when, and nothing of ours could help.
+    fn of_nothing() -> Reservation {
+        Reservation {
+            start: None,
+            everything: false,
+        }
+    }
+
     /// The reservation of a job that runs alone.
     pub fn of_everything(running: &Running, now: Timestamp) -> Reservation {
         let last = running.known().next_back().map_or(now, |(end, _)| end.max(now));
@@ -73,6 +81,10 @@ impl Spare {
     ) -> Reservation {
         self.future.aim(cluster, key, shape);
         let Some(end) = self.future.settle(cluster, running) else {
+            if cluster.waits_for_others(shape) {
+                *self = Spare::new(cluster);
+                return Reservation::of_nothing();
+            }
             return Reservation::of_everything(running, now);
         };
         self.keep_nodes(cluster, shape);

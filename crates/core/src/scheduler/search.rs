@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 use super::accounts::{Accounts, UserId};
 use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
-use super::queue::{GroupId, Key, Queue};
+use super::queue::{GroupId, Key, Queue, Rank};
 use super::quota::Tally;
 use super::summary_tree::{Branch, Place};
 
@@ -48,8 +48,8 @@ pub(super) struct Found {
 /// A search under way.
 struct Search<'a> {
     scene: &'a Scene<'a>,
-    open: BinaryHeap<Reverse<(Key, Item)>>,
-    sleepers: Peekable<btree_set::Iter<'a, (Key, UserId)>>,
+    open: BinaryHeap<Reverse<(Rank, Item)>>,
+    sleepers: Peekable<btree_set::Iter<'a, (Rank, UserId)>>,
     found: Found,
 }
 
@@ -70,9 +70,9 @@ pub(super) fn first_start(scene: &Scene) -> Found {
         found: Found::default(),
     };
     search.add_top();
-    while let Some((key, item)) = search.next() {
-        if let Some(shares) = search.look(key, item) {
-            search.found.start = Some((key, shares));
+    while let Some((rank, item)) = search.next() {
+        if let Some(shares) = search.look(rank.key(), item) {
+            search.found.start = Some((rank.key(), shares));
             break;
         }
     }
@@ -80,11 +80,11 @@ pub(super) fn first_start(scene: &Scene) -> Found {
 }
 
 impl Search<'_> {
-    fn next(&mut self) -> Option<(Key, Item)> {
-        let open = self.open.peek().map(|Reverse((key, _))| *key);
-        let is_earlier = |sleeper: &&(Key, UserId)| open.is_none_or(|open| sleeper.0 < open);
+    fn next(&mut self) -> Option<(Rank, Item)> {
+        let open = self.open.peek().map(|Reverse((rank, _))| *rank);
+        let is_earlier = |sleeper: &&(Rank, UserId)| open.is_none_or(|open| sleeper.0 < open);
         match self.sleepers.next_if(is_earlier) {
-            Some((key, user)) => Some((*key, Item::Sleeper(*user))),
+            Some((rank, user)) => Some((*rank, Item::Sleeper(*user))),
             None => self.open.pop().map(|Reverse(next)| next),
         }
     }
@@ -147,12 +147,15 @@ impl Search<'_> {
     fn add_group(&mut self, id: GroupId) {
         let scene = self.scene;
         let group = scene.queue.group(id);
-        let behind = (Bound::Excluded(scene.stuck), Bound::Unbounded);
-        for (key, user) in group.offered.range(behind) {
-            if !scene.accounts.get(*user).lets(*key) {
-                self.found.waiting.push(*key);
+        for (rank, user) in &group.offered {
+            let key = rank.key();
+            if key == scene.stuck {
+                continue;
+            }
+            if !scene.accounts.get(*user).lets(key) {
+                self.found.waiting.push(key);
             } else if scene.leaves_quota(*user, group.asked) {
-                self.open.push(Reverse((*key, Item::Group(id))));
+                self.open.push(Reverse((*rank, Item::Group(id))));
                 return;
             }
         }
@@ -168,7 +171,7 @@ impl Search<'_> {
             self.found.awake.push(key);
             let later = account.next_sleeper(Bound::Excluded(key));
             self.open
-                .extend(later.map(|(key, _)| Reverse((key, Item::Sleeper(user)))));
+                .extend(later.map(|(key, _)| Reverse((account.rank(key), Item::Sleeper(user)))));
         }
         shares
     }

@@ -1,21 +1,80 @@
 //! A request that no amount of waiting would start, and the largest that could.
 
+use std::fmt;
+
 use super::Scheduler;
+use super::excess::Excess;
 use super::placing::largest_below;
 use super::queue::Fit;
-use super::quota::Tally;
+use super::quota::{Limit, Tally};
 use super::request::Request;
 use super::room::Shape;
-use super::words;
+use crate::quantity::{counted, readable_cores};
+use crate::spec::Resources;
 
 /// Says that a job can never start, and the largest of its kind that could.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{problem}{}", .largest.as_ref().map(|text| format!("; {text}")).unwrap_or_default())]
+#[error("{problem}{}", .largest.as_ref().map(|largest| format!("; at most {largest}")).unwrap_or_default())]
 pub struct TooBig {
-    /// What is asked and what there is: `20 cores asked, 16 here`.
-    pub problem: String,
-    /// `at most 7 trainers of 2 cores and 4Gi fit beside 2 parameter servers`.
-    pub largest: Option<String>,
+    pub problem: TooMuch,
+    pub largest: Option<Largest>,
+}
+
+/// What is asked and what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TooMuch {
+    /// More than the machines have.
+    Machines(Excess),
+    /// More than the user may have.
+    Quota(Limit),
+}
+
+/// The largest number of trainers with which a request would be accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Largest {
+    pub trainers: u32,
+    pub each: Resources,
+    pub pservers: u128,
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TooMuch::Machines(excess) => excess.fmt(f),
+            TooMuch::Quota(Limit {
+                kind, limit, asked, ..
+            }) => {
+                write!(
+                    f,
+                    "{} requested, your quota is {}",
+                    kind.amount(*asked),
+                    kind.amount(*limit)
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Largest {
+    /// `7 trainers of 2 cores and 4 GiB fit beside 2 parameter servers`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Largest { each, pservers, .. } = self;
+        write!(
+            f,
+            "{} of {} and {}",
+            counted(u128::from(self.trainers), "trainer"),
+            readable_cores(u128::from(each.cpu.as_millis())),
+            each.memory.readable(),
+        )?;
+        if each.gpu > 0 {
+            write!(f, " with {}", counted(u128::from(each.gpu), "GPU"))?;
+        }
+        f.write_str(if self.trainers == 1 { " fits" } else { " fit" })?;
+        match pservers {
+            0 => Ok(()),
+            count => write!(f, " beside {}", counted(*count, "parameter server")),
+        }
+    }
 }
 
 pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooBig> {
@@ -28,28 +87,30 @@ pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooB
     }
 }
 
-fn problem(scheduler: &Scheduler, request: &Request) -> Option<String> {
+fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     let shape = Shape::of(request);
     let quota = scheduler.quota(&request.user);
     if let Some(limit) = quota.in_the_way(Tally::default(), Tally::of(&shape)) {
-        let (asked, allowed) = (words::asked_words(&limit), words::limit_words(&limit));
-        return Some(format!("{asked} asked, your quota is {allowed}"));
+        return Some(TooMuch::Quota(limit));
     }
-    (scheduler.fit(&shape) == Fit::Never).then(|| never_fits(scheduler, &shape))
+    (scheduler.fit(&shape) == Fit::Never).then(|| TooMuch::Machines(never_fits(scheduler, &shape)))
 }
 
 /// Why a shape fits on no node or not on all of them together.
-pub(super) fn never_fits(scheduler: &Scheduler, shape: &Shape) -> String {
-    let idle = scheduler.cluster.idle();
-    words::larger_than_any(shape, idle).unwrap_or_else(|| words::more_than_here(shape, idle))
+pub(super) fn never_fits(scheduler: &Scheduler, shape: &Shape) -> Excess {
+    Excess::one_by_one(shape, scheduler.cluster.idle())
 }
 
-fn largest(scheduler: &Scheduler, request: &Request) -> Option<String> {
+fn largest(scheduler: &Scheduler, request: &Request) -> Option<Largest> {
     let most = largest_below(u64::from(request.trainers()), |trainers| {
         problem(scheduler, &with_trainers(request, trainers)).is_none()
     })?;
-    let most = u32::try_from(most).expect("fewer than were asked for");
-    Some(format!("at most {}", words::trainers_beside(request, most)))
+    let ((_, each), servers) = request.roles.split_last()?;
+    Some(Largest {
+        trainers: u32::try_from(most).expect("fewer than were asked for"),
+        each: *each,
+        pservers: servers.iter().map(|(count, _)| u128::from(*count)).sum(),
+    })
 }
 
 /// The same request with another number of trainers.

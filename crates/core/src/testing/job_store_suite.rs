@@ -26,7 +26,7 @@ pub async fn job_store_suite<S: JobStore>(make: impl AsyncFn() -> S) {
     pages_stay_in_place_while_jobs_come_in(&make().await).await;
 }
 
-/// What was saved is there when the store is opened again at the same place.
+/// Saved jobs exist when the store is opened again at the same place.
 pub async fn survives_reopening<S: JobStore>(open: impl AsyncFn() -> S) {
     let job = a_rich_job();
     save(&open().await, &job).await;
@@ -216,7 +216,7 @@ async fn get<S: JobStore>(store: &S, id: &JobId) -> Option<Job> {
 /// The number of [`a_rich_job`].
 const RICH: u32 = 50;
 
-/// Running, with something in every field.
+/// A running job with a value in every field.
 fn a_rich_job() -> Job {
     let mut spec = spec("rich", 2, 2);
     spec.retries = 3;
@@ -224,7 +224,7 @@ fn a_rich_job() -> Job {
         .insert("TEXT".into(), "\"quoted\"\nand ünicode \u{1f600}".into());
     let mut job = running(RICH, spec);
     job.key = Some("key-1".parse().expect("a valid key"));
-    job.note = Some("10 cores asked, 2 here".into());
+    job.note = Some("10 cores requested, 2 in total".into());
     let exit = Exit {
         clash: Some(Clash {
             port: 7164,

@@ -1,4 +1,4 @@
-//! A job store in memory. Keeps every promise of the port but surviving the process.
+//! A job store in memory. It keeps every promise of the port except surviving the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ struct Inner {
     failing: usize,
 }
 
-/// Copies share the same rows, like connections to one database.
+/// Clones share the same rows, like connections to one database.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore(Arc<Mutex<Inner>>);
 
 impl MemoryStore {
-    /// The next so many saves fail and change nothing.
+    /// This many next saves fail and change nothing.
     pub fn fail_saves(&self, count: usize) {
         self.lock().failing = count;
     }

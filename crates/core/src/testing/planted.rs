@@ -1,7 +1,7 @@
-//! Bugs put into the real code on purpose, one line each, to prove that the simulator finds such bugs.
+//! Bugs planted in the real code on purpose, one line each, to prove that the simulator finds such bugs.
 //!
-//! Off unless a test of this crate (or a build with the feature `planted-bugs`) switches one on for its
-//! own thread. In every other build [`bug`] is constantly false and costs nothing.
+//! Off unless a test of this crate (or a build with the feature `planted-bugs`) enables one for its own thread. In
+//! every other build [`bug`] is constant false and costs nothing.
 
 macro_rules! planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -23,17 +23,17 @@ planted! {
     FinalCanChange,
     /// A job is final while workers still run.
     FinalTooEarly,
-    /// Reports of earlier attempts are taken for the current one.
+    /// Reports of earlier attempts are applied to the current one.
     OldAttemptsCount,
     /// One worker of a job is never launched.
     OneWorkerNotLaunched,
     /// Trainers start before the parameter servers listen.
     GoWithoutPservers,
-    /// A parameter server that ends early is not noticed.
+    /// A parameter server that exits early is not noticed.
     PserverMayEnd,
-    /// The first trainer that is done ends the job well.
+    /// The first trainer that finishes makes the job succeed.
     OneTrainerIsEnough,
-    /// Failed workers are restarted more often than asked for.
+    /// Failed workers are restarted more often than allowed.
     RetriesWithoutEnd,
     /// A restart keeps the attempt's number.
     SameAttemptAgain,
@@ -41,21 +41,21 @@ planted! {
     RestartNotWritten,
     /// Parameter servers are not stopped when the trainers are done.
     PserversKeepRunning,
-    /// A kill rewrites how a job that was already stopping ends.
+    /// A kill changes the outcome of a job that was already stopping.
     KillRewritesOutcome,
-    /// The start limit never passes.
+    /// The start limit never expires.
     NoStartLimit,
-    /// A stop that went missing is not repeated.
+    /// A lost stop is not repeated.
     StopOnlyOnce,
-    /// A launch that went missing is not repeated.
+    /// A lost launch is not repeated.
     LaunchOnlyOnce,
-    /// A go that went missing is not repeated.
+    /// A lost go is not repeated.
     GoOnlyOnce,
     /// An attempt that vanished is launched again under the same number.
     LaunchTheVanished,
     /// A restart of the machine changes nothing.
     RebootIgnored,
-    /// A submit is acknowledged and not stored.
+    /// A submit is acknowledged but not stored.
     AcceptWithoutWriting,
     /// Two live jobs of a user may have the same name.
     NamesNotChecked,
@@ -63,14 +63,18 @@ planted! {
     NameKeptAfterKill,
     /// The record of a job is removed while its workers run.
     RemovedWhileRunning,
-    /// A job's room is given away while its workers still end.
+    /// A job's resources are reused while its workers are still stopping.
     RoomFreeTooEarly,
-    /// A job that is killed while it waits stays in the queue.
+    /// A job that is killed while queued stays in the queue.
     KilledStaysQueued,
-    /// The same key makes a second job.
+    /// The same key creates a second job.
     KeyForgotten,
-    /// Jobs taken over from an earlier server take no room.
+    /// A job that found no room is queued again while some of its workers still run.
+    RequeuedTooEarly,
+    /// Jobs adopted from an earlier server hold no resources.
     AdoptedTakeNoRoom,
+    /// A kill that was carried out while the store refused writes is not stored later.
+    UnrecordedKillForgotten,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
@@ -83,7 +87,7 @@ mod switch {
         static ACTIVE: Cell<Option<Planted>> = const { Cell::new(None) };
     }
 
-    /// Runs `body` with the bug in place, on this thread only.
+    /// Runs `body` with the bug enabled, on this thread only.
     pub fn with_bug<T>(planted: Planted, body: impl FnOnce() -> T) -> T {
         struct Off;
         impl Drop for Off {
@@ -96,7 +100,7 @@ mod switch {
         body()
     }
 
-    /// Whether this bug is in place.
+    /// Whether this bug is enabled.
     pub fn bug(planted: Planted) -> bool {
         ACTIVE.get() == Some(planted)
     }
@@ -105,7 +109,7 @@ mod switch {
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use switch::{bug, with_bug};
 
-/// Whether this bug is in place: never.
+/// Whether this bug is enabled: never.
 #[cfg(not(any(test, feature = "planted-bugs")))]
 #[inline(always)]
 pub const fn bug(_planted: Planted) -> bool {

@@ -1,4 +1,4 @@
-//! An engine without processes: workers do at once what their command says, in words of [`Program`].
+//! An engine without processes: workers do at once what their command says, as a [`Program`].
 //!
 //! [`Program`]: super::engine_suite::Program
 
@@ -9,26 +9,34 @@ use std::task::{Poll, Waker};
 
 use jiff::SignedDuration;
 
+use crate::conductor::{Addresses, Loopback};
 use crate::exit::Exit;
-use crate::job::{Boot, Job, News, Role, WorkerKey};
+use crate::job::{Boot, News, Role};
 use crate::names::JobId;
-use crate::ports::{AttemptKey, Engine, EngineError, EngineState, Report};
+use crate::ports::{
+    Assignment, AttemptKey, Chunk, Engine, EngineError, EngineEvent, EngineState, LogStore, Report, Stream,
+};
+use crate::scheduler::Node;
 
-use super::engine_suite::Program;
+use super::MemoryLogs;
+use super::engine_suite::{Program, printed};
 
 #[derive(Default)]
 struct Inner {
     attempts: BTreeMap<AttemptKey, (Program, News)>,
+    nodes: Vec<Node>,
+    logs: MemoryLogs,
+    is_full: bool,
     reports: Vec<Report>,
     reader: Option<Waker>,
 }
 
-/// The machine: outlives the engine as processes outlive a server.
+/// The machine: it outlives the engine as processes outlive a server.
 #[derive(Clone, Default)]
 pub struct PretendMachine(Arc<Mutex<Inner>>);
 
 impl PretendMachine {
-    /// A server comes up and finds what runs. It hears everything once more.
+    /// A server starts and finds what is running. It gets every report again.
     pub fn engine(&self) -> PretendEngine {
         let mut inner = self.lock();
         let known = inner.attempts.iter();
@@ -40,6 +48,22 @@ impl PretendMachine {
             .collect();
         drop(inner);
         PretendEngine(self.clone())
+    }
+
+    /// Sets the nodes for workers.
+    pub fn with_nodes(self, nodes: Vec<Node>) -> PretendMachine {
+        self.lock().nodes = nodes;
+        self
+    }
+
+    /// Sets whether there is no more room.
+    pub fn crowd(&self, is_full: bool) {
+        self.lock().is_full = is_full;
+    }
+
+    /// What its workers print.
+    pub fn logs(&self) -> MemoryLogs {
+        self.lock().logs.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -65,9 +89,32 @@ impl Inner {
         }
     }
 
+    fn print(&self, key: &AttemptKey, text: &str) -> u64 {
+        let chunk = Chunk {
+            offset: 0,
+            stamp: 0,
+            stream: Stream::Output,
+            bytes: text.as_bytes().to_vec(),
+        };
+        let stored = self.logs.append(key, &chunk);
+        let end = stored.expect("memory does not fail");
+        self.logs.close(key, end).expect("memory does not fail");
+        end
+    }
+
     fn begin(&mut self, key: &AttemptKey, program: Program) {
         self.tell(key, News::Started);
         match program {
+            Program::Prints => {
+                let log_end = self.print(key, &printed());
+                self.tell(
+                    key,
+                    News::Exited(Exit {
+                        log_end,
+                        ..Exit::with_code(0)
+                    }),
+                );
+            }
             Program::EndsWith(code) => self.tell(key, News::Exited(Exit::with_code(code))),
             Program::Serves if key.worker.role == Role::Pserver => self.tell(key, News::Ready),
             _ => {}
@@ -76,18 +123,18 @@ impl Inner {
 }
 
 impl Engine for PretendEngine {
-    async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+    async fn launch(&self, assignment: &Assignment) {
         let mut inner = self.0.lock();
-        let key = AttemptKey {
-            job: job.id.clone(),
-            worker,
-            attempt,
-        };
+        let key = assignment.key();
         if inner.attempts.contains_key(&key) {
             return;
         }
-        let program = Program::of(job, worker.role);
+        let program = Program::of(&assignment.job, key.worker.role);
         inner.attempts.insert(key.clone(), (program, News::Launched));
+        if inner.is_full {
+            inner.tell(&key, News::NoRoom("others have all of it".into()));
+            return;
+        }
         if program == Program::CannotStart {
             let message = Some("no such folder".into());
             inner.tell(
@@ -100,20 +147,15 @@ impl Engine for PretendEngine {
             return;
         }
         inner.tell(&key, News::Up);
-        if worker.role == Role::Pserver {
+        if key.worker.role == Role::Pserver {
             inner.begin(&key, program);
         }
     }
 
-    async fn go(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+    async fn go(&self, attempt: &AttemptKey) {
         let mut inner = self.0.lock();
-        let key = AttemptKey {
-            job: job.id.clone(),
-            worker,
-            attempt,
-        };
-        if let Some((program, News::Up)) = inner.attempts.get(&key).cloned() {
-            inner.begin(&key, program);
+        if let Some((program, News::Up)) = inner.attempts.get(attempt).cloned() {
+            inner.begin(attempt, program);
         }
     }
 
@@ -146,26 +188,37 @@ impl Engine for PretendEngine {
             .collect();
         Ok(EngineState {
             attempts,
+            nodes: inner.nodes.clone(),
             boot: Boot::Same,
         })
     }
 
-    async fn next_reports(&self) -> Vec<Report> {
+    async fn next_events(&self) -> Vec<EngineEvent> {
         poll_fn(|context| {
             let mut inner = self.0.lock();
             if inner.reports.is_empty() {
                 inner.reader = Some(context.waker().clone());
                 return Poll::Pending;
             }
-            Poll::Ready(std::mem::take(&mut inner.reports))
+            Poll::Ready(
+                std::mem::take(&mut inner.reports)
+                    .into_iter()
+                    .map(EngineEvent::Worker)
+                    .collect(),
+            )
         })
         .await
+    }
+
+    fn addresses(&self) -> Box<dyn Addresses> {
+        Box::new(Loopback::default())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Job;
     use crate::testing::block_on;
     use crate::testing::engine_suite::{Bench, engine_suite, pretend_job};
 
@@ -180,6 +233,14 @@ mod tests {
 
         fn job(&self, number: u32, pserver: Option<Program>, trainer: Program) -> Arc<Job> {
             pretend_job(number, pserver, trainer)
+        }
+
+        fn logs(&self) -> Arc<dyn LogStore> {
+            Arc::new(self.0.logs())
+        }
+
+        fn crowd(&self, is_full: bool) {
+            self.0.crowd(is_full);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed, on every machine.
+//! Pseudo-random numbers that are the same for the same seed on every machine.
 
 /// SplitMix64: one addition and a mix per number.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 up to and without `end`, which is not 0.
+    /// A number from 0 up to but excluding `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
@@ -27,7 +27,7 @@ impl Rng {
         self.number() % 100 < u64::from(percent)
     }
 
-    /// One of them, or nothing when there is none.
+    /// One of them, or `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() {
             return None;

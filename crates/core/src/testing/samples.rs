@@ -1,4 +1,4 @@
-//! Jobs to test with, at every stage of their life.
+//! Sample jobs for tests, in every phase.
 
 use std::sync::Arc;
 
@@ -6,15 +6,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::job::{Event, Job, News, WorkerKey};
 use crate::names::{JobId, JobName, UserName};
+use crate::ports::{Assignment, PreparedRun, WorkDir};
 use crate::scheduler::{Placement, Seat};
 use crate::spec::JobSpec;
 
-/// A moment to count from.
+/// The node of admitted samples.
+pub const NODE: &str = "here";
+
+/// A fixed start time.
 pub fn noon() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 50 + 12)
 }
 
-/// So many seconds after [`noon`].
+/// This many seconds after [`noon`].
 pub fn seconds(after: i64) -> Timestamp {
     noon() + SignedDuration::from_secs(after)
 }
@@ -32,7 +36,7 @@ pub fn id(number: u32) -> JobId {
     JobId::new(1_577_880_000_000 + u64::from(number), 0)
 }
 
-/// A valid spec of so many parameter servers and trainers.
+/// A valid spec with this many parameter servers and trainers.
 pub fn spec(name: &str, pservers: u32, trainers: u32) -> JobSpec {
     let mut spec = JobSpec::new(job_name(name));
     spec.package = Some("/pfs/local/home/ada/package".into());
@@ -53,10 +57,10 @@ pub fn pending(number: u32, spec: JobSpec) -> Job {
     )
 }
 
-/// What the scheduler says when there is room on the only machine.
+/// The scheduler's answer when there is room on the only machine.
 pub fn admission(spec: &JobSpec) -> Event {
     let seat = Seat {
-        node: 0,
+        node: NODE.into(),
         gpus: Vec::new(),
     };
     let workers = spec.workers();
@@ -67,7 +71,7 @@ pub fn admission(spec: &JobSpec) -> Event {
         addresses: (0..workers)
             .map(|number| format!("127.1.0.{}", number + 1))
             .collect(),
-        note: None,
+        alone: None,
     }
 }
 
@@ -92,11 +96,36 @@ pub fn running(number: u32, spec: JobSpec) -> Job {
     job
 }
 
+/// The folders of a run, which do not exist.
+pub fn prepared(job: &JobId) -> PreparedRun {
+    let folder = format!(".paddlecloud/runs/{job}");
+    let below = |name: &str| format!("{folder}/{name}");
+    PreparedRun {
+        workdir: WorkDir::Home("package".into()),
+        shown: None,
+        output: below("output"),
+        rendezvous: below("rendezvous"),
+        own_latest: below("latest"),
+        folder,
+    }
+}
+
+/// An attempt to start in them.
+pub fn assignment(job: &Arc<Job>, worker: WorkerKey, attempt: u32) -> Assignment {
+    Assignment {
+        job: Arc::clone(job),
+        run: Arc::new(prepared(&job.id)),
+        worker,
+        attempt,
+        secrets: Default::default(),
+    }
+}
+
 pub fn everybody(job: &Job) -> Vec<WorkerKey> {
     job.workers.iter().map(|worker| worker.key).collect()
 }
 
-/// News of the first attempt of a worker.
+/// A report about the first attempt of a worker.
 pub fn first(worker: WorkerKey, news: News) -> Event {
     Event::Worker {
         worker,

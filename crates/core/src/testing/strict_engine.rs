@@ -1,15 +1,16 @@
-//! An engine that is told beforehand which orders to expect, and panics on any other.
+//! An engine that is given the expected orders in advance and panics on any other.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use jiff::SignedDuration;
 
-use crate::job::{Boot, Job, WorkerKey};
+use crate::conductor::{Addresses, Loopback};
+use crate::job::{Boot, WorkerKey};
 use crate::names::JobId;
-use crate::ports::{AttemptKey, Engine, EngineError, EngineState, Report};
+use crate::ports::{Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, Report};
 
 /// An order as a test writes it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ struct Inner {
     done: Option<Waker>,
 }
 
-/// Orders about different workers may come in any order; those about one worker as expected.
+/// Orders for different workers may come in any order; those for one worker as expected.
 #[derive(Default)]
 pub struct StrictEngine(Mutex<Inner>);
 
@@ -51,12 +52,12 @@ impl StrictEngine {
         self.lock().expected.extend(orders);
     }
 
-    /// What [`Engine::state`] will say.
+    /// Sets the result of [`Engine::state`].
     pub fn has(&self, attempts: Vec<Report>) {
         self.lock().found = attempts;
     }
 
-    /// Tells the server something.
+    /// Sends an event to the server.
     pub fn report(&self, report: Report) {
         let mut inner = self.lock();
         inner.reports.push(report);
@@ -111,21 +112,13 @@ impl Drop for StrictEngine {
     }
 }
 
-fn key(job: &Job, worker: WorkerKey, attempt: u32) -> AttemptKey {
-    AttemptKey {
-        job: job.id.clone(),
-        worker,
-        attempt,
-    }
-}
-
 impl Engine for StrictEngine {
-    async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
-        self.take(Order::Launch(key(job, worker, attempt)));
+    async fn launch(&self, assignment: &Assignment) {
+        self.take(Order::Launch(assignment.key()));
     }
 
-    async fn go(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
-        self.take(Order::Go(key(job, worker, attempt)));
+    async fn go(&self, attempt: &AttemptKey) {
+        self.take(Order::Go(attempt.clone()));
     }
 
     async fn stop(&self, attempt: &AttemptKey, _grace: SignedDuration) {
@@ -143,20 +136,30 @@ impl Engine for StrictEngine {
     async fn state(&self) -> Result<EngineState, EngineError> {
         Ok(EngineState {
             attempts: self.lock().found.clone(),
+            nodes: Vec::new(),
             boot: Boot::Same,
         })
     }
 
-    async fn next_reports(&self) -> Vec<Report> {
+    async fn next_events(&self) -> Vec<EngineEvent> {
         poll_fn(|context| {
             let mut inner = self.lock();
             if inner.reports.is_empty() {
                 inner.reader = Some(context.waker().clone());
                 return Poll::Pending;
             }
-            Poll::Ready(std::mem::take(&mut inner.reports))
+            Poll::Ready(
+                std::mem::take(&mut inner.reports)
+                    .into_iter()
+                    .map(EngineEvent::Worker)
+                    .collect(),
+            )
         })
         .await
+    }
+
+    fn addresses(&self) -> Box<dyn Addresses> {
+        Box::new(Loopback::default())
     }
 }
 

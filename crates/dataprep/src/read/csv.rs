@@ -1,4 +1,4 @@
-//! Rows of a CSV file as JSON, all values as text: CSV knows no other kind.
+//! Rows of a CSV file as JSON, all values as text: CSV has no other type.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -48,7 +48,7 @@ pub(super) fn each(data: &Dataset, input: Input, visit: &mut Visit<'_>) -> Resul
 enum Shape {
     Named {
         names: Vec<String>,
-        /// The only column that is wanted.
+        /// The only selected column.
         only: Option<usize>,
     },
     Array,
@@ -81,7 +81,7 @@ impl Shape {
             None => Ok(Self::Array),
             Some(field) => Err(DataError::file(
                 &data.path,
-                format!("has no names for its columns, so there is no `{field}`"),
+                format!("has no column names, so there is no `{field}`"),
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! Calls into a library that answers some damaged files with a panic; here that is an answer like others.
+//! Calls into a library that panics on some damaged files; the panic becomes an error.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does the work, or tells in words what it panicked with. Whatever the work was about must not be used afterwards.
+/// Runs the work, or returns its panic message. The data involved must not be used afterwards.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(keep_quiet);
@@ -19,7 +19,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|payload| words(payload.as_ref()))
 }
 
-/// What is caught is not reported as a crash; every other panic is, as before.
+/// A caught panic is not reported as a crash; every other panic is, as before.
 fn keep_quiet() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -32,7 +32,7 @@ fn keep_quiet() {
 fn words(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-    text.unwrap_or("the file makes no sense").to_owned()
+    text.unwrap_or("the file is malformed").to_owned()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Lines of JSON as records; empty lines between them are no records.
+//! Lines of JSON as records; empty lines are not records.
 
 use super::{Dataset, Seen, Visit};
 use crate::error::DataError;

@@ -1,4 +1,4 @@
-//! Goes through the records of a file from front to back, whatever its format.
+//! Reads the records of a file from front to back, in any format.
 
 mod csv;
 mod guarded;
@@ -22,7 +22,7 @@ use crate::origin::Origin;
 /// How a file is read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// Found out from the file when left out.
+    /// Detected if omitted.
     pub format: Option<Format>,
     /// Only this part of every record: a column, a field, the file with this extension.
     pub field: Option<String>,
@@ -32,25 +32,25 @@ pub struct ReadOptions {
     pub policy: Policy,
 }
 
-/// A record on its way past.
+/// A record while it is visited.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// From 0 on.
     pub number: u64,
     pub bytes: &'a [u8],
-    /// How much of the file, as it lies on the disk, has been read for it.
+    /// How much of the file on disk has been read for it.
     pub position: u64,
 }
 
-/// What is called for every record; it may say that it has seen enough.
+/// Called for every record; it may stop the reading.
 pub type Visit<'a> = dyn FnMut(Seen<'_>) -> Result<ControlFlow<()>, DataError> + 'a;
 
-/// What a file is gone through for.
+/// The purpose of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Care {
-    /// Every record is wanted: what makes none is an error.
+    /// Every record is needed: data that is not a record is an error.
     Records,
-    /// Only whether the file is whole: what the format allows and no record can hold is passed over.
+    /// Only whether the file is intact: data that the format allows but no record can represent is skipped.
     Review,
 }
 
@@ -115,12 +115,12 @@ impl Dataset {
         self.len() == 0
     }
 
-    /// Shows every record to `visit`; gives the account of damage that was passed over.
+    /// Passes every record to `visit`; returns the damage that was skipped.
     pub fn each(&self, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
         self.each_in(0..u64::MAX, visit)
     }
 
-    /// Shows the records with these numbers; there may be fewer.
+    /// Passes the records with these numbers; there may be fewer.
     pub fn each_in(&self, records: Range<u64>, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
         if self.is_record_file() && !self.is_best_read_in_order(&records) {
             return recordio::each_in_file(self, records, visit);
@@ -142,8 +142,8 @@ impl Dataset {
         Ok(damage)
     }
 
-    /// Reads everything to see whether the file is whole. Parts that its format allows but that make no record, such as
-    /// a link in an archive, are read too and not shown.
+    /// Reads everything to check whether the file is intact. Parts that the format allows but that are not records,
+    /// such as a link in an archive, are read too and not passed on.
     pub fn review(&self, visit: &mut Visit<'_>) -> Result<DamageReport, DataError> {
         if self.is_record_file() {
             return self.each(visit);
@@ -153,20 +153,20 @@ impl Dataset {
         Ok(damage)
     }
 
-    /// Opens a RecordIO file that is not inside gzip, for what only such a file can tell.
+    /// Opens a RecordIO file that is not inside gzip, for information that only such a file has.
     pub fn record_file(&self, policy: Policy) -> Result<RecordFile<Arc<dyn ReadAt>>, DataError> {
         let options = paddlecloud_recordio::ReadOptions::new().policy(policy);
         let (bytes, index) = (self.origin.bytes()?, self.origin.index()?);
         Ok(options.open_indexed(bytes, &self.path, index.as_deref())?)
     }
 
-    /// Whether it is RecordIO that can be read anywhere, not only front to back.
+    /// Whether it is RecordIO with random access, not only sequential.
     pub fn is_record_file(&self) -> bool {
         self.format == Format::RecordIo && !self.is_packed
     }
 
-    /// Elsewhere, looking for all headers first costs a journey each. Front to back none is needed, and there is
-    /// nothing to lose: damage is an error either way, and no index knows better where the end is.
+    /// For a remote file, reading all headers first costs a round trip each. Sequential reading needs none, and loses
+    /// nothing: damage is an error either way, and no index knows better where the end is.
     fn is_best_read_in_order(&self, records: &Range<u64>) -> bool {
         let is_strict = self.options.policy == Policy::Strict;
         self.origin.is_elsewhere() && records.start == 0 && is_strict && !self.origin.has_index()

@@ -33,7 +33,7 @@ pub(super) fn each(data: &Dataset, care: Care, visit: &mut Visit<'_>) -> Result<
         let seen = Seen {
             number,
             bytes: &record,
-            // Columns lie apart, so the share of the rows stands for the share of the bytes.
+            // Columns are stored separately, so the share of the rows stands for the share of the bytes.
             position: (u128::from(data.len()) * u128::from(number + 1) / u128::from(all_rows.max(1)))
                 .min(u128::from(data.len())) as u64,
         };
@@ -43,7 +43,7 @@ pub(super) fn each(data: &Dataset, care: Care, visit: &mut Visit<'_>) -> Result<
         number += 1;
     }
     if number != all_rows {
-        let problem = format!("says that it has {all_rows} rows, and {number} are there");
+        let problem = format!("claims {all_rows} rows, but contains {number}");
         return Err(DataError::file(&data.path, problem));
     }
     Ok(())
@@ -53,7 +53,7 @@ fn attempt<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
     guarded(work)?.map_err(|error| error.to_string())
 }
 
-/// The first column that cannot be read, where it lies, and why.
+/// The first unreadable column, its offset, and the reason.
 fn located(reader: &SerializedFileReader<Pieces>) -> Option<String> {
     for (number, group) in reader.metadata().row_groups().iter().enumerate() {
         for (at, column) in group.columns().iter().enumerate() {
@@ -78,7 +78,7 @@ fn read_pages(
     Ok(())
 }
 
-/// Columns are read from where they lie, wherever the file is.
+/// Columns are read in place, wherever the file is.
 struct Pieces {
     bytes: Arc<dyn ReadAt>,
     len: u64,
@@ -104,7 +104,7 @@ impl ChunkReader for Pieces {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
             return Err(ParquetError::EOF(
-                "a column lies beyond the end of the file".to_owned(),
+                "a column is beyond the end of the file".to_owned(),
             ));
         }
         let mut piece = vec![0; length];
@@ -152,13 +152,13 @@ fn write_object(row: &Row, care: Care, out: &mut Vec<u8>) -> Result<(), String> 
 
 fn write_value(value: &Field, care: Care, out: &mut Vec<u8>) -> Result<(), String> {
     if care == Care::Records && !is_finite(value) {
-        return Err("has a number that JSON cannot write: not a number, or infinite".to_owned());
+        return Err("has a number that JSON cannot represent: NaN or infinite".to_owned());
     }
     serde_json::to_writer(out, &value.to_json_value()).expect("a JSON value is always written");
     Ok(())
 }
 
-/// Whether JSON can hold every number inside.
+/// Whether JSON can represent every number inside.
 fn is_finite(value: &Field) -> bool {
     match value {
         Field::Float16(number) => number.is_finite(),

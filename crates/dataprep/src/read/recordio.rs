@@ -18,8 +18,8 @@ pub(super) fn each_in_file(
     let mut reader = file.range(records.start.min(end)..end)?;
     let mut progress = ChunkProgress::default();
     let mut one = Batch::new();
-    // One at a time and by copy: only between two reads can the reader say which number comes next, and
-    // records that damage took away keep theirs.
+    // One at a time and by copy: the reader knows the next number only between two reads, and records lost to damage
+    // keep theirs.
     while reader.read_batch(1, &mut one)? == 1 {
         let number = reader.position() - 1;
         let seen = Seen {

@@ -12,10 +12,10 @@ use crate::error::DataError;
 use crate::input::{Input, Position};
 use crate::sample::Sample;
 
-/// A file inside an archive that is larger than this makes no record.
+/// A larger file inside an archive cannot be a record.
 const MAX_FILE: u64 = 2 << 30;
 
-/// A header, or the unit that contents are filled up to.
+/// The size of a header, and the unit to which contents are padded.
 const BLOCK: usize = 512;
 
 pub(super) fn each(data: &Dataset, input: Input, care: Care, visit: &mut Visit<'_>) -> Result<(), DataError> {
@@ -60,8 +60,8 @@ pub(super) fn each(data: &Dataset, input: Input, care: Care, visit: &mut Visit<'
     check_end(data, archive.into_inner(), &passed)
 }
 
-/// An archive ends with two empty blocks and nothing else behind them: only so it shows that nothing was cut off,
-/// and that no second archive follows, which no reader would see.
+/// An archive ends with two empty blocks and nothing after them: only this shows that it is not truncated, and that no
+/// second archive follows, which no reader would see.
 fn check_end(data: &Dataset, mut rest: Watched, passed: &Passed) -> Result<(), DataError> {
     let at_end = |problem: &str| {
         let offset = passed.offset.get();
@@ -70,7 +70,7 @@ fn check_end(data: &Dataset, mut rest: Watched, passed: &Passed) -> Result<(), D
             format!("{problem} (offset {offset})"),
         ))
     };
-    const CUT: &str = "ends without the two empty blocks that an archive ends with: it is cut off";
+    const CUT: &str = "ends without the two empty blocks that end an archive: it is truncated";
     if passed.has_ended.get() {
         return at_end(CUT);
     }
@@ -81,7 +81,7 @@ fn check_end(data: &Dataset, mut rest: Watched, passed: &Passed) -> Result<(), D
             0 if empty_blocks < 2 => return at_end(CUT),
             0 => return Ok(()),
             _ if block[..got].iter().any(|byte| *byte != 0) => {
-                return at_end("has more behind the end of the archive, which is not read");
+                return at_end("has data after the end of the archive, which is not read");
             }
             _ => empty_blocks += 1,
         }
@@ -111,8 +111,8 @@ impl Passed {
         failed_at(self.offset.get(), data, error)
     }
 
-    /// A header that was read and is wrong begins a block before the place that was reached. What could not be read at
-    /// all has another kind of error, or the end before it.
+    /// A malformed header begins one block before the position reached. An unreadable one has another kind of error, or
+    /// the end before it.
     fn failed_at_header(&self, data: &Dataset, error: &io::Error) -> DataError {
         let was_read = error.kind() == io::ErrorKind::Other && !self.has_ended.get();
         match was_read {
@@ -173,8 +173,8 @@ impl Samples<'_> {
 /// A file's key, extension and contents.
 type Member = (String, String, Vec<u8>);
 
-/// The next file of the archive; nothing for a folder. Inside: why it makes no part of a sample. Outside: why it cannot
-/// be read.
+/// The next file of the archive; `None` for a folder. Inner error: why it is not part of a sample. Outer error: why it
+/// cannot be read.
 fn member(
     data: &Dataset,
     mut entry: Entry<'_, impl Read>,
@@ -183,19 +183,19 @@ fn member(
 ) -> Result<Result<Option<Member>, DataError>, DataError> {
     let kind = entry.header().entry_type();
     let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-    let refuse = |problem: &str| DataError::file(&data.path, format!("holds `{name}`, {problem}"));
+    let refuse = |problem: &str| DataError::file(&data.path, format!("contains `{name}`, {problem}"));
     let size = entry.size();
     let place = Sample::split_name(&name);
     let refusal = match place {
         _ if kind.is_dir() => return Ok(Ok(None)),
-        _ if !kind.is_file() => Some("which is no regular file"),
+        _ if !kind.is_file() => Some("which is not a regular file"),
         _ if size > MAX_FILE => Some("which is too large for a record"),
         None => Some("whose name has no extension, so it belongs to no sample"),
         Some(_) => None,
     };
-    let cut = || refuse(&format!("which is cut off at offset {}", passed.offset.get()));
+    let cut = || refuse(&format!("which is truncated at offset {}", passed.offset.get()));
     if let Some(refusal) = refusal {
-        // Whether it is all there is asked even of what makes no record.
+        // Completeness is checked even for a file that is not a record.
         if care == Care::Review {
             let got = io::copy(&mut entry, &mut io::sink()).map_err(|e| passed.failed(data, &e))?;
             if got != size {

@@ -16,10 +16,10 @@ use crate::input::{self, Head, Input};
 use crate::line::read_line;
 use crate::packed::{PackedFile, Packing};
 
-/// So many pieces are written at once; for more nodes a file is read again. Bounds open files and memory.
+/// How many pieces are written at the same time; for more nodes a file is read again. Limits open files and memory.
 const AT_ONCE: u32 = 64;
 
-/// Deals lines, rows and records out in turn, on from file to file, so that nodes differ by one at most.
+/// Deals out lines, rows and records in turn, continuing from file to file, so that nodes differ by one at most.
 pub(super) struct Cutter<'a> {
     stage: &'a Path,
     request: &'a Request,
@@ -27,11 +27,11 @@ pub(super) struct Cutter<'a> {
     /// The node whose turn it is.
     turn: u64,
     read: u64,
-    /// Bytes of whole files that each node has been given.
+    /// Bytes of whole files that each node has.
     dealt: Vec<u64>,
 }
 
-/// A file and how it is divided.
+/// A file and how it is split.
 pub(super) struct Task<'a> {
     pub(super) item: &'a Item,
     by: By,
@@ -84,7 +84,7 @@ impl<'a> Cutter<'a> {
         Ok(files)
     }
 
-    /// Who gets each whole file: the largest first, each to the node that has least.
+    /// The node of each whole file: the largest file first, each to the node with the least data.
     fn deal(&mut self, tasks: &[Task<'_>]) -> Vec<Option<u32>> {
         let mut homes = vec![None; tasks.len()];
         let mut whole: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].by == By::File).collect();
@@ -201,7 +201,7 @@ impl<'a> Cutter<'a> {
         Ok(units)
     }
 
-    /// A piece for every node of the group, also where it will stay empty: all nodes see the same names.
+    /// A piece for every node of the group, even if it stays empty: all nodes have the same names.
     pub(super) fn pieces(
         &self,
         task: &Task<'_>,
@@ -224,10 +224,10 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// What was found in a file while it was cut.
+/// What was found in a file while it was split.
 pub(super) struct Cut {
     pub(super) units: u64,
-    /// Whether names of columns stand above its rows.
+    /// Whether it has a header.
     pub(super) has_names: bool,
 }
 
@@ -240,7 +240,7 @@ impl Cut {
     }
 }
 
-/// The nodes that are written for in one pass over a file.
+/// The nodes that are written in one pass over a file.
 pub(super) struct Group {
     first: u32,
     end: u32,
@@ -250,7 +250,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Which of the group's pieces gets unit `n`, if one of them does.
+    /// Which of the group's pieces gets unit `n`, if any.
     pub(super) fn place(&self, n: u64) -> Option<usize> {
         let part = ((self.turn + n) % u64::from(self.parts)) as u32;
         (self.first..self.end)
@@ -276,10 +276,10 @@ impl<'a> Task<'a> {
             By::File => Ok(By::File),
             By::Auto => promise::unit(&item.path, head),
             By::Line if head.is_recordio() => refuse("is RecordIO: it has records, not lines"),
-            By::Line if !head.is_text() => refuse("is no text, so it has no lines; divide it by file"),
+            By::Line if !head.is_text() => refuse("is not text, so it has no lines; split it by file"),
             By::Row if head.is_recordio() => refuse("is RecordIO: it has records, not rows"),
-            By::Row if !head.is_text() => refuse("is no text, so it has no rows; divide it by file"),
-            By::Record if is_table(item) => refuse("is CSV, not RecordIO: divide it by row"),
+            By::Row if !head.is_text() => refuse("is not text, so it has no rows; split it by file"),
+            By::Record if is_table(item) => refuse("is CSV, not RecordIO: split it by row"),
             By::Record if !head.is_recordio() && !head.bytes.is_empty() => {
                 refuse("is not RecordIO, so it has no records")
             }
@@ -296,18 +296,18 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Nothing but its name shows that a text is a table.
+/// Only the name shows that a text is a table.
 fn is_table(item: &Item) -> bool {
     Format::of_name(&item.path) == Some(Format::Csv)
 }
 
-/// Pieces are compressed as the file's first chunk is.
+/// Pieces are compressed like the file's first chunk.
 fn compressor_of(task: &Task<'_>) -> Result<Compressor, DataError> {
     let head = input::head(&task.item.path.as_path().into())?;
     let Some(bytes) = head.bytes.first_chunk::<HEADER_LEN>() else {
         return Ok(Compressor::default());
     };
-    // A header that cannot be read is damage, which the reader names better.
+    // An unreadable header is damage, which the reader describes better.
     Ok(Header::detect(bytes).map_or(Compressor::default(), |(header, _)| header.compressor))
 }
 

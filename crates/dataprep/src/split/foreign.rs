@@ -1,4 +1,4 @@
-//! Finds what somebody else keeps among the data of a division: the next one would replace it with the rest.
+//! Finds files of others among the output of a split: the next split would delete them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::note::Names;
 use crate::error::DataError;
 
-/// What is wrong with it; its path stands before these words.
-pub const PROBLEM: &str = "was not made by the division before, which this one replaces: move it away, or divide into another folder";
+/// The problem; its path comes before these words.
+pub const PROBLEM: &str = "was not created by the previous split, which this one replaces: move it away, or choose another output folder";
 
-/// Something in a node's data folder that the division did not name, if there is such a thing.
+/// A file in a node's data folder that the split did not create, if any.
 pub(super) fn find(data: &Path, names: &Names<'_>) -> Result<Option<PathBuf>, DataError> {
     match fs::metadata(data) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! Which files are divided, and what each is called in the nodes' folders.
+//! Which files are split, and their names in the nodes' folders.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,10 +10,10 @@ use super::Request;
 use crate::error::DataError;
 use crate::input::{Stamp, check_regular};
 
-/// Where S3 keeps the data set that is divided when none is named.
+/// Where the Kubernetes page keeps the data set that is split by default.
 pub const DATA_SET: &str = "quick_start";
 
-/// A file to divide.
+/// A file to split.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: PathBuf,
@@ -52,12 +52,12 @@ fn given(request: &Request) -> Result<Vec<PathBuf>, DataError> {
         true => Ok(vec![data_set]),
         false => Err(DataError::file(
             &data_set,
-            "is not there, and no files to divide were named",
+            "does not exist, and no files to split were named",
         )),
     }
 }
 
-/// The files below a folder, in order. Hidden ones are no data.
+/// The files below a folder, in order, without hidden ones.
 fn walk(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, PathBuf)>) -> Result<(), DataError> {
     let failed = |e| DataError::read(folder, e);
     let mut entries = fs::read_dir(folder)
@@ -96,13 +96,13 @@ fn file_name(path: &Path) -> Result<PathBuf, DataError> {
     }
 }
 
-/// The index of a file describes that file and no piece of it.
+/// The index of a file describes that file and none of its pieces.
 fn leave_indexes_out(found: &mut Vec<(PathBuf, PathBuf)>) {
     let indexes: Vec<PathBuf> = found.iter().map(|(path, _)| index_path(path)).collect();
     found.retain(|(path, _)| !indexes.contains(path));
 }
 
-/// What a division made must not go into the next one.
+/// The output of a split must not be part of the next input.
 fn check_places(request: &Request, found: &[(PathBuf, PathBuf)]) -> Result<(), DataError> {
     let Ok(out) = request.out.canonicalize() else {
         return Ok(());
@@ -118,7 +118,7 @@ fn check_places(request: &Request, found: &[(PathBuf, PathBuf)]) -> Result<(), D
         if is_number && second.as_deref() == Some("data") {
             return Err(DataError::file(
                 path,
-                "lies where the divided data goes: name the data set itself",
+                "is inside the output folder: name the data set itself",
             ));
         }
     }
@@ -131,7 +131,7 @@ fn check_names(found: &[(PathBuf, PathBuf)]) -> Result<(), DataError> {
         for (path, name) in rest {
             if let Some(other) = names.insert(name, path) {
                 let problem = format!(
-                    "and `{}` have the same name, and would become one file",
+                    "and `{}` have the same name and would overwrite each other",
                     other.display()
                 );
                 return Err(DataError::file(path, problem));

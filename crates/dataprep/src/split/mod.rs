@@ -1,7 +1,7 @@
-//! Divides files among the nodes of a job: `<out>/<i>/data`, with `<out>/output` beside them.
+//! Splits files among the nodes of a job: `<out>/<i>/data`, with `<out>/output` beside them.
 //!
-//! Nothing is lost and nothing doubled: every line, row, record or file goes to exactly one node. What was there
-//! before is replaced only when all of the new is written; the files that are divided are only read.
+//! Nothing is lost or duplicated: every line, row, record or file goes to exactly one node. Earlier output is replaced
+//! only when the new output is complete; input files are only read.
 
 mod cut;
 mod foreign;
@@ -24,17 +24,17 @@ use crate::error::DataError;
 use cut::Cutter;
 use tree::Tree;
 
-/// What stays together when a file is divided.
+/// The unit that a file is split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum By {
-    /// Records of RecordIO, rows of CSV, lines of text, and everything else whole. A file must be what its name says.
+    /// Records of RecordIO, rows of CSV, lines of text, and everything else whole. A file must match its name.
     #[default]
     Auto,
     /// Files are dealt out whole, so that every node has about as many bytes.
     File,
     /// Line `n` goes to node `n` modulo the number of nodes.
     Line,
-    /// Row `n` of a CSV file goes to node `n` modulo the number of nodes; the names of the columns go to all.
+    /// Row `n` of a CSV file goes to node `n` modulo the number of nodes; the header goes to all.
     Row,
     /// Record `n` goes to node `n` modulo the number of nodes.
     Record,
@@ -60,9 +60,9 @@ impl fmt::Display for By {
     }
 }
 
-/// A word that says nothing about how to divide.
+/// An unknown unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a file cannot be divided by `{0}` (there are auto, file, line, row and record)")]
+#[error("a file cannot be split by `{0}` (use auto, file, line, row or record)")]
 pub struct UnknownBy(String);
 
 impl FromStr for By {
@@ -79,7 +79,7 @@ impl FromStr for By {
 /// What the first row of a CSV file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FirstRow {
-    /// Names of columns, unless one of its cells is a number or two are the same.
+    /// A header, unless one of its cells is a number or two are the same.
     #[default]
     AsItLooks,
     Names,
@@ -98,7 +98,7 @@ impl PartCount {
     }
 }
 
-/// A text that is no number of nodes.
+/// A text that is not a number of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a number of nodes: write a whole number from 1 to {max}", max = PartCount::MAX)]
 pub struct BadPartCount(String);
@@ -113,7 +113,7 @@ impl FromStr for PartCount {
     }
 }
 
-/// What to divide, and where to.
+/// What to split, and where to.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Files, and folders whose files are meant. None: the files below `<out>/quick_start`.
@@ -124,7 +124,7 @@ pub struct Request {
     pub first_row: FirstRow,
 }
 
-/// What became of one file.
+/// The result for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DividedFile {
     /// Its path below every `data` folder.
@@ -132,13 +132,13 @@ pub struct DividedFile {
     pub source: PathBuf,
     /// File, line, row or record.
     pub by: By,
-    /// How many of those it has; a row of names is not counted.
+    /// How many units it has; a header is not counted.
     pub units: u64,
-    /// Whether its first row was taken for names, which every node has.
+    /// Whether its first row was treated as a header, which every node gets.
     pub has_names: bool,
 }
 
-/// What a division did.
+/// The result of a split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divided {
     pub files: Vec<DividedFile>,
@@ -146,10 +146,10 @@ pub struct Divided {
     pub part_bytes: Vec<u64>,
 }
 
-/// What a division tells while it works: bytes read, and bytes there are.
+/// Progress of a split: bytes read, and bytes in total.
 pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// Divides the files. Afterwards all of it is there, or all that was there before.
+/// Splits the files. Afterwards all of the new output exists, or all of the old.
 pub fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Divided, DataError> {
     let items = inputs::find(request)?;
     let tree = Tree::open(&request.out, request.parts)?;

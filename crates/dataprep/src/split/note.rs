@@ -1,19 +1,18 @@
-//! The note of a division, for whoever divides into a place that is no folder of this machine.
+//! The manifest of a split, for a split into a folder that is not on this machine.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use super::tree::{Manifest, State};
 
-/// Made while the folders of such a place are exchanged, so that two runs do not mix.
+/// A lock folder while such output is replaced, so that two runs do not mix.
 pub const LOCK_FOLDER: &str = ".paddle-data.lock.d";
 
 impl Manifest {
-    /// The note as it is stored; or why it is none, in words.
+    /// The manifest as stored; or why it is malformed.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(text).map_err(|error| {
-            format!("the note of the division before is not what a division writes: {error}")
-        })
+        serde_json::from_slice(text)
+            .map_err(|error| format!("the record of the previous split is malformed: {error}"))
     }
 
     pub fn to_json(&self) -> Vec<u8> {
@@ -22,13 +21,12 @@ impl Manifest {
         text
     }
 
-    /// Nodes `0` to here, not included, have divided data.
+    /// Nodes `0` up to but excluding this have split data.
     pub fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// The note for the time while the data of so many nodes is exchanged: any of the files of both divisions may
-    /// be there then.
+    /// The manifest while the data of this many nodes is replaced: files of both splits may exist then.
     pub fn exchanging(&self, parts: u32, before: Option<&Self>) -> Self {
         let mut note = self.clone();
         (note.state, note.parts) = (State::Exchanging, parts);
@@ -39,7 +37,7 @@ impl Manifest {
         note
     }
 
-    /// What lies in the nodes' data folders.
+    /// The contents of the nodes' data folders.
     pub fn names(&self) -> Names<'_> {
         let files: HashSet<&Path> = self.files.iter().map(|file| file.name.as_path()).collect();
         let above = files.iter().flat_map(|file| file.ancestors().skip(1));
@@ -50,7 +48,7 @@ impl Manifest {
     }
 }
 
-/// The names that a division gave, below a node's data folder.
+/// The names that a split created, below a node's data folder.
 #[derive(Debug)]
 pub struct Names<'a> {
     files: HashSet<&'a Path>,

@@ -1,6 +1,6 @@
-//! What a file is divided by when nobody says so, and whether it is what its name promises.
+//! The default unit of a file, and whether the file matches its name.
 //!
-//! A damaged file must not pass for another kind: its pieces would be damaged too, and nobody would have been told.
+//! A damaged file must not be treated as another kind: its pieces would be damaged too, without an error.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::format::Format;
 use crate::input::Head;
 use crate::read::{Dataset, ReadOptions};
 
-/// First bytes beat the name; where they say nothing, the name's format must be what is there.
+/// The first bytes override the name; if they say nothing, the contents must match the name's format.
 pub(super) fn unit(path: &Path, head: &Head) -> Result<By, DataError> {
     if head.is_recordio() {
         return Ok(By::Record);
@@ -21,7 +21,7 @@ pub(super) fn unit(path: &Path, head: &Head) -> Result<By, DataError> {
         false => By::File,
     };
     match Format::of_name(path) {
-        // Cutting it goes through every chunk, and names damage.
+        // Splitting it reads every chunk, and reports damage.
         Some(Format::RecordIo) => Ok(By::Record),
         Some(Format::Csv) if head.is_text() => Ok(By::Row),
         Some(format @ Format::Csv) => check(path, format).map(|()| By::Row),
@@ -33,11 +33,11 @@ pub(super) fn unit(path: &Path, head: &Head) -> Result<By, DataError> {
     }
 }
 
-/// Reads all of it, as `verify` does, and fails with the same words.
+/// Reads all of it, as `verify` does, and fails with the same message.
 fn check(path: &Path, format: Format) -> Result<(), DataError> {
     let options = ReadOptions {
         format: Some(format),
-        // Which names the columns have matters to no division.
+        // The column names do not matter for a split.
         first_line_is_data: true,
         ..ReadOptions::default()
     };

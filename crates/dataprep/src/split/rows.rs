@@ -1,4 +1,4 @@
-//! Deals the rows of a CSV file out; the names of its columns go to every node.
+//! Deals out the rows of a CSV file; the header goes to every node.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use crate::error::DataError;
 use crate::input::Input;
 
 impl Cutter<'_> {
-    /// Rows keep their bytes. Empty lines are no rows and are left out.
+    /// Rows keep their bytes. Empty lines are not rows and are left out.
     pub(super) fn cut_rows(
         &self,
         task: &Task<'_>,
@@ -62,7 +62,7 @@ fn is_names(row: &Row<'_>, first_row: FirstRow) -> bool {
     }
 }
 
-/// Words that a float also accepts, such as `inf`, are names.
+/// Words that parse as a float, such as `inf`, count as names.
 fn is_number(cell: &[u8]) -> bool {
     let text = std::str::from_utf8(cell).ok();
     cell.iter().any(u8::is_ascii_digit) && text.is_some_and(|text| text.parse::<f64>().is_ok())

@@ -1,4 +1,4 @@
-//! What a division promises: nothing lost, nothing doubled, and it can be repeated.
+//! What a split promises: nothing lost, nothing duplicated, and it can be repeated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use super::*;
 
-struct Place {
+struct SplitFolder {
     folder: TempDir,
 }
 
-impl Place {
+impl SplitFolder {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -64,7 +64,7 @@ impl Place {
         fs::read_to_string(self.piece(part, name)).unwrap()
     }
 
-    /// Every file below the folder the division went to, hidden ones left out.
+    /// Every file below the output folder, without hidden ones.
     fn tree(&self) -> Vec<String> {
         let mut found = Vec::new();
         list(&self.out(), &self.out(), &mut found);
@@ -95,13 +95,13 @@ fn problem(result: Result<Divided, DataError>) -> String {
 
 #[test]
 fn lines_go_round_and_every_node_sees_the_same_names() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let first = place.file("a.txt", "0\n1\n2\n3\n");
     let second = place.file("b.txt", "4\n5\n6");
     let divided = place.split(&[first, second], 3, By::Auto).unwrap();
     let units: Vec<_> = divided.files.iter().map(|file| (file.by, file.units)).collect();
     assert_eq!(units, [(By::Line, 4), (By::Line, 3)]);
-    // The turn goes on from file to file: nodes differ by one line at most.
+    // The turn continues from file to file: nodes differ by one line at most.
     let all: Vec<String> = (0..3)
         .map(|part| place.text(part, "a.txt") + "|" + &place.text(part, "b.txt"))
         .collect();
@@ -126,7 +126,7 @@ fn lines_go_round_and_every_node_sees_the_same_names() {
 
 #[test]
 fn rows_of_a_table_stay_whole_and_every_node_has_the_names() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let table = place.file(
         "a.csv",
         "id,note\r\n1,\"two\r\nlines\"\r\n2,\"a, \"\"b\"\"\"\r\n\r\n3,x",
@@ -140,7 +140,7 @@ fn rows_of_a_table_stay_whole_and_every_node_has_the_names() {
 
 #[test]
 fn a_first_row_of_numbers_is_data_unless_it_is_said_to_be_names() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let halves = || (place.text(0, "a.csv"), place.text(1, "a.csv"));
     let (first, second) = ("1,x\n3,z\n".to_owned(), "2,y\n".to_owned());
     let table = place.file("a.csv", "1,x\n2,y\n3,z\n");
@@ -158,7 +158,7 @@ fn a_first_row_of_numbers_is_data_unless_it_is_said_to_be_names() {
 
 #[test]
 fn a_table_whose_rows_cannot_be_told_is_refused_with_its_line() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let table = place.file("a.csv", "id,note\n1,\"open\n2,x\n");
     let problem = problem(place.split_table(&table, FirstRow::AsItLooks));
     assert!(
@@ -170,7 +170,7 @@ fn a_table_whose_rows_cannot_be_told_is_refused_with_its_line() {
 
 #[test]
 fn gzip_stays_gzip_and_members_are_all_read() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let mut packed = Vec::new();
     for text in ["a\nb\n", "c\nd\ne\n"] {
         let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -189,7 +189,7 @@ fn gzip_stays_gzip_and_members_are_all_read() {
         (unpacked(0).as_str(), unpacked(1).as_str()),
         ("a\nc\ne\n", "b\nd\n")
     );
-    // A cut file is an error, not fewer lines.
+    // A truncated file is an error, not fewer lines.
     fs::write(&file, &packed[..packed.len() - 3]).unwrap();
     assert!(place.split(&[file], 2, By::Line).is_err());
     assert_eq!(unpacked(0), "a\nc\ne\n", "what was there before is still there");
@@ -197,7 +197,7 @@ fn gzip_stays_gzip_and_members_are_all_read() {
 
 #[test]
 fn records_go_round_with_their_compressor_and_more_nodes_than_fit_at_once() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let path = place.file("train.rio", "");
     let mut writer = FileWriter::create(
         &path,
@@ -231,7 +231,7 @@ fn records_go_round_with_their_compressor_and_more_nodes_than_fit_at_once() {
 
 #[test]
 fn damage_ends_a_division_and_names_the_place() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let path = place.file("train.rio", "");
     let mut writer = FileWriter::create(&path, WriteOptions::new().compressor(Compressor::None)).unwrap();
     writer.write(b"hello").unwrap();
@@ -249,7 +249,7 @@ fn damage_ends_a_division_and_names_the_place() {
 
 #[test]
 fn whole_files_go_to_the_node_that_has_least() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let sizes = [10, 70, 20, 40, 30];
     let files: Vec<PathBuf> = sizes
         .iter()
@@ -263,7 +263,7 @@ fn whole_files_go_to_the_node_that_has_least() {
 
 #[test]
 fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n1\n2\n3\n");
     place.split(std::slice::from_ref(&file), 4, By::Auto).unwrap();
     fs::write(place.out().join("3/notes"), "mine").unwrap();
@@ -293,10 +293,10 @@ fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
 
 #[test]
 fn a_run_that_broke_off_while_exchanging_is_made_anew() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n1\n2\n");
     place.split(std::slice::from_ref(&file), 3, By::Auto).unwrap();
-    // As a crash leaves it: the note says so, one folder is new, one is gone, one is old.
+    // As a crash leaves it: the manifest says so, one folder is new, one is gone, one is old.
     let note = fs::read_to_string(place.out().join(MANIFEST)).unwrap();
     let broken = note.replace("\"done\"", "\"exchanging\"");
     assert_ne!(note, broken);
@@ -311,29 +311,29 @@ fn a_run_that_broke_off_while_exchanging_is_made_anew() {
 
 #[test]
 fn data_of_somebody_else_is_left_alone() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n");
     fs::create_dir_all(place.out().join("1/data")).unwrap();
     let problem = problem(place.split(&[file], 2, By::Auto));
-    assert!(problem.contains("was not made by a division"), "{problem}");
+    assert!(problem.contains("was not created by a split"), "{problem}");
 }
 
 #[test]
 fn two_runs_at_once_do_not_mix() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n");
     let held = Tree::open(&place.out(), "1".parse().unwrap()).unwrap();
     let problem = problem(place.split(std::slice::from_ref(&file), 1, By::Auto));
-    assert!(problem.contains("another program right now"), "{problem}");
+    assert!(problem.contains("by another split"), "{problem}");
     drop(held);
     place.split(&[file], 1, By::Auto).unwrap();
 }
 
 #[test]
 fn without_names_the_data_set_of_the_document_is_divided() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let problem = problem(place.split(&[], 2, By::Auto));
-    assert!(problem.contains("no files to divide were named"), "{problem}");
+    assert!(problem.contains("no files to split were named"), "{problem}");
     let set = place.out().join("quick_start/data");
     fs::create_dir_all(&set).unwrap();
     fs::write(set.join("train.txt"), "0\n1\n").unwrap();
@@ -344,16 +344,16 @@ fn without_names_the_data_set_of_the_document_is_divided() {
 
 #[test]
 fn what_cannot_be_divided_so_is_refused() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let text = place.file("a.txt", "0\n");
     let binary = place.file("a.bin", [0, 1, 2]);
     let same_name = place.file("other/a.txt", "0\n");
     let table = place.file("a.csv", "a,b\n");
     let cases = [
-        (vec![table], By::Record, "divide it by row"),
+        (vec![table], By::Record, "split it by row"),
         (vec![binary.clone()], By::Row, "it has no rows"),
         (vec![text.clone()], By::Record, "is not RecordIO"),
-        (vec![binary], By::Line, "is no text"),
+        (vec![binary], By::Line, "is not text"),
         (vec![text.clone(), same_name], By::Line, "have the same name"),
         (vec![place.folder.path().join("missing")], By::Auto, "cannot read"),
     ];
@@ -364,7 +364,7 @@ fn what_cannot_be_divided_so_is_refused() {
     place.split(&[text], 2, By::Auto).unwrap();
     let own = place.piece(0, "a.txt");
     let problem = problem(place.split(&[own], 2, By::Auto));
-    assert!(problem.contains("lies where the divided data goes"), "{problem}");
+    assert!(problem.contains("is inside the output folder"), "{problem}");
 }
 
 #[test]
@@ -377,22 +377,22 @@ fn the_number_of_nodes_is_checked() {
 
 #[test]
 fn a_file_where_a_folder_must_be_is_named_before_anything_is_touched() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let set = place.file("a.txt", "1\n2\n3\n4\n");
     place.split(std::slice::from_ref(&set), 2, By::Line).unwrap();
     fs::write(place.out().join("2"), "mine").unwrap();
     let error = place.split(&[set], 4, By::Line).unwrap_err().to_string();
-    assert!(error.contains("is no folder"), "{error}");
+    assert!(error.contains("is not a folder"), "{error}");
     assert_eq!(fs::read_to_string(place.piece(0, "a.txt")).unwrap(), "1\n3\n");
     assert_eq!(fs::read_to_string(place.piece(1, "a.txt")).unwrap(), "2\n4\n");
     assert_eq!(fs::read_to_string(place.out().join("2")).unwrap(), "mine");
 }
 
-/// A folder of another file system in the second place: nothing can be renamed out of it.
+/// A folder of another file system in the second position: nothing can be renamed out of it.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_exchange_that_fails_is_taken_back() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let old = place.file("a.txt", "1\n2\n");
     place.split(&[old], 2, By::Line).unwrap();
     let note = fs::read(place.out().join(MANIFEST)).unwrap();
@@ -414,7 +414,7 @@ fn an_exchange_that_fails_is_taken_back() {
 
 #[test]
 fn what_somebody_put_among_the_data_is_named_and_stays() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     place.file("a.txt", "1\n2\n");
     place.file("below/b.txt", "3\n4\n");
     let set = [place.folder.path().join("set")];
@@ -426,7 +426,7 @@ fn what_somebody_put_among_the_data_is_named_and_stays() {
         fs::write(&own, "mine").unwrap();
         let problem = problem(place.split(&set, 1, By::Line));
         assert!(
-            problem.contains("was not made by the division before"),
+            problem.contains("was not created by the previous split"),
             "{problem}"
         );
         assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
@@ -439,10 +439,10 @@ fn what_somebody_put_among_the_data_is_named_and_stays() {
     place.split(&set, 1, By::Line).unwrap();
 }
 
-/// Half of the folders have the files of one division, half those of the other; both are ours.
+/// Half of the folders have the files of one split, half those of the other; both are ours.
 #[test]
 fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let old = place.file("a.txt", "1\n2\n");
     place.split(&[old], 2, By::Line).unwrap();
     let before = Note::parse(&fs::read(place.out().join(MANIFEST)).unwrap()).unwrap();
@@ -460,7 +460,7 @@ fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
 
 #[test]
 fn a_file_that_is_not_what_its_name_says_is_refused_unless_it_is_to_stay_whole() {
-    let place = Place::new();
+    let place = SplitFolder::new();
     let path = place.file("a.rio", "");
     let mut writer = FileWriter::create(&path, WriteOptions::new()).unwrap();
     writer.write(b"record").unwrap();
@@ -482,7 +482,7 @@ fn a_file_that_is_not_what_its_name_says_is_refused_unless_it_is_to_stay_whole()
             "cannot be read as Parquet",
         ),
         ("b.parquet", b"lines\n".to_vec(), "cannot be read as Parquet"),
-        ("a.tar", archive[..514].to_vec(), "cut off"),
+        ("a.tar", archive[..514].to_vec(), "truncated"),
         ("a.csv", [b"\xff\xfe".to_vec(), utf16].concat(), "is not UTF-8"),
         ("a.jsonl", b"{}\n{\n".to_vec(), "line 2 of"),
     ];

@@ -1,9 +1,8 @@
-//! The folders of the nodes: staged beside them, then put in their place, so that a run that breaks off can be
-//! repeated and one that is repeated doubles nothing.
+//! The folders of the nodes: staged, then renamed into place, so that an interrupted run can be repeated and a repeated
+//! run duplicates nothing.
 //!
-//! A note (`MANIFEST`) says how many folders are ours. While they are being exchanged it says so too: whoever
-//! finds that note afterwards knows that the exchange was broken off, and makes it anew. An exchange that meets an
-//! error is taken back.
+//! A manifest (`MANIFEST`) says how many folders are ours, and whether they are being replaced: a run that finds it so
+//! knows that replacing them was interrupted, and does it again. A replacement that fails is rolled back.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
@@ -15,18 +14,18 @@ use serde::{Deserialize, Serialize};
 use super::{DividedFile, PartCount, foreign};
 use crate::error::DataError;
 
-/// The note's name below `<out>`.
+/// The manifest's name below `<out>`.
 pub const MANIFEST: &str = ".paddle-data.json";
 const LOCK: &str = ".paddle-data.lock";
 const STAGE: &str = ".paddle-data.tmp";
 
-/// What the note says.
+/// The contents of the manifest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Manifest {
     pub(super) state: State,
-    /// Folders `0` to here, not included, hold divided data.
+    /// Folders `0` up to but excluding this contain split data.
     pub(super) parts: u32,
-    /// The files in them; during an exchange those of both divisions.
+    /// Their files; while they are being replaced, those of both splits.
     pub(super) files: Vec<ManifestFile>,
 }
 
@@ -44,17 +43,17 @@ pub(super) struct ManifestFile {
     units: u64,
 }
 
-/// A folder that data is being divided into; nobody else can do so meanwhile.
+/// An output folder, locked against other splits.
 pub(super) struct Tree {
     out: PathBuf,
     stage: PathBuf,
     parts: u32,
-    /// How many folders there are from before.
+    /// How many folders an earlier run left.
     parts_before: u32,
     before: Option<Manifest>,
-    /// Whether data from before lies in the stage for good, because it could not be put back.
+    /// Whether earlier data stays in the staging folder because it could not be restored.
     holds_old_data: bool,
-    /// Whether the folder was made for this division, and nothing is in it yet.
+    /// Whether the folder was created for this split, and is still empty.
     is_new: bool,
     _lock: File,
 }
@@ -91,12 +90,12 @@ impl Tree {
         &self.stage
     }
 
-    /// Puts the staged folders in their place; gives the bytes in each.
+    /// Renames the staged folders into place; returns the bytes in each.
     pub(super) fn publish(mut self, files: &[DividedFile]) -> Result<Vec<u64>, DataError> {
         let part_bytes = (0..self.parts)
             .map(|part| sync_folder(&self.staged(part)))
             .collect::<Result<Vec<_>, _>>()?;
-        // Dividing takes its time, in which somebody may have put something there.
+        // Splitting takes time, in which files may have been added.
         self.refuse_foreign_files()?;
         if let Err(error) = self.exchange(files) {
             return Err(match self.take_back() {
@@ -107,7 +106,7 @@ impl Tree {
                     DataError::file(
                         &self.out,
                         format!(
-                            "{error}; what was there before could not be put back ({again}) and lies in `{place}`"
+                            "{error}; the previous data could not be restored ({again}) and is in `{place}`"
                         ),
                     )
                 }
@@ -139,7 +138,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts what was there before back in its place, as far as it was exchanged, and the note with it.
+    /// Restores the earlier data, as far as it was replaced, and the manifest.
     fn take_back(&self) -> Result<(), DataError> {
         for part in 0..self.parts.max(self.parts_before) {
             let (place, aside) = (self.place(part), self.aside(part));
@@ -154,7 +153,7 @@ impl Tree {
                     .and_then(|()| fs::rename(&aside, &place))
                     .map_err(|e| DataError::write(&place, e))?;
             } else if part >= self.parts_before {
-                // Only a folder that is empty goes, and only one that was made just now can be.
+                // Only an empty folder is removed, and only one that was just created can be empty.
                 let _ = fs::remove_dir(self.out.join(part.to_string()));
             }
         }
@@ -176,7 +175,7 @@ impl Tree {
         self.out.join(part.to_string()).join("data")
     }
 
-    /// Data that no run of ours has put there is somebody's, and stays.
+    /// Data that no run of ours created is left alone.
     fn refuse_foreign_data(&self) -> Result<(), DataError> {
         let foreign = (self.parts_before..self.parts)
             .map(|part| self.place(part))
@@ -185,12 +184,12 @@ impl Tree {
             None => Ok(()),
             Some(place) => Err(DataError::file(
                 &place,
-                "is there already and was not made by a division: move it away, or divide into another folder",
+                "already exists and was not created by a split: move it away, or choose another output folder",
             )),
         }
     }
 
-    /// So is what somebody added to the data of a division.
+    /// So are files that were added to the output of a split.
     fn refuse_foreign_files(&self) -> Result<(), DataError> {
         let Some(before) = &self.before else {
             return Ok(());
@@ -210,7 +209,7 @@ impl Tree {
             None => Ok(()),
             Some(place) => Err(DataError::file(
                 &place,
-                "is no folder, and one of that name is needed: move it away, or divide into another folder",
+                "is not a folder, but a folder of that name is needed: move it away, or choose another output folder",
             )),
         }
     }
@@ -225,7 +224,7 @@ impl Tree {
         fs::rename(&place, self.aside(part)).map_err(|e| DataError::write(&place, e))
     }
 
-    /// A folder of a former node goes, unless somebody keeps something else in it.
+    /// The folder of a former node is removed, unless it contains other files.
     fn remove_if_empty(&self, part: u32) -> Result<(), DataError> {
         let folder = self.out.join(part.to_string());
         match fs::remove_dir(&folder) {
@@ -237,12 +236,12 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // What is left after a failure is of no use, unless data from before could not be put back.
+        // Leftovers of a failure are useless, unless earlier data could not be restored.
         if !self.holds_old_data {
             let _ = fs::remove_dir_all(&self.stage);
         }
         if self.is_new && !self.holds_old_data {
-            // Only a folder that is empty goes.
+            // Only an empty folder is removed.
             let _ = fs::remove_file(self.out.join(LOCK));
             let _ = fs::remove_dir(&self.out);
         }
@@ -270,7 +269,7 @@ impl Manifest {
             text => text.map_err(|e| DataError::read(&path, e))?,
         };
         let manifest = serde_json::from_slice(&text)
-            .map_err(|e| DataError::file(&path, format!("is not what a division writes: {e}")))?;
+            .map_err(|e| DataError::file(&path, format!("is malformed: {e}")))?;
         Ok(Some(manifest))
     }
 
@@ -289,11 +288,8 @@ fn lock(out: &Path) -> Result<File, DataError> {
     let file = File::create(&path).map_err(|e| DataError::write(&path, e))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DataError::file(
-            out,
-            "is being divided into by another program right now",
-        )),
-        // Some network file systems have no locks; then nobody is kept out, as with `cp`.
+        Err(TryLockError::WouldBlock) => Err(DataError::file(out, "is being written to by another split")),
+        // Some network file systems have no locks; then concurrent runs are not prevented, as with `cp`.
         Err(TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(e)) => Err(DataError::write(&path, e)),
     }
@@ -313,7 +309,7 @@ fn remove_file(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Makes the names in a folder and those below durable; gives the bytes of the files in it.
+/// Makes the names in a folder and below durable; returns the bytes of its files.
 fn sync_folder(folder: &Path) -> Result<u64, DataError> {
     let failed = |e| DataError::write(folder, e);
     let mut bytes = 0;

@@ -11,7 +11,7 @@ use crate::json_row::{Cell, Row};
 use crate::packed::PackedFile;
 
 const ARRAY: &str = "is an array, so its columns have no names; `--no-header` writes rows without them";
-const OBJECT: &str = "is an object, whose names a table without a header would lose; leave `--no-header` out";
+const OBJECT: &str = "is an object, whose names would be lost without a header; omit `--no-header`";
 
 pub(super) struct Rows {
     destination: Destination,
@@ -21,7 +21,7 @@ pub(super) struct Rows {
 }
 
 enum Columns {
-    /// No record has come yet.
+    /// No record yet.
     Unknown,
     /// Every record is the text of the only column.
     Only,
@@ -53,19 +53,21 @@ impl Rows {
         written.map_err(|e| self.destination.failed(std::io::Error::other(e)))
     }
 
-    /// The columns of the first row; written at once where they have names.
+    /// The columns of the first row; written at once if they have names.
     fn begin(&mut self, row: &Row) -> Result<(), SinkError> {
         let is_empty = match row {
             Row::Named(fields) => fields.is_empty(),
             Row::Plain(cells) => cells.is_empty(),
         };
         if is_empty {
-            return Err(SinkError::Record("has no values, so it makes no row".to_owned()));
+            return Err(SinkError::Record(
+                "has no values, so it cannot be a row".to_owned(),
+            ));
         }
         self.columns = match row {
-            // Its names would be lost, or stand there as a row.
+            // Its names would be lost, or be written as a row.
             Row::Named(_) if self.first_line_is_data => return Err(SinkError::Record(OBJECT.to_owned())),
-            // Its first row would be read as names.
+            // Its first row would be read as a header.
             Row::Plain(_) if !self.first_line_is_data => return Err(SinkError::Record(ARRAY.to_owned())),
             Row::Named(fields) => {
                 let names: Vec<String> = fields.iter().map(|(name, _)| name.clone()).collect();
@@ -86,12 +88,12 @@ impl Rows {
             (Columns::Plain(len), Row::Plain(cells)) => {
                 Err(format!("has {} values where the first has {len}", cells.len()))
             }
-            _ => Err("is an object where the first is an array, or the other way round".to_owned()),
+            _ => Err("is an object where the first is an array, or vice versa".to_owned()),
         }
     }
 }
 
-/// What a record lacks stays empty; what the first record did not have has no column to go to.
+/// Missing values stay empty; a field that the first record does not have has no column.
 fn named_values(
     columns: &HashMap<String, usize>,
     fields: Vec<(String, Cell)>,
@@ -100,7 +102,7 @@ fn named_values(
     for (name, cell) in fields {
         let column = columns
             .get(&name)
-            .ok_or_else(|| format!("has a field `{name}` that the first record has not"))?;
+            .ok_or_else(|| format!("has a field `{name}` that the first record does not have"))?;
         values[*column] = cell.into_text();
     }
     Ok(values)
@@ -109,8 +111,8 @@ fn named_values(
 impl Sink for Rows {
     fn write(&mut self, record: &[u8]) -> Result<(), SinkError> {
         if let Columns::Only = self.columns {
-            let text = std::str::from_utf8(record)
-                .map_err(|_| SinkError::Record("is not UTF-8, so it is no text".to_owned()))?;
+            let text =
+                std::str::from_utf8(record).map_err(|_| SinkError::Record("is not UTF-8 text".to_owned()))?;
             return Ok(self.put(&[text.to_owned()])?);
         }
         let row = Row::parse(record).map_err(SinkError::Record)?;

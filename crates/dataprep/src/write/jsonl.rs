@@ -29,13 +29,14 @@ impl Values {
     fn fill_line(&mut self, record: &[u8]) -> Result<(), String> {
         match &self.field {
             Some(name) => {
-                let text = std::str::from_utf8(record).map_err(|_| "is not UTF-8, so it is no JSON text")?;
+                let text =
+                    std::str::from_utf8(record).map_err(|_| "is not UTF-8, so it cannot be JSON text")?;
                 json_row::object(std::iter::once((name.as_str(), text)), &mut self.line);
             }
             None => {
                 json_row::check(record)?;
                 self.line.clear();
-                // Between values a line end means as much as a space; inside a string none can stand.
+                // Between values a line end means the same as a space; inside a string there can be none.
                 let on_one_line = |byte: &u8| {
                     if matches!(byte, b'\n' | b'\r') {
                         b' '

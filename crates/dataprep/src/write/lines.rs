@@ -22,7 +22,9 @@ impl Lines {
 impl Sink for Lines {
     fn write(&mut self, record: &[u8]) -> Result<(), SinkError> {
         if record.contains(&b'\n') {
-            return Err(SinkError::Record("holds a line end, so it is no line".to_owned()));
+            return Err(SinkError::Record(
+                "contains a line end, so it cannot be a line".to_owned(),
+            ));
         }
         if record.ends_with(b"\r") {
             let problem = "ends with a carriage return, which would be read as part of the line's end";

@@ -1,4 +1,4 @@
-//! Writes records as a file of one format; the file appears when it is whole.
+//! Writes records as a file of one format; the file appears when it is complete.
 
 mod csv;
 mod jsonl;
@@ -17,7 +17,7 @@ use crate::packed::{PackedFile, Packing};
 use crate::read::Dataset;
 use crate::staged_file::StagedFile;
 
-/// What to do about a file of that name.
+/// What to do about an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfThere {
     #[default]
@@ -28,18 +28,18 @@ pub enum IfThere {
 /// How a file is written.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Taken from the name when left out.
+    /// From the name if omitted.
     pub format: Option<Format>,
-    /// The record becomes the only field, of this name, instead of being taken apart.
+    /// The record becomes the only field, with this name, instead of being parsed.
     pub field: Option<String>,
-    /// CSV only: no names stand above the rows, which are made of arrays.
+    /// CSV only: no header; rows are arrays.
     pub first_line_is_data: bool,
     pub if_there: IfThere,
     /// RecordIO only.
     pub compressor: Compressor,
     /// RecordIO only.
     pub chunk_size: u64,
-    /// RecordIO only: leave an index beside the file.
+    /// RecordIO only: write an index beside the file.
     pub with_index: bool,
 }
 
@@ -57,10 +57,10 @@ impl Default for WriteOptions {
     }
 }
 
-/// Why a record was not taken.
+/// Why a record was refused.
 #[derive(Debug)]
 pub(crate) enum SinkError {
-    /// The format cannot hold it; the words follow "record 7 of `x`".
+    /// The format cannot represent it; follows "record 7 of `x`".
     Record(String),
     Failed(DataError),
 }
@@ -71,15 +71,15 @@ impl From<DataError> for SinkError {
     }
 }
 
-/// Takes records one after the other. Dropped before `finish`, it leaves nothing behind.
+/// Writes records one after the other. If it is dropped before `finish`, it leaves nothing behind.
 pub(crate) trait Sink {
     fn write(&mut self, record: &[u8]) -> Result<(), SinkError>;
 
-    /// Writes what is left, makes it durable and gives the file its name.
+    /// Writes the rest, makes it durable and gives the file its name.
     fn finish(self: Box<Self>) -> Result<(), DataError>;
 }
 
-/// Opens `path` for the records of `input`, which some formats look through first.
+/// Opens `path` for the records of `input`, which some formats read first.
 pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Result<Box<dyn Sink>, DataError> {
     let format =
         options
@@ -107,7 +107,7 @@ pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Resu
     })
 }
 
-/// A file that is packed when its name says so.
+/// A file that is compressed if its name says so.
 pub(crate) struct Destination {
     staged: StagedFile,
     path: std::path::PathBuf,

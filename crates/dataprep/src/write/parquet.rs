@@ -1,4 +1,4 @@
-//! Records as rows of a Parquet file. Their columns and types are found by looking through all records first.
+//! Records as rows of a Parquet file. A first pass over all records finds the columns and types.
 
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -19,13 +19,13 @@ use crate::json_row::{Cell, Row};
 use crate::read::Dataset;
 use crate::staged_file::StagedFile;
 
-/// A row group is written when it has so many rows or so many bytes of text.
+/// A row group is written when it has this many rows or bytes of text.
 const GROUP_ROWS: usize = 64 << 10;
 const GROUP_BYTES: usize = 64 << 20;
-/// Up to here a 64-bit float holds every integer.
+/// Up to here a 64-bit float represents every integer.
 const EXACT_IN_FLOAT: i64 = 1 << 53;
 
-/// What all values of a column are.
+/// The type of all values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Only nulls so far.
@@ -57,7 +57,7 @@ impl Kind {
         })
     }
 
-    /// The kind that holds both, if one does.
+    /// The type that can represent both, if any.
     fn join(self, other: Self) -> Option<Self> {
         match (self, other) {
             (kind, Self::Unknown) | (Self::Unknown, kind) => Some(kind),
@@ -107,7 +107,7 @@ struct Column {
 /// What is waiting to be written.
 enum Waiting {
     Columns(Vec<Column>),
-    /// One column with the records as they are.
+    /// One column with the records unchanged.
     Whole(Vec<ByteArray>),
 }
 
@@ -214,7 +214,7 @@ impl Sink for Rows {
     }
 }
 
-/// Looks through all records for names and kinds, in the order they first appear.
+/// Reads all records for names and types, in the order of their first appearance.
 fn find_columns(input: &Dataset) -> Result<Vec<Column>, DataError> {
     let mut columns: Vec<Column> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -237,7 +237,7 @@ fn find_columns(input: &Dataset) -> Result<Vec<Column>, DataError> {
             column.kind = column.kind.join(kind).ok_or_else(|| {
                 let (before, now) = (column.kind.name(), kind.name());
                 refuse(format!(
-                    "has {now} in `{name}`, and the records before it {before}"
+                    "has {now} in `{name}`, where earlier records have {before}"
                 ))
             })?;
         }
@@ -323,12 +323,12 @@ impl Column {
         texts
             .map(|text| {
                 text.parse()
-                    .map_err(|_| ParquetError::General(format!("{text} in `{}` is no number", self.name)))
+                    .map_err(|_| ParquetError::General(format!("{text} in `{}` is not a number", self.name)))
             })
             .collect()
     }
 
-    /// A column of whole numbers and fractions is stored as floats; numbers that those would change are refused.
+    /// A column of whole numbers and fractions is stored as floats; numbers that a float would change are refused.
     fn check_exact(&self) -> Result<(), ParquetError> {
         let changed = self.cells.iter().find_map(|cell| match cell {
             Cell::Number(text) => text
@@ -340,7 +340,7 @@ impl Column {
         match changed {
             None => Ok(()),
             Some(whole) => Err(ParquetError::General(format!(
-                "{whole} in `{}` would lose digits, for that column has fractions too",
+                "{whole} in `{}` would lose digits, because that column also has fractions",
                 self.name
             ))),
         }

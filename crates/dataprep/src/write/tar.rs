@@ -12,7 +12,7 @@ use crate::sample::Sample;
 pub(super) struct Samples {
     destination: Destination,
     archive: Builder<PackedFile>,
-    /// The extension of files that hold a record as it is, numbered.
+    /// The extension of files that contain an unchanged record, numbered.
     field: Option<String>,
     number: u64,
     last_key: Option<String>,
@@ -30,7 +30,7 @@ impl Samples {
         })
     }
 
-    /// Owner and time are left at nothing: the same records make the same archive.
+    /// Owner and time are zero: the same records create the same archive.
     fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DataError> {
         let mut header = Header::new_gnu();
         header.set_size(bytes.len() as u64);
@@ -51,12 +51,12 @@ impl Samples {
         }
         for (extension, _) in &sample.files {
             let name = format!("{}.{extension}", sample.key);
-            // A name must lead back to the same key, and to nowhere outside the archive.
+            // A name must lead back to the same key, and not out of the archive.
             let is_safe =
                 !name.starts_with('/') && !name.split('/').any(|part| part == ".." || part.is_empty());
             if !is_safe || Sample::split_name(&name) != Some((&sample.key, extension)) {
                 return Err(SinkError::Record(format!(
-                    "would be called `{name}`, which is no sample's name"
+                    "would be named `{name}`, which is not a valid sample name"
                 )));
             }
             self.append(

@@ -1,4 +1,4 @@
-//! Files that are not on this machine: read alike, and no more of them than it takes.
+//! Remote files: read alike, and no more of them than necessary.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use paddlecloud_recordio::{Compressor, Policy, ReadAt, SkipBound, WriteOptions, 
 
 use crate::workbench::Workbench;
 
-/// Bytes that count how many of them were asked for.
+/// Bytes that count how many of them were requested.
 struct Counted {
     bytes: Vec<u8>,
     asked: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What goes through a conversion and back is what it was.
+//! Converting a file and converting it back restores it.
 
 use std::ops::ControlFlow;
 
@@ -42,7 +42,7 @@ fn a_table_without_names_becomes_arrays() {
     )
     .unwrap();
     assert_eq!(bench.text("b.jsonl"), "[\"1\",\"2\"]\n[\"3\",\"4\"]\n");
-    // Read back, the first row would be taken for names.
+    // When read back, the first row would be treated as a header.
     let problem = bench.problem("b.jsonl", "c.csv");
     assert!(
         problem.contains("record 0 of `/b.jsonl` is an array, so its columns have no names"),
@@ -190,7 +190,7 @@ fn an_existing_file_is_replaced_only_when_asked() {
     let bench = Workbench::new();
     bench.write("a.txt", "new\n");
     bench.write("b.jsonl", "old");
-    assert!(bench.problem("a.txt", "b.jsonl").contains("is there already"));
+    assert!(bench.problem("a.txt", "b.jsonl").contains("already exists"));
     let options = WriteOptions {
         if_there: IfThere::Replace,
         field: Some("t".to_owned()),
@@ -234,7 +234,7 @@ fn parquet_refuses_what_it_would_change() {
     let problem = bench.problem("mixed.jsonl", "x.parquet");
     assert_eq!(
         problem,
-        "record 1 of `/mixed.jsonl` has text in `a`, and the records before it whole numbers"
+        "record 1 of `/mixed.jsonl` has text in `a`, where earlier records have whole numbers"
     );
     bench.write("large.jsonl", "{\"a\":99999999999999999999}\n");
     assert!(
@@ -250,7 +250,7 @@ fn parquet_refuses_what_it_would_change() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any bytes survive where a format can hold them as they are.
+    /// Any bytes survive in a format that can represent them unchanged.
     #[test]
     fn any_bytes_survive_recordio_and_tar(records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..12)) {
         let bench = Workbench::new();

@@ -1,4 +1,4 @@
-//! Every format into every other, and what is said where that cannot be.
+//! Every format into every other, and the errors where that is impossible.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod elsewhere;

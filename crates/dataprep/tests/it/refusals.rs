@@ -1,4 +1,4 @@
-//! What cannot be converted is named by file and record, and leaves nothing behind.
+//! Errors of conversions name file and record, and leave nothing behind.
 
 use paddlecloud_dataprep::{Dataset, ReadOptions};
 use paddlecloud_recordio::{Policy, SkipBound};
@@ -41,17 +41,17 @@ fn every_refusal_names_file_and_record_and_leaves_nothing() {
         (
             "ok.txt",
             "x.csv",
-            "record 0 of `/ok.txt` is no JSON object or array, so it makes no row",
+            "record 0 of `/ok.txt` is not a JSON object or array, so it cannot be a row",
         ),
         (
             "ok.txt",
             "x.tar",
-            "record 0 of `/ok.txt` is no pickled dictionary",
+            "record 0 of `/ok.txt` is not a pickled dictionary",
         ),
         (
             "late.jsonl",
             "x.csv",
-            "record 1 of `/late.jsonl` has a field `b` that the first record has not",
+            "record 1 of `/late.jsonl` has a field `b` that the first record does not have",
         ),
         ("bad.jsonl", "x.rio", "line 2 of `/bad.jsonl` is not JSON"),
         (
@@ -61,8 +61,12 @@ fn every_refusal_names_file_and_record_and_leaves_nothing() {
         ),
         ("twice.csv", "x.rio", "`/twice.csv` has two columns called `a`"),
         ("latin.csv", "x.rio", "line 2 of `/latin.csv` is not UTF-8"),
-        ("unknown", "x.rio", "the format of `/unknown` cannot be told"),
-        ("ok.txt", "x", "the format of `/x` cannot be told"),
+        (
+            "unknown",
+            "x.rio",
+            "the format of `/unknown` cannot be determined",
+        ),
+        ("ok.txt", "x", "the format of `/x` cannot be determined"),
         ("ok.txt", "x.rio.gz", "which no reader expects"),
         ("cut.tar", "x.rio", "`/cut.tar` cannot be read as tar"),
     ];
@@ -84,7 +88,7 @@ fn a_record_with_a_line_end_is_no_line() {
     assert!(
         bench
             .problem("b.rio", "c.txt")
-            .contains("record 0 of `/b.rio` holds a line end")
+            .contains("record 0 of `/b.rio` contains a line end")
     );
     bench.write("c.jsonl", "{\"t\":\"a\\rb\"}\n{\"t\":\"a\\r\"}\n");
     bench.convert_with("c.jsonl", "d.rio", Some("t")).unwrap();

@@ -1,4 +1,4 @@
-//! A file is called whole only when all of it was understood; what is wrong is named with its place.
+//! A file counts as intact only if all of it was parsed; errors name the position.
 
 use std::ops::ControlFlow;
 
@@ -37,7 +37,7 @@ fn review_of(name: &str, contents: impl AsRef<[u8]>) -> Result<u64, String> {
     review(&bench, name)
 }
 
-/// The file as it is written, and as it is packed.
+/// The file uncompressed and compressed.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -55,7 +55,7 @@ fn tables_are_read_cell_by_cell() {
     );
     assert_eq!(
         problem(b"a,b\n1,\"x\"y\n"),
-        "line 2 of `/a.csv` has text behind the closing quote of column 2"
+        "line 2 of `/a.csv` has text after the closing quote of column 2"
     );
     assert_eq!(
         problem(b"a,b\n\"1\n\n\",2\n3\n"),
@@ -104,7 +104,7 @@ fn archives_are_read_to_their_end() {
     let end = whole.len() - 1024;
     for cut in [end, end + 512] {
         let expected = format!(
-            "`/a.tar` ends without the two empty blocks that an archive ends with: it is cut off (offset {cut})"
+            "`/a.tar` ends without the two empty blocks that end an archive: it is truncated (offset {cut})"
         );
         assert_eq!(problem(&whole[..cut]), expected);
     }
@@ -112,7 +112,7 @@ fn archives_are_read_to_their_end() {
         problem(&whole[..cut]);
     }
     let joined = [&whole[..], &whole[..]].concat();
-    assert!(problem(&joined).starts_with("`/a.tar` has more behind the end of the archive"));
+    assert!(problem(&joined).starts_with("`/a.tar` has data after the end of the archive"));
     let mut flipped = whole.clone();
     flipped[1024 + 3] ^= 1;
     let expected = "`/a.tar` cannot be read as tar at offset 1024: archive header checksum mismatch";
@@ -128,7 +128,7 @@ fn archives_are_read_to_their_end() {
 fn what_no_record_can_hold_is_still_whole() {
     let bench = Workbench::new();
     bench.write("a.tar", archive());
-    assert!(bench.problem("a.tar", "b.rio").contains("holds `README`"));
+    assert!(bench.problem("a.tar", "b.rio").contains("contains `README`"));
     assert_eq!(review(&bench, "a.tar"), Ok(1));
 }
 
@@ -149,7 +149,7 @@ fn columns_are_read_to_the_last_page() {
     assert_eq!(review_of("a.parquet", &whole), Ok(200));
     let problem = |bytes: &[u8]| review_of("a.parquet", bytes).unwrap_err();
     assert!(problem(&whole[..whole.len() - 1]).contains("cannot be read as Parquet"));
-    // The first page's header: the column is named, and where it lies.
+    // The first page's header: the column is named, with its offset.
     let mut flipped = whole.clone();
     flipped[4] ^= 0xff;
     let words = problem(&flipped);

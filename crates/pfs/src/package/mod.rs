@@ -10,6 +10,7 @@ mod scan;
 
 pub use self::filter::{Filter, FilterError, Sense};
 pub use self::manifest::{Manifest, ManifestError, PackageId};
+pub use self::rules::BuiltIn;
 pub use self::scan::{LeftOut, Names, Reading, Scan, ScanError, ScanOptions, scan, scan_root};
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which files do not belong to a package: `.paddleignore` and `.gitignore`, in every folder of it.
+//! Which files do not belong to a package: `.paddleignore` and `.gitignore`, in every folder of it, and what is never
+//! part of a program: virtual environments and caches.
 //!
 //! Only files inside the package count, so a package is the same wherever its folder lies.
 
@@ -52,15 +53,23 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether an entry of the current folder stays out.
-    pub fn leave_out(&self, entry: &DirEntry) -> bool {
+    /// Why an entry of the current folder stays out, if it does.
+    ///
+    /// Strongest first: `.git`, `.paddleignore`, the built-in kinds, `.gitignore`. So `!.venv` in `.paddleignore`
+    /// includes an environment that is left out otherwise.
+    pub fn leave_out(&self, root: &Root, entry: &DirEntry) -> Option<Reason> {
         if entry.path.name() == Some(b".git") {
-            return true;
+            return Some(Reason::Rule);
         }
         let path = rooted(&entry.path);
-        (0..FILES.len())
-            .find_map(|rank| self.verdict(rank, &path, entry.meta.is_dir()))
-            .unwrap_or(false)
+        let by_file = |rank| self.verdict(rank, &path, entry.meta.is_dir());
+        let ignored = |ignored: bool| ignored.then_some(Reason::Rule);
+        match by_file(0) {
+            Some(verdict) => ignored(verdict),
+            None => built_in(root, entry)
+                .map(Reason::BuiltIn)
+                .or_else(|| ignored(by_file(1).unwrap_or(false))),
+        }
     }
 
     /// What the files of one rank say, the deepest folder first.
@@ -75,6 +84,52 @@ impl Rules {
                 Match::Whitelist(_) => Some(false),
             })
     }
+}
+
+/// Why something stays out of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// A line of an ignore file, or `.git`.
+    Rule,
+    BuiltIn(BuiltIn),
+}
+
+/// A folder that stays out of every package unless `.paddleignore` includes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BuiltIn {
+    /// Made by `venv`, `virtualenv`, `uv` or `conda`. Its programs point to files outside the package.
+    VirtualEnvironment,
+    /// Written by a tool, which writes it again where it is missing.
+    Cache,
+}
+
+const CACHES: [&[u8]; 8] = [
+    b"__pycache__",
+    b".ipynb_checkpoints",
+    b".mypy_cache",
+    b".nox",
+    b".pytest_cache",
+    b".pytype",
+    b".ruff_cache",
+    b".tox",
+];
+
+/// Of a virtual environment, relative to it.
+const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta/history"];
+
+fn built_in(root: &Root, entry: &DirEntry) -> Option<BuiltIn> {
+    let name = entry.path.name().filter(|_| entry.meta.is_dir())?;
+    if CACHES.contains(&name) {
+        return Some(BuiltIn::Cache);
+    }
+    let is_there = |mark: &str| {
+        let mark = [entry.path.as_bytes(), b"/", mark.as_bytes()].concat();
+        RelPath::from_bytes(&mark).is_ok_and(|mark| root.stat_link(&mark).is_ok_and(|meta| meta.is_file()))
+    };
+    ENVIRONMENT_MARKS
+        .iter()
+        .any(|mark| is_there(mark))
+        .then_some(BuiltIn::VirtualEnvironment)
 }
 
 /// Patterns are matched on made-up absolute paths, so that the library never looks at the disk.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::hashing::fill_digests;
-use super::rules::Rules;
+use super::rules::{BuiltIn, Reason, Rules};
 use super::{Manifest, ManifestError};
 use crate::content::StatCache;
 use crate::entry::Entry;
@@ -57,6 +57,8 @@ pub struct Scan {
     pub read: usize,
     /// Files and folders that ignore rules kept out; an ignored folder counts once.
     pub ignored: u64,
+    /// The folders among them that no ignore file names.
+    pub built_in: Vec<(RelPath, BuiltIn)>,
     pub left_out: Vec<LeftOut>,
 }
 
@@ -196,11 +198,19 @@ impl Collector<'_> {
         entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
         if !self.options.take_all {
             self.rules.enter(self.root, folder, &entries)?;
-            let before = entries.len();
-            entries.retain(|entry| !self.rules.leave_out(entry));
-            self.scan.ignored += (before - entries.len()) as u64;
+            entries.retain(|entry| self.belongs(entry));
         }
         Ok(entries.into_iter())
+    }
+
+    /// Whether the rules let an entry in; counts it if they do not.
+    fn belongs(&mut self, entry: &DirEntry) -> bool {
+        let reason = self.rules.leave_out(self.root, entry);
+        if let Some(Reason::BuiltIn(kind)) = reason {
+            self.scan.built_in.push((entry.path.clone(), kind));
+        }
+        self.scan.ignored += u64::from(reason.is_some());
+        reason.is_none()
     }
 
     fn collect(&mut self, entry: DirEntry) {

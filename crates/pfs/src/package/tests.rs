@@ -120,6 +120,69 @@ fn paddleignore_overrules_gitignore() {
 }
 
 #[test]
+fn virtual_environments_and_caches_stay_out() {
+    let scan = scanned(&[
+        ("train.py", ""),
+        (".venv/pyvenv.cfg", ""),
+        (".venv/bin/python -> /usr/bin/python3", ""),
+        ("tools/env/conda-meta/history", ""),
+        ("tools/env/bin/python", ""),
+        ("tools/__pycache__/a.pyc", ""),
+        ("tools/a.py", ""),
+        (".pytest_cache/v", ""),
+        ("cfg/pyvenv.cfg/not-a-file", ""),
+    ])
+    .unwrap();
+    assert_eq!(
+        paths(&scan),
+        [
+            "cfg",
+            "cfg/pyvenv.cfg",
+            "cfg/pyvenv.cfg/not-a-file",
+            "tools",
+            "tools/a.py",
+            "train.py"
+        ]
+    );
+    let kept: Vec<(String, BuiltIn)> = scan
+        .built_in
+        .iter()
+        .map(|(path, kind)| (path.to_string(), *kind))
+        .collect();
+    let expected = [
+        (".pytest_cache", BuiltIn::Cache),
+        (".venv", BuiltIn::VirtualEnvironment),
+        ("tools/__pycache__", BuiltIn::Cache),
+        ("tools/env", BuiltIn::VirtualEnvironment),
+    ];
+    assert_eq!(kept, expected.map(|(path, kind)| (path.to_owned(), kind)));
+}
+
+#[test]
+fn paddleignore_includes_an_environment_and_gitignore_does_not() {
+    let nodes = |file| {
+        scanned(&[
+            (file, "!env\n!__pycache__\n"),
+            ("env/pyvenv.cfg", ""),
+            ("env/lib/__pycache__/a.pyc", ""),
+        ])
+        .unwrap()
+    };
+    assert_eq!(
+        paths(&nodes(".paddleignore")),
+        [
+            ".paddleignore",
+            "env",
+            "env/lib",
+            "env/lib/__pycache__",
+            "env/lib/__pycache__/a.pyc",
+            "env/pyvenv.cfg"
+        ]
+    );
+    assert_eq!(paths(&nodes(".gitignore")), [".gitignore"]);
+}
+
+#[test]
 fn a_broken_pattern_is_named_with_its_line() {
     let error = scanned(&[(".paddleignore", "ok\n[z-a]\n")]).unwrap_err();
     assert!(

@@ -45,7 +45,7 @@ pub enum RootError {
     IntoItself { from: RelPath, to: RelPath },
     #[error("`{0}` keeps changing while it is read")]
     Changing(RelPath),
-    #[error("somebody keeps `{0}` from others just now; try again")]
+    #[error("`{0}` is locked by another process; try again")]
     Busy(RelPath),
     #[error(transparent)]
     Path(#[from] RelPathError),

@@ -38,8 +38,8 @@ use self::error::if_seen;
 pub(crate) use self::error::if_there;
 pub(crate) use self::removal::remove_tree_in;
 pub(crate) use self::staged::{
-    STAGING, fresh_name, hold, hold_alone, in_staging, is_free, publish_folder, publish_node, publish_over,
-    staging_folder, sync_tree, tidy_staging,
+    STAGING, fresh_name, hold, hold_alone, in_staging, is_free, lock_within, publish_folder, publish_node,
+    publish_over, staging_folder, sync_tree, tidy_staging,
 };
 
 /// An opened folder; cheap to clone.

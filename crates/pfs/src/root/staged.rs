@@ -209,13 +209,21 @@ pub(crate) fn hold(fd: impl AsFd) -> Result<(), Errno> {
 }
 
 fn hold_within(fd: impl AsFd, limit: Duration) -> Result<(), Errno> {
+    match lock_within(fd, FlockOperation::NonBlockingLockShared, limit) {
+        Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
+        // A file system without locks has nobody who would clear away by them.
+        _ => Ok(()),
+    }
+}
+
+/// Retries a lock that another process holds. A process that this one has just forked holds all its locks too, until it
+/// starts its program.
+pub(crate) fn lock_within(fd: impl AsFd, operation: FlockOperation, limit: Duration) -> Result<(), Errno> {
     let until = Instant::now() + limit;
     loop {
-        match sys::flock(&fd, FlockOperation::NonBlockingLockShared) {
+        match sys::flock(&fd, operation) {
             Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-            Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK),
-            // A file system without locks has nobody who would clear away by them.
-            _ => return Ok(()),
+            result => return result,
         }
     }
 }

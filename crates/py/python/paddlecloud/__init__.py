@@ -8,6 +8,13 @@ from __future__ import annotations
 
 import importlib
 
+TYPE_CHECKING = False  # As in `typing`, which every start of Python would have to load.
+if TYPE_CHECKING:
+    from paddlecloud._native import __version__ as __version__
+    from paddlecloud.aio import AsyncClient as AsyncClient
+    from paddlecloud.client import Client as Client
+    from paddlecloud.data import RecordDataset as RecordDataset
+
 _PLACES = {
     "AsyncClient": "paddlecloud.aio",
     "Client": "paddlecloud.client",
@@ -15,7 +22,7 @@ _PLACES = {
     "__version__": "paddlecloud._native",
 }
 
-__all__ = sorted(_PLACES)
+__all__ = ["AsyncClient", "Client", "RecordDataset", "__version__"]
 
 
 def __getattr__(name: str) -> object:

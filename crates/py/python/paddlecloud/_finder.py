@@ -1,9 +1,9 @@
-"""Makes `paddle.v2` and `paddle.job` importable, with PaddlePaddle or without it.
+"""Makes `paddle.v2`, `paddle.job` and v1's modules importable, with PaddlePaddle or without it.
 
 PaddlePaddle owns the package `paddle`, so nothing of ours lies there. A finder at the end of `sys.meta_path`
-is asked only for what nobody else has: `paddle.v2` and `paddle.job` always, and `paddle` itself only while one
-of those two is being imported, be it by `import paddle.job` or by `from paddle import job`. A program that just
-looks whether `paddle` is there finds nothing of ours.
+is asked only for what nobody else has: `paddle.v2`, `paddle.job` and v1's `paddle.trainer` and `paddle.trainer_config_helpers`
+always, and `paddle` itself only while one of those is being imported, be it by `import paddle.job` or by `from paddle import job`.
+A program that just looks whether `paddle` is there finds nothing of ours.
 
 The file `paddlecloud-compat.pth` imports this module at every start of Python: it must stay small.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import sys
 
-_V2 = "paddle.v2"
 _JOB = "paddle.job"
+# Packages of ours by the folder below `_paddle` that they are in.
+_PACKAGES = {"paddle.v2": "v2", "paddle.trainer": "trainer", "paddle.trainer_config_helpers": "trainer_config_helpers"}
+_OURS = (_JOB, *_PACKAGES)
 
 
 class PaddleFinder:
@@ -23,8 +25,8 @@ class PaddleFinder:
     def find_spec(cls, name, path=None, target=None):
         if name == "paddle":
             return _stand_in_spec() if _is_imported_for_ours() and not _is_elsewhere(cls) else None
-        if name == _V2:
-            return _v2_spec()
+        if name in _PACKAGES:
+            return _package_spec(name)
         if name == _JOB:
             return _alias_spec(name, "paddlecloud.job")
         return None
@@ -68,11 +70,11 @@ def _stand_in_spec():
     return spec_from_file_location("paddle", _file("_paddle", "__init__.py"), submodule_search_locations=[])
 
 
-def _v2_spec():
+def _package_spec(name: str):
     from importlib.util import spec_from_file_location
 
-    init = _file("_paddle", "v2", "__init__.py")
-    return spec_from_file_location(_V2, init, submodule_search_locations=[_file("_paddle", "v2")])
+    folder = _file("_paddle", _PACKAGES[name])
+    return spec_from_file_location(name, _file(folder, "__init__.py"), submodule_search_locations=[folder])
 
 
 def _file(*parts: str) -> str:
@@ -90,7 +92,7 @@ def _is_imported_for_ours() -> bool:
     frame = sys._getframe(2)
     while frame is not None and _belongs_to_import_system(frame):
         wanted = frame.f_locals.get("fullname") or frame.f_locals.get("name")
-        if isinstance(wanted, str) and (wanted + ".").startswith((_V2 + ".", _JOB + ".")):
+        if isinstance(wanted, str) and (wanted + ".").startswith(tuple(each + "." for each in _OURS)):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and _takes_ours(frame)
@@ -98,7 +100,7 @@ def _is_imported_for_ours() -> bool:
 
 def _takes_ours(frame) -> bool:
     """Whether a frame is at `from paddle import job` or the like; `import paddle` takes no names."""
-    ours = {_V2.partition(".")[2], _JOB.partition(".")[2]}
+    ours = {each.partition(".")[2] for each in _OURS}
     consts = frame.f_code.co_consts
     if not any(isinstance(const, tuple) and not ours.isdisjoint(_words(const)) for const in consts):
         return False

@@ -13,17 +13,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from paddlecloud import views
+from paddlecloud._job_fields import JobFields
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-_FIELDS = frozenset(
-    """name job_package parallelism cpu gpu memory pservers pscpu psmemory topology entry psentry psports passes
-    image registry datacenter envs priority retries max_runtime start_limit grace""".split()
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,17 +76,17 @@ class Operations:
         *,
         key: str | None = None,
         dry_run: bool = False,
-        **fields: Any,
+        **fields: Unpack[JobFields],
     ) -> Operation[views.Submitted]:
         """Starts a job. `package` is a local folder, which is uploaded, or a path `/pfs/…`.
 
         `fields` are those of `POST /api/v1/jobs`: `name`, `parallelism`, `cpu`, `memory`, `entry`, `envs` and so
         on. With the same `key` there is one job, however often this is called.
         """
-        unknown = sorted(set(fields) - _FIELDS)
+        unknown = sorted(set(fields) - set(JobFields.__annotations__))
         if unknown:
             raise TypeError(f"a job has no field {', '.join(map(repr, unknown))}")
-        wanted = {name: value for name, value in fields.items() if value is not None}
+        wanted: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         wanted.update(dry_run=dry_run, shell_env=_own_python())
         place = None if package is None else os.fspath(package)
         folder = None

@@ -111,7 +111,7 @@ class AsyncLogs(AsyncIterator[views.LogLine]):
         return None if self._stream is None else log_end(self._stream)
 
     async def aclose(self) -> None:
-        """Stops reading; the job goes on."""
+        """Stops reading; the job continues."""
         if self._stream is not None:
             self._stream.close()
 

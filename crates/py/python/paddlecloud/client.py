@@ -6,7 +6,8 @@
             print(line.worker, line)
 
 It talks to the server that `~/.paddle/config` chooses, else to this machine's own, which is started when it
-does not run. A client may be used by many threads, and also after a fork.
+does not run. A client may be used by many threads and after a fork, and it can be pickled; the pickle
+holds the credentials it was given.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
-from paddlecloud import _native, _operations, views
+from paddlecloud import _native, _operations, _program, views
 from paddlecloud._derived import Calls
 from paddlecloud.files import Files
 
@@ -44,11 +45,25 @@ class Connected:
         datacenter: str | None = None,
     ) -> None:
         """Without `endpoint` the configuration decides; `config` and `datacenter` are `paddlectl`'s flags."""
-        self._native = _native.Connection(
-            config=config,
-            datacenter=datacenter,
+        self._address: dict[str, Any] = {
+            "config": config,
+            "datacenter": datacenter,
             **_checked_address(endpoint, config, username, password, token, usercert, userkey, cacert),
-        )
+        }
+        self._native = self._connection()
+
+    def _connection(self) -> _native.Connection:
+        """Without an address it may have to start this machine's own server: from this wheel's own program."""
+        own = _program.find() if self._address["endpoint"] is None else None
+        return _native.Connection(**self._address, program=own)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the open connection: the copy opens its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_native"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._native = self._connection()
 
 
 class Client(Connected, Calls):
@@ -133,7 +148,7 @@ class Logs(Iterator[views.LogLine]):
         return log_end(self._stream)
 
     def close(self) -> None:
-        """Stops reading; the job goes on."""
+        """Stops reading; the job continues."""
         self._stream.close()
 
 

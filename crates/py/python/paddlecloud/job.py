@@ -13,20 +13,23 @@
     for line in paddle_job.logs(follow=True):
         print(line)
 
-Jobs go to the server that `~/.paddle/config` chooses, else to this machine's own.
+Jobs go to the server that `~/.paddle/config` chooses, else to this machine's own. A job whose program is in its
+`runtime_image` needs a cluster: without a configured server it goes to the one of the kubeconfig.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddlecloud import views
+from paddlecloud import _kubectl, views
+from paddlecloud._job_fields import JobFields
 from paddlecloud.client import Client, Logs
 from paddlecloud.errors import JobFailedError, NoServerError, NotPossibleHere, PackageError
 
@@ -34,9 +37,9 @@ __all__ = ["CephFSVolume", "PaddleJob", "dist_train"]
 
 T = TypeVar("T")
 
-_MORE_FIELDS = frozenset(
-    """envs grace max_runtime passes priority pscpu psentry psmemory psports registry retries start_limit
-    topology""".split()
+# Those of a request that `PaddleJob` has no argument of its own for.
+_MORE_FIELDS = frozenset(JobFields.__annotations__) - frozenset(
+    """name job_package parallelism cpu gpu memory pservers entry image datacenter manifests""".split()
 )
 
 
@@ -114,24 +117,51 @@ class PaddleJob:
 
     def submit(self) -> views.Submitted:
         """Brings the package up and starts the job; returns when the server has taken it, durably."""
-        engine = self._check_server()
-        submitted = self.client.job_submit(
-            self._package(),
-            name=self.job_name,
-            entry=self.entry_point,
-            image=self.runtime_image,
-            memory=self.memory,
-            cpu=self.cpu_nums,
-            gpu=self.gpu_nums,
-            parallelism=self.trainers,
-            pservers=self.pservers,
-            **self._fields,
-        )
+        engine = self._engine()
+        if self._goes_to_kubeconfig():
+            self._submitted = self._create_objects()
+            return self._submitted
+        self._check_server(engine)
+        submitted = self.client.job_submit(self._package(), entry=self.entry_point, **self._request())
         if engine == "local" and self.runtime_image is not None:
             note = f"the image `{self.runtime_image}` is written down, but not run: workers are processes of this machine"
             submitted = dataclasses.replace(submitted, notes=[*submitted.notes, note])
         self._submitted = submitted
         return submitted
+
+    def _request(self) -> dict[str, Any]:
+        return {
+            "name": self.job_name,
+            "image": self.runtime_image,
+            "memory": self.memory,
+            "cpu": self.cpu_nums,
+            "gpu": self.gpu_nums,
+            "parallelism": self.trainers,
+            "pservers": self.pservers,
+            **self._fields,
+        }
+
+    def _goes_to_kubeconfig(self) -> bool:
+        """The program is in the image, this machine's own server runs no images, and there is a cluster."""
+        return (
+            self._is_in_image()
+            and self.cephfs_volume is None
+            and self.client.is_embedded
+            and _kubectl.kubeconfig() is not None
+        )
+
+    def _create_objects(self) -> views.Submitted:
+        """A job without a server of ours: Kubernetes runs it, and `kubectl` shows it."""
+        folder = shlex.quote(os.fspath(self.trainer_package_path or "."))
+        entry = f"cd {folder} && {self.entry_point}"
+        planned = self.client.job_submit(None, dry_run=True, manifests=True, entry=entry, **self._request())
+        context = _kubectl.apply(self.job_name, planned.manifests, self.namespace)
+        note = (
+            f"created in the context `{context}` of the kubeconfig `{_kubectl.kubeconfig()}`; "
+            f"`kubectl logs -l paddle-job={self.job_name}` shows its trainers"
+        )
+        print(f"{self.job_name}: {note}", file=sys.stderr)
+        return dataclasses.replace(planned, notes=[*planned.notes, note])
 
     def status(self) -> str:
         """`Pending`, `Starting`, `Running`, `Stopping`, `Succeeded`, `Failed`, `Killed` or `Lost`."""
@@ -176,12 +206,14 @@ class PaddleJob:
         """The run that was submitted here, else the latest of that name."""
         return self.id or self.job_name
 
-    def _check_server(self) -> str:
-        """Says all that this server lacks for the job, before anything is sent; returns its engine."""
+    def _engine(self) -> str:
         try:
-            engine = self.client.server_get().engine
+            return self.client.server_get().engine
         except NoServerError as error:
             raise _only_kubeconfig(self.job_name) or error from None
+
+    def _check_server(self, engine: str) -> None:
+        """Says all that this server lacks for the job, before anything is sent."""
         missing = []
         if self.cephfs_volume is not None:
             missing.append(f"the CephFS volume of `{self.cephfs_volume.monitors_addr}`")
@@ -190,7 +222,6 @@ class PaddleJob:
         if missing:
             raise _without_kubernetes(self.job_name, missing, engine)
         self._check_namespace()
-        return engine
 
     def _check_namespace(self) -> None:
         """On one machine a namespace is only written down; elsewhere it must be the caller's own."""
@@ -280,8 +311,8 @@ def _own_folder(job_name: str) -> Path:
 
 def _without_kubernetes(job_name: str, missing: list[str], engine: str) -> NotPossibleHere:
     return NotPossibleHere(
-        f"cannot submit `{job_name}`: {' and '.join(missing)} can be had on the Kubernetes engine only, which is not "
-        f"there yet (this server's engine is `{engine}`)",
+        f"cannot submit `{job_name}`: {' and '.join(missing)} can be had on the Kubernetes engine only "
+        f"(this server's engine is `{engine}`)",
         hints=[
             "leave out `cephfs_volume` and `runtime_image`, and name a folder of this machine as "
             "`trainer_package_path`: it is uploaded",
@@ -292,14 +323,13 @@ def _without_kubernetes(job_name: str, missing: list[str], engine: str) -> NotPo
 
 def _only_kubeconfig(job_name: str) -> NotPossibleHere | None:
     """What is said where there is a kubeconfig and nothing else; `None` where there is none."""
-    named = os.environ.get("KUBECONFIG") or os.path.join(os.path.expanduser("~"), ".kube", "config")
-    found = next((path for path in named.split(os.pathsep) if path and os.path.isfile(path)), None)
+    found = _kubectl.kubeconfig()
     if found is None:
         return None
     return NotPossibleHere(
-        f"cannot submit `{job_name}` with the kubeconfig `{found}` alone: the Kubernetes engine is not there yet",
+        f"cannot submit `{job_name}` with the kubeconfig `{found}` alone: `paddlectl`, which plans the job, is not here",
         hints=[
-            "describe a PaddleCloud server in `~/.paddle/config`: name, username, password and endpoint",
-            "or put `paddlectl` on the `PATH`: jobs then run on this machine",
+            "put `paddlectl` on the `PATH`: the job then goes to the kubeconfig's cluster",
+            "or describe a PaddleCloud server in `~/.paddle/config`: name, username, password and endpoint",
         ],
     )

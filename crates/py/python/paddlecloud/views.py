@@ -11,6 +11,8 @@ import re
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
+from paddlecloud._job_fields import JobView
+
 _FINAL = frozenset({"Succeeded", "Failed", "Killed", "Lost"})
 _TIMES = frozenset({"submitted", "started", "completed", "ended", "at", "estimate", "expires", "touched"})
 _FRACTION = re.compile(r"\.(\d+)")
@@ -36,43 +38,8 @@ class View:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job(View):
+class Job(JobView, View):
     """A job and where it stands."""
-
-    id: str
-    name: str
-    user: str
-    namespace: str
-    status: str
-    message: str | None
-    job_package: str | None
-    output: str | None
-    parallelism: int
-    cpu: int | str
-    gpu: int
-    memory: str
-    pservers: int
-    pscpu: int | str
-    psmemory: str
-    topology: str | None
-    entry: str
-    psentry: str
-    passes: int
-    image: str | None
-    registry: str | None
-    datacenter: str
-    envs: dict[str, str]
-    priority: int
-    retries: int
-    max_runtime: str | None
-    start_limit: str
-    grace: str
-    submitted: datetime
-    started: datetime | None
-    completed: datetime | None
-    succeeded: int
-    failed: int
-    active: int
 
     @property
     def is_final(self) -> bool:
@@ -166,12 +133,13 @@ class Submitted(View):
     job: Job
     engine: str
     notes: list[str]
+    manifests: list[dict[str, Any]]
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:
         if name == "job":
             return Job.of(value)
-        return value or [] if name == "notes" else value
+        return value or [] if name in ("notes", "manifests") else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,7 +319,7 @@ class Transferred(View):
 
 @dataclasses.dataclass(frozen=True)
 class Share(View):
-    """A link to a file. Only who makes it is told `link`."""
+    """A link to a file. Only its creator sees `link`."""
 
     id: str
     path: str
@@ -382,8 +350,8 @@ class Checked(View):
 class LogLine(str):
     """A line of a worker's log, without its end. It is the text; the rest stands beside it.
 
-    `stream` is `"stdout"`, `"stderr"`, `"launcher"` (what was said before the program began) or `"gap"` (bytes
-    that are gone: rotated away, or the disk was full). `raw` has the bytes, also where they are not UTF-8.
+    `stream` is `"output"` (standard output and standard error, in the order written), `"launcher"` (written before
+    the program began) or `"gap"` (bytes that are gone: rotated away, or the disk was full). `raw` has the bytes, also where they are not UTF-8.
     """
 
     worker: str

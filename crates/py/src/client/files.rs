@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use paddlecloud_api::client::files::{
-    Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload, walk,
-};
 use paddlecloud_api::files::{WirePath, split_last};
 use paddlecloud_connect::{ConnectError, chain};
 use paddlecloud_pfs::content::CHUNK;
 use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_transfer::{
+    Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload, walk,
+};
 use serde::Deserialize;
 
 use super::failure::Failure;

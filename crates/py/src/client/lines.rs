@@ -129,7 +129,6 @@ impl Part {
 fn word(stream: Stream) -> &'static str {
     match stream {
         Stream::Launcher => "launcher",
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        Stream::Output => "output",
     }
 }

@@ -50,6 +50,8 @@ struct Opened {
 #[pyclass(module = "paddlecloud._native", frozen)]
 pub struct Connection {
     address: Address,
+    /// The wheel's own program, if it brings one.
+    program: Option<PathBuf>,
     /// Touched only while the GIL is held, so that a fork never copies it locked.
     opened: Mutex<Option<Opened>>,
 }
@@ -59,7 +61,7 @@ impl Connection {
     #[new]
     #[pyo3(signature = (
         *, config=None, datacenter=None, endpoint=None, username=None, password=None, token=None,
-        usercert=None, userkey=None, cacert=None
+        usercert=None, userkey=None, cacert=None, program=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword of its own in Python")]
     fn new(
@@ -72,6 +74,7 @@ impl Connection {
         usercert: Option<PathBuf>,
         userkey: Option<PathBuf>,
         cacert: Option<PathBuf>,
+        program: Option<PathBuf>,
     ) -> PyResult<Self> {
         let address = match endpoint {
             None => Address::Configured(Wanted { config, datacenter }),
@@ -93,6 +96,7 @@ impl Connection {
         };
         Ok(Connection {
             address,
+            program,
             opened: Mutex::default(),
         })
     }
@@ -147,6 +151,7 @@ impl Connection {
             .map(|opened| opened.session.clone());
         Way {
             address: self.address.clone(),
+            program: self.program.clone(),
             environment: Environment::of_this_process(),
             known,
         }
@@ -179,6 +184,7 @@ fn parse(operation: &str) -> PyResult<Operation> {
 /// All that an operation needs, apart from Python.
 pub struct Way {
     address: Address,
+    program: Option<PathBuf>,
     environment: Environment,
     known: Option<Arc<Session>>,
 }
@@ -201,7 +207,7 @@ impl Way {
                 is_embedded: false,
             },
             Address::Configured(wanted) => {
-                let program = Program::found(&self.environment);
+                let program = self.program();
                 let host = Host {
                     program: program.as_ref(),
                     note: |_: &str| {},
@@ -210,6 +216,10 @@ impl Way {
             }
         };
         Ok(Arc::new(session))
+    }
+
+    fn program(&self) -> Option<Program> {
+        Program::found(&self.environment, self.program.as_deref())
     }
 
     async fn run(mut self, operation: Operation) -> Outcome {
@@ -248,7 +258,7 @@ impl Way {
     async fn revive(&self, session: &Session) {
         #[cfg(target_os = "linux")]
         if session.is_embedded
-            && let Some(program) = Program::found(&self.environment)
+            && let Some(program) = self.program()
         {
             drop(paddlecloud_connect::embedded::revive(&self.environment, &program).await);
         }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paddlecloud_api::client::{AnyRequest, Client, JobFilter, new_idempotency_key};
+use paddlecloud_api::client::{AnyRequest, Client, ClientError, JobFilter, new_idempotency_key};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::jobs::{JobRequest, SubmitReply};
+use paddlecloud_api::jobs::{JobRequest, KillOptions, PruneOptions, SubmitReply};
 use paddlecloud_connect::package::{self, Package};
 use paddlecloud_connect::{ConnectError, Environment, Session, check_programs};
+use paddlecloud_transfer::FileService;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use serde::{Deserialize, Serialize};
@@ -120,12 +121,19 @@ impl Operation {
                 reply(&submit(client, &request, package, &sure(key)).await?)
             }
             Operation::JobGet { job } => reply(&client.job_get(&job).await?),
-            Operation::JobKill { job, remove } => reply(&client.job_kill(&job, remove).await?),
+            Operation::JobKill { job, remove } => {
+                let options = KillOptions { remove, now: false };
+                reply(&client.job_kill(&job, options).await?)
+            }
             Operation::JobWhy { job } => reply(&client.job_why(&job).await?),
             Operation::JobWait { job, timeout } => reply(&client.job_wait(&job, timeout.map(seconds)).await?),
             Operation::JobRerun { job, key } => reply(&client.job_rerun(&job, None, &sure(key)).await?),
             Operation::JobsPrune { older_than, dry_run } => {
-                reply(&client.jobs_prune(older_than.map(seconds), dry_run).await?)
+                let options = PruneOptions {
+                    dry_run,
+                    outputs: false,
+                };
+                reply(&client.jobs_prune(older_than.map(seconds), options).await?)
             }
             Operation::WorkersList { job } => reply(&client.workers_list(job.as_deref()).await?),
             Operation::QuotaGet => reply(&client.quota_get().await?),
@@ -186,8 +194,11 @@ fn share_shell(request: &mut JobRequest, session: &Session, environment: &Enviro
     }
 }
 
-/// Looks through the folder, which becomes the job's package; nothing is sent yet.
+/// Checks the request and reads the folder, which becomes the job's package; nothing is sent yet.
 async fn collect(folder: PathBuf, request: &mut JobRequest) -> Result<Package, Failure> {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    let checked = request.to_spec(name.or_else(|| Some("job".to_owned())));
+    checked.map_err(|error| ClientError::Refused(error.into()))?;
     let collected = tokio::task::spawn_blocking(move || package::collect(&folder)).await;
     let package = collected.map_err(|error| local(format!("reading the package failed: {error}")))??;
     check_programs(request, &package)?;

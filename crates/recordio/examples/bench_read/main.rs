@@ -1,10 +1,10 @@
-//! How fast records are read and written, in MB per second of processor time, beside what was to be reached.
+//! How fast records are read and written, in MB per second of processor time, compared with the targets.
 //!
-//! `cargo xtask bench recordio [RECORD_BYTES] [ROUNDS]` (1024 and 7). Records are half compressible; files are
-//! new when they are written and in the page cache when they are read; every read counts records and bytes. The
-//! processor time of all threads is measured, since it hardly depends on what else the machine does. Rows
-//! take turns, round after round, so that a busy moment hits all of them alike. The first rows are what the machine itself
-//! can do; no reading of uncompressed files can be faster than its page cache and its checksum together.
+//! `cargo xtask bench recordio [RECORD_BYTES] [ROUNDS]` (1024 and 7). Records are half compressible; files are new when
+//! they are written and in the page cache when they are read; every read counts records and bytes. The processor time
+//! of all threads is measured, because it hardly depends on the load of the machine. Rows take turns, round after
+//! round, so that a busy moment affects all of them alike. The first rows are what the machine itself can do; reading
+//! an uncompressed file cannot be faster than page cache and checksum together.
 
 mod peers;
 
@@ -27,8 +27,8 @@ const MIB: u64 = 1 << 20;
 const SMALL: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// What the original, written in Go, reaches with records of 1 KiB: snappy in its own chunks of 32 MiB, and
-/// uncompressed (reference figures, MB per cpu-second).
+/// The figures of the original, written in Go, with records of 1 KiB: snappy in its own chunks of 32 MiB, and
+/// uncompressed (MB per cpu-second).
 const GO_READ_SNAPPY: f64 = 540.0;
 const GO_READ_NONE: f64 = 1_142.0;
 const GO_WRITE_SNAPPY: f64 = 695.0;
@@ -58,7 +58,7 @@ fn main() -> Outcome {
 /// What a row does.
 #[derive(Clone, Copy)]
 enum Work {
-    /// the file's bytes into one warm buffer, and nothing else: what the machine can do
+    /// only the file's bytes into one warm buffer: what the machine can do
     PageCache,
     /// the same through a buffer that stays in the processor's cache
     PageCacheSmall,
@@ -68,7 +68,7 @@ enum Work {
     MapChecksum,
     /// the checksum of as many bytes, all of them in the processor's cache
     Checksum,
-    /// page cache and a copy of every byte: what it takes to own the bytes
+    /// page cache and a copy of every byte: the cost of owning the bytes
     Copy,
     Write,
     Read,
@@ -104,7 +104,7 @@ struct Row {
     work: Work,
     compressor: Compressor,
     chunk_size: u64,
-    /// the original's figure and the multiple of it that is to be reached
+    /// the original's figure and the target as a multiple of it
     goal: Option<(f64, f64)>,
     seconds: Vec<f64>,
 }
@@ -148,7 +148,7 @@ impl Row {
         (rate(seconds[0]), rate(seconds[seconds.len() / 2]))
     }
 
-    /// `floor` is what the page cache gives: no reading of uncompressed files can do much better.
+    /// `floor` is what the page cache gives: reading an uncompressed file cannot be much faster.
     fn print(&self, bench: &Bench, floor: f64) {
         let (best, median) = self.rates(bench);
         let name = format!(
@@ -251,7 +251,7 @@ impl Bench {
         rows
     }
 
-    /// The goals are for records of 1 KiB.
+    /// The targets are for records of 1 KiB.
     fn is_like_the_reference(&self) -> bool {
         self.record_len == 1024
     }

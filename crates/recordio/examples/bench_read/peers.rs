@@ -1,7 +1,8 @@
-//! The same records in Parquet, read by the crate `parquet`: the peer that can be had from the registry under our licences.
+//! The same records in Parquet, read by the crate `parquet`: the peer that is available from the registry under our
+//! licences.
 //!
-//! One column of bytes, no dictionary and no statistics, pages of about a chunk's size. Like our batches it gives a piece of
-//! a shared buffer for each record.
+//! One column of bytes, no dictionary and no statistics, pages of about a chunk's size. Like our batches it returns a
+//! slice of a shared buffer for each record.
 
 use std::error::Error;
 use std::fs::File;
@@ -51,7 +52,7 @@ pub fn write(
     Ok(())
 }
 
-/// Reads all records in batches and gives their bytes together.
+/// Reads all records in batches and returns their total size.
 pub fn read(path: &Path) -> Result<usize, Box<dyn Error>> {
     let reader = SerializedFileReader::new(File::open(path)?)?;
     let (mut seen, mut values) = (0, Vec::with_capacity(BATCH));

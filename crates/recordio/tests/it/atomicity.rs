@@ -1,4 +1,4 @@
-//! A file's name appears when the file is whole.
+//! A file's name appears when the file is complete.
 
 use std::fs;
 use std::path::Path;

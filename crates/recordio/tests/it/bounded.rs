@@ -1,4 +1,4 @@
-//! Whatever a file says, reading it takes bounded memory and time.
+//! Whatever a file contains, reading it takes bounded memory and time.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl ReadAt for Counted {
     }
 }
 
-/// Reads everything there is, skipping, and returns how many bytes that took per byte of the file.
+/// Reads everything with skipping, and returns how many bytes that took per byte of the file.
 fn effort(bytes: Vec<u8>) -> u64 {
     let read = Arc::new(AtomicU64::new(0));
     let len = bytes.len() as u64;
@@ -59,7 +59,7 @@ fn false_starts_are_followed_once() {
         "chains that break are followed again and again"
     );
 
-    // Every inner chunk leads to the end, yet each lies in a record that ends with it.
+    // Every inner chunk leads to the end, yet each is in a record that ends with it.
     let mut enclosed = vec![0xee; 20];
     for chunk in inner.chunks(25) {
         enclosed.extend_from_slice(&25u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Damage of every kind is named, and what lies around it is still read.
+//! Damage of every kind is reported, and the data around it is still read.
 
 use paddlecloud_recordio::{Compressor, Fault, LostRecords, Policy, ReadError, SkipBound};
 
@@ -165,7 +165,7 @@ fn an_error_says_where_and_what() {
     assert_eq!(
         message(&good[..second + 30]),
         format!(
-            "`sample.rio` is damaged at offset {second}: the chunk is cut off: it needs {} bytes and 30 are left",
+            "`sample.rio` is damaged at offset {second}: the chunk is truncated: it needs {} bytes and 30 are left",
             index_of(&good).chunks()[1].header.chunk_len()
         )
     );

@@ -1,4 +1,4 @@
-//! A RecordIO file inside a record is data, whatever happens to the chunk around it.
+//! A RecordIO file inside a record is data, whatever happens to the surrounding chunk.
 
 use paddlecloud_recordio::{Compressor, LostRecords};
 
@@ -17,7 +17,7 @@ fn skipped_records(bytes: &[u8]) -> (Records, u64) {
     (records, lost)
 }
 
-/// An outer file of several chunks, the records of which are files themselves.
+/// An outer file of several chunks, whose records are files themselves.
 fn outer(compressor: Compressor, prefix: &[u8]) -> (Records, Vec<u8>) {
     let inner: Records = records(60)
         .into_iter()
@@ -65,7 +65,7 @@ fn an_inner_file_at_the_very_end_stays_inside() {
             "header byte {byte}"
         );
     }
-    // Not even the length of the record in front of it is left to tell, only the header's size.
+    // Not even the length of the preceding record is left, only the header's size.
     let mut bad = good.clone();
     bad[0] ^= 1;
     bad[20] ^= 1;

@@ -1,4 +1,4 @@
-//! A short walk through what the fuzzer does for hours: the same checks on inputs that are always the same.
+//! A short run of the fuzzer: the same checks on inputs that are always the same.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! An index beside the file: what it saves and what it alone can see.
+//! A stored index: what it saves and what only it can detect.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Tests of the format through its public face.
+//! Tests of the format through its public interface.
 
 #![allow(clippy::unwrap_used, reason = "this is a test program, helpers and all")]
 

@@ -1,4 +1,4 @@
-//! Threads change how fast records come, not which.
+//! Threads change the speed, not the records.
 
 use paddlecloud_recordio::{Compressor, Policy, ReadError};
 

@@ -1,4 +1,4 @@
-//! Reading a part of a file gives just that part.
+//! Reading a part of a file returns exactly that part.
 
 use paddlecloud_recordio::{
     Batch, Compressor, FileWriter, Policy, RandomReader, RangeReader, ReadError, RecordFile, StreamReader,

@@ -1,4 +1,4 @@
-//! A stream that skips damage: what a pipe allows, and no guess beyond it.
+//! A stream that skips damage: what a pipe allows, without guessing.
 
 use std::io::{self, Read};
 
@@ -6,10 +6,10 @@ use paddlecloud_recordio::{Compressor, HEADER_LEN, LostRecords, Policy, ReadErro
 
 use crate::samples::*;
 
-/// More than a reader looks ahead to find a chunk whose place it is not told.
+/// More than a reader searches ahead for a chunk of unknown position.
 const BEYOND_SIGHT: u64 = 80 << 20;
 
-/// `head`, then `chunk` over and over, so that the end is out of sight.
+/// `head`, then `chunk` repeatedly, so that the end is out of reach.
 fn endless(head: &[u8], chunk: Vec<u8>) -> impl Read {
     struct Over {
         chunk: Vec<u8>,
@@ -40,7 +40,7 @@ fn three_chunks(compressor: Compressor) -> (Records, Vec<u8>, u64) {
 fn where_the_damaged_chunk_tells_its_end_the_stream_goes_on_there() {
     for compressor in Compressor::ALL {
         let (all, good, second) = three_chunks(compressor);
-        // A bit of the size, the number of records, the payload: each leaves size or checksum to go by.
+        // A bit of the size, the number of records, the payload: each leaves the size or the checksum as evidence.
         for byte in [12, 16, HEADER_LEN + 30] {
             let bad = flipped(&good, (second as usize + byte) * 8);
             let mut reader = StreamReader::new(endless(&bad, good.clone())).policy(SKIP);
@@ -77,7 +77,7 @@ fn where_nothing_tells_and_the_end_is_out_of_sight_the_stream_stops() {
         Err(ReadError::AlreadyFailed { .. })
     ));
 
-    // With the end in sight the chain of headers proves the place.
+    // With the end within reach the chain of headers proves the position.
     let (left, report) = skim_stream(&bad);
     assert_eq!(left, [&all[..4], &all[8..]].concat());
     assert_eq!(report.ranges()[0].bytes, second..second * 2);

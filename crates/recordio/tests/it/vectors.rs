@@ -1,4 +1,4 @@
-//! Files that this library did not write: our own vectors, made by a Python program, and the original's.
+//! Files that this library did not write: our own vectors, written by a Python program, and the original's.
 
 use std::env;
 use std::fs;
@@ -54,8 +54,8 @@ fn our_own_vectors_are_read() {
     }
 }
 
-/// Its payloads were packed by `snappystream` 0.2.8 itself, the C++ library that the second layout's own library is built
-/// with: seven records in a block as they are, then the other 33 and all 40 again, compressed.
+/// Its payloads were compressed by `snappystream` 0.2.8 itself, the C++ library of the second layout's own library:
+/// seven records in a stored block, then the other 33 and all 40 again, compressed.
 #[test]
 fn what_the_second_layouts_own_packer_packed_is_read() {
     let bytes = own_vector("fluid-snappystream-cpp.rio");

@@ -1,4 +1,4 @@
-//! Use cases of the file service: what blocks runs on threads that may block, one step at a time.
+//! Use cases of the file service. Blocking work runs on threads that may block, one step at a time.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -22,19 +22,20 @@ use crate::files::{
     BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, MEASURED_AGAIN, Opened, PackIn,
     PackOut, Parts, PartsAsked, RangeIn,
 };
-use crate::long::Length;
+use crate::locks::Key;
+use crate::queue::Class;
 
-/// What a request asks for a listing.
+/// The parameters of a listing.
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
     pub recursive: bool,
     pub digests: bool,
-    /// Only what comes behind this path.
+    /// Only entries after this path.
     pub after: Option<RelPath>,
 }
 
 impl App {
-    /// Does something with users' files on a thread that may block.
+    /// Runs work on users' files on a thread that may block.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -44,53 +45,56 @@ impl App {
         blocking(move || work(&files, &caller)).await
     }
 
-    /// The same for what may keep its thread for a while: it waits for its turn, and leaves threads to what is short.
-    async fn in_length<T: Send + 'static>(
+    /// The same for what may keep its thread for a while: it has a class and waits for its turn, and leaves threads to what
+    /// is short.
+    async fn in_turn<T: Send + 'static>(
         &self,
-        length: Length,
+        class: Option<Class>,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        let turn = match length {
-            Length::Short => return self.with_store(caller, work).await,
-            Length::End => self.long.end_turn(&caller.user).await,
-            Length::Long => self.long.turn(&caller.user).await,
-            Length::Removal => self.long.removal_turn(&caller.user).await,
+        let Some(class) = class else {
+            return self.with_store(caller, work).await;
         };
-        let (files, caller) = (self.files.clone(), caller.clone());
-        told(turn.blocking(move || work(&files, &caller)).await)
+        let (files, caller, user) = (self.files.clone(), caller.clone(), &caller.user);
+        told(
+            self.queue
+                .blocking(class, user, move || work(&files, &caller))
+                .await,
+        )
     }
 
-    /// The same for what may take hours.
+    /// The same for work that may take hours.
     pub(super) async fn at_length<T: Send + 'static>(
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        self.in_length(Length::Long, caller, work).await
+        self.in_turn(Some(Class::Long), caller, work).await
     }
 
-    /// The same for what ends an upload, must be known before one begins, or is bounded: it does not wait for copies.
+    /// The same for work that finishes an upload, must be known before one starts, or is bounded: it does not wait for
+    /// copies.
     pub(super) async fn at_the_end<T: Send + 'static>(
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        self.in_length(Length::End, caller, work).await
+        self.in_turn(Some(Class::End), caller, work).await
     }
 
-    /// Does something short that may be refused for want of room, and that looks at that first. Nobody is refused because
-    /// of what was measured long ago: the home is then measured, and it is tried again.
+    /// Runs short work that may be refused because the quota is used up, and that checks this first. A refusal is never
+    /// based on an old measurement: the home is then measured again, and the work retried.
     pub(super) async fn with_room<T: Send + 'static>(
         &self,
-        length: Length,
+        class: Option<Class>,
         caller: &Caller,
         work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        if length != Length::Short {
+        if class.is_some() {
             // It has its turn: until the next one what is measured now would be old again.
             let measuring = move |files: &Files, caller: &Caller| files.measured(|| work(files, caller));
-            return self.in_length(length, caller, measuring).await;
+            return self.in_turn(class, caller, measuring).await;
         }
         for _ in 0..MEASURED_AGAIN {
             let work = work.clone();
@@ -106,9 +110,9 @@ impl App {
         self.with_store(caller, work).await
     }
 
-    /// Measures a space that has a limit, unless that was done a moment ago: many who come at once need that once.
+    /// Measures a space that has a limit, unless that was just done: concurrent callers share one measurement.
     async fn measure(&self, caller: &Caller, space: Space) -> Result<(), ErrorBody> {
-        let alone = self.long.measuring(&space).await;
+        let alone = self.locks.lock(Key::Space(space.clone())).await;
         if self.files.was_just_measured(&space) {
             return Ok(());
         }
@@ -128,8 +132,8 @@ impl App {
         digest: DigestWanted,
     ) -> Result<FileMeta, ErrorBody> {
         let path = parse(path)?;
-        let length = Length::Long.if_so(digest == DigestWanted::Always);
-        self.in_length(length, caller, move |files, caller| {
+        let class = (digest == DigestWanted::Always).then_some(Class::Long);
+        self.in_turn(class, caller, move |files, caller| {
             files.stat(caller, &path, link, digest)
         })
         .await
@@ -140,8 +144,8 @@ impl App {
         caller: &Caller,
         request: StatsRequest,
     ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
-        let length = Length::Long.if_so(request.digest);
-        self.in_length(length, caller, move |files, caller| files.stats(caller, &request))
+        let class = request.digest.then_some(Class::Long);
+        self.in_turn(class, caller, move |files, caller| files.stats(caller, &request))
             .await
     }
 
@@ -175,14 +179,14 @@ impl App {
         request: RemoveRequest,
     ) -> Result<Vec<Removed>, ErrorBody> {
         let live = self.live_runs(caller);
-        let length = Length::Removal.if_so(request.recursive);
-        self.in_length(length, caller, move |files, caller| {
+        let class = request.recursive.then_some(Class::Removal);
+        self.in_turn(class, caller, move |files, caller| {
             Ok(files.remove(caller, &request, &live))
         })
         .await
     }
 
-    /// The caller's jobs that are not over: what their runs hold must stay. One that is over never goes on.
+    /// The caller's unfinished jobs: files of their runs must stay. An ended job never continues.
     fn live_runs(&self, caller: &Caller) -> HashSet<String> {
         let live = self.jobs.active().into_iter();
         live.filter(|job| job.user == caller.user)
@@ -192,8 +196,8 @@ impl App {
 
     pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
         let live = self.live_runs(caller);
-        let length = Length::Long.if_so(self.files.is_copied(&request));
-        self.in_length(length, caller, move |files, caller| {
+        let class = self.files.is_copied(&request).then_some(Class::Long);
+        self.in_turn(class, caller, move |files, caller| {
             files.rename(caller, &request, &live)
         })
         .await
@@ -211,9 +215,17 @@ impl App {
     }
 
     pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
-        let asked = Instant::now();
+        self.file_storage_since(caller, Instant::now()).await
+    }
+
+    /// The same, but a home that was measured since then is not measured again.
+    pub(super) async fn file_storage_since(
+        &self,
+        caller: &Caller,
+        asked: Instant,
+    ) -> Result<StorageView, ErrorBody> {
         let home = Files::home_of(caller).map_err(|error| error.refusal())?;
-        let alone = self.long.measuring(&home).await;
+        let alone = self.locks.lock(Key::Space(home)).await;
         self.at_the_end(caller, move |files, caller| {
             let stored = files.storage(caller, asked);
             drop(alone);
@@ -222,9 +234,9 @@ impl App {
         .await
     }
 
-    /// Refuses a caller whose home holds more than it may.
+    /// Refuses a caller whose home exceeds its limit.
     pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
-        self.with_room(Length::Short, caller, |files, caller| files.check_room(caller))
+        self.with_room(None, caller, |files, caller| files.check_room(caller))
             .await
     }
 
@@ -267,7 +279,7 @@ impl App {
         no_overwrite: bool,
     ) -> Result<Taking<PackIn>, ErrorBody> {
         let path = parse(path)?;
-        let pack = self.with_room(Length::Short, caller, move |files, caller| {
+        let pack = self.with_room(None, caller, move |files, caller| {
             files.pack_in(caller, &path, announced, no_overwrite)
         });
         Ok(self.taking(caller, pack.await?))
@@ -284,15 +296,15 @@ impl App {
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
         // Who tells the digest may be spared the upload: then a file that is here is copied.
-        let length = Length::Long.if_so(request.digest.is_some());
-        self.with_room(length, caller, move |files, caller| {
+        let class = request.digest.map(|_| Class::Long);
+        self.with_room(class, caller, move |files, caller| {
             files.upload_begin(caller, &request)
         })
         .await
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
-        // What a job planted beside them may take a while to look at.
+        // Files that a job placed beside them may take a while to examine.
         let list = self.at_the_end(caller, |files, caller| files.upload_list(caller));
         let mut list = list.await?;
         list.extend(self.packages_unfinished(caller).await?);
@@ -368,13 +380,13 @@ impl App {
     ) -> Result<FileMeta, ErrorBody> {
         let id = upload_id(id)?;
         // Whoever asks again because the reply takes long waits without a thread.
-        let alone = self.long.ending(&id).await;
+        let alone = self.locks.lock(Key::Upload(id.clone())).await;
         let commit = move |files: &Files, caller: &Caller| {
             let committed = files.upload_commit(caller, &id, &request);
             drop(alone);
             committed
         };
-        // To a storage behind the server all of the file is sent now.
+        // With a storage behind the server, the whole file is sent now.
         match self.files.is_remote() {
             true => self.at_length(caller, commit).await,
             false => self.at_the_end(caller, commit).await,
@@ -386,7 +398,7 @@ impl App {
         if self.package_give_up(caller, &id).await? {
             return Ok(());
         }
-        let alone = self.long.ending(&id).await;
+        let alone = self.locks.lock(Key::Upload(id.clone())).await;
         self.with_store(caller, move |files, caller| {
             let discarded = files.upload_discard(caller, &id);
             drop(alone);
@@ -413,7 +425,7 @@ impl App {
             .await
     }
 
-    /// What a link leads to. It asks for no login: whoever has it may read, and hears nothing of where the file lies.
+    /// The file of a link. It needs no login: anyone with the link may read it, and learns nothing about its path.
     pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), ErrorBody> {
         let files = self.files.clone();
         blocking(move || {
@@ -435,36 +447,35 @@ impl App {
             .await
     }
 
-    /// Keeps what is known of files for the next start.
+    /// Saves what is known of files for the next start.
     pub async fn files_save(&self) {
         let files = self.files.clone();
         // It fails only when the runtime is about to end.
         drop(tokio::task::spawn_blocking(move || files.save()).await);
     }
 
-    /// Removes uploads nobody returned to, and what a killed server left.
+    /// Removes abandoned uploads, and leftovers of a killed server.
     pub async fn files_sweep(&self) {
-        let homes = self
-            .config
-            .users
+        let accounts = self.storage.accounts().all();
+        let homes = accounts
             .iter()
-            .filter_map(|user| user.name.as_str().parse().ok());
+            .filter_map(|account| account.name.as_str().parse().ok());
         let spaces: Vec<Space> = homes.map(Space::Home).chain([Space::Public]).collect();
         let files = self.files.clone();
         let swept = tokio::task::spawn_blocking(move || files.sweep(&spaces)).await;
         if let Ok(swept) = swept
             && swept.expired > 0
         {
-            tracing::info!(expired = swept.expired, "unfinished uploads were given up");
+            tracing::info!(expired = swept.expired, "expired uploads were dropped");
         }
     }
 }
 
-/// Why a link does not work, without the path: that is for the server's own log.
+/// Why a link does not work, without the path, which is only for the server's own log.
 fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
-    tracing::info!(link = %share.id, error = super::chain_of(&error), "a published file cannot be read");
+    tracing::info!(link = %share.id, error = crate::error_chain::chain_of(&error), "a published file cannot be read");
     match error {
-        // Its name is told with its bytes, too.
+        // The file's name is sent with its bytes anyway.
         FilesError::DamagedThere(_) => FilesError::DamagedShare(name.to_owned()),
         _ => ShareError::Empty.into(),
     }
@@ -472,9 +483,9 @@ fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
 
 /// The embedded server has a socket of this machine and no address.
 fn nobody_could_read_it() -> ErrorBody {
-    let msg = "cannot publish: the embedded server has no address that others could reach";
+    let msg = "cannot publish: the embedded server has no address that others can reach";
     ErrorBody::new(ErrorName::Forbidden, msg)
-        .with_hint("`paddlectl cp` brings the file to this machine; send it from here")
+        .with_hint("download the file with `paddlectl cp` and send it from this machine")
         .with_hint("links work on a shared server: docs/guide/configuration.md")
 }
 
@@ -484,12 +495,12 @@ pub(super) async fn blocking<T: Send + 'static>(
     told(crate::lane::blocking(work).await)
 }
 
-/// What the caller hears of something that was done on another thread.
+/// The caller's result of work that was done on another thread.
 pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, ErrorBody> {
     done.map_err(|_| internal())?.map_err(|error| error.refusal())
 }
 
-/// A text that is no path names nothing.
+/// A text that is not a path names nothing.
 pub(super) fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
     let path = path.parse::<WirePath>();
     path.map(|path| path.0)

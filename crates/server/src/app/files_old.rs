@@ -1,4 +1,4 @@
-//! Use cases of the original's file protocol, in today's terms.
+//! Use cases of the original's file protocol, on top of ours.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
@@ -8,20 +8,17 @@ use super::files::{ListQuery, blocking, parse};
 use super::taking::{Takes, Taking};
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum, Settled};
-use crate::long::Length;
+use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum};
+use crate::queue::Class;
 
-/// How often a file is looked at whose client may have found the rest of it the same.
-const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// A file as the original told of it.
+/// A file in the original's format.
 pub struct OldEntry {
     pub path: PfsPath,
     pub meta: FileMeta,
 }
 
 impl App {
-    /// Files that match, folders with what is in them.
+    /// Matching files, and folders with their contents.
     pub async fn old_list(
         &self,
         caller: &Caller,
@@ -68,7 +65,7 @@ impl App {
         self.file_mkdir(caller, request).await
     }
 
-    /// Removes what matches; says what went.
+    /// Removes what matches; returns what was removed.
     pub async fn old_remove(
         &self,
         caller: &Caller,
@@ -95,36 +92,25 @@ impl App {
 
     pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
         let path = parse(path)?;
-        self.with_room(Length::Short, caller, move |files, caller| {
+        self.with_room(None, caller, move |files, caller| {
             files.old_touch(caller, &path, size)
         })
         .await
     }
 
-    /// The sum of a range. Should the client find the last one the same, nothing more comes from it: the file is
-    /// then published a little later.
+    /// The sum of a range.
     pub async fn old_range_sum(
-        self: &std::sync::Arc<Self>,
+        &self,
         caller: &Caller,
         path: &str,
         offset: u64,
         len: u64,
     ) -> Result<RangeSum, ErrorBody> {
         let path = parse(path)?;
-        let asked = path.clone();
-        let sum = self
-            .with_store(caller, move |files, caller| {
-                files.old_range_sum(caller, &asked, offset, len)
-            })
-            .await?;
-        if sum.watch {
-            drop(tokio::spawn(watch(
-                std::sync::Arc::downgrade(self),
-                caller.clone(),
-                path,
-            )));
-        }
-        Ok(sum)
+        self.with_store(caller, move |files, caller| {
+            files.old_range_sum(caller, &path, offset, len)
+        })
+        .await
     }
 
     pub async fn old_read(
@@ -163,27 +149,9 @@ impl App {
     }
 }
 
-/// Waits until an old client has fallen silent, and publishes what it has completed by then.
-async fn watch(app: std::sync::Weak<App>, caller: Caller, path: PfsPath) {
-    loop {
-        tokio::time::sleep(LOOKS_EVERY).await;
-        let Some(app) = app.upgrade() else { return };
-        let path = path.clone();
-        let settled = app.at_the_end(&caller, move |files, caller| files.old_settle(caller, &path));
-        match settled.await {
-            Ok(Settled::Later) => {}
-            Ok(Settled::Done) => return,
-            Err(error) => {
-                tracing::warn!(%error, "a file of an old client could not be published");
-                return;
-            }
-        }
-    }
-}
-
 impl Takes for OldRangeIn {
     type Done = ();
-    const END: Length = Length::End;
+    const END: Option<Class> = Some(Class::End);
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         OldRangeIn::feed(self, bytes)
@@ -193,6 +161,6 @@ impl Takes for OldRangeIn {
         OldRangeIn::finish(self)
     }
 
-    /// A range that is not whole does not count; the next try writes over it.
+    /// An incomplete range does not count; the next attempt overwrites it.
     fn discard(self) {}
 }

@@ -1,4 +1,4 @@
-//! Finding the job somebody means.
+//! Finds the job that a caller means.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use paddlecloud_core::names::JobRef;
 use paddlecloud_core::ports::JobStore;
 
 use super::{App, store_failed};
-use crate::auth::Caller;
+use crate::auth::{Action, Caller};
 use crate::nearest::nearest;
 
 impl App {
-    /// The job a caller means: any run by id, the latest by name. Other people's jobs are not there.
+    /// The job a caller means: any run by id, the latest by name. Other users' jobs do not exist for the caller.
     ///
-    /// The store is as new as memory: every change is written before anybody sees it.
+    /// The store is as current as memory: every change is written before anyone sees it.
     pub async fn job_find(&self, caller: &Caller, target: &JobRef) -> Result<Arc<Job>, ErrorBody> {
         let found = match target {
             JobRef::Id(id) => match self.jobs.get(id) {
@@ -25,13 +25,13 @@ impl App {
             JobRef::Latest => self.store.latest(&caller.user, None).await,
         };
         let job = found.map_err(store_failed)?;
-        let own = job.filter(|job| job.user == caller.user || caller.admin);
+        let own = job.filter(|job| caller.may(Action::UseOf(&job.user)));
         own.ok_or_else(|| self.no_such_job(caller, target))
     }
 
     fn no_such_job(&self, caller: &Caller, target: &JobRef) -> ErrorBody {
         let problem = match target {
-            JobRef::Latest => "there is no job yet".to_owned(),
+            JobRef::Latest => "there are no jobs yet".to_owned(),
             other => format!("there is no job `{other}`"),
         };
         let active = self.jobs.active();

@@ -1,11 +1,21 @@
-//! What the server says about itself and about the caller.
+//! What the server reports about itself and about the caller.
+
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::server::{ServerInfo, WhoAmI};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 
-use super::{App, store_failed};
-use crate::auth::Caller;
+use super::{App, disk_is_full, internal, store_failed};
+use crate::auth::{Action, Caller};
+
+/// The disks are written to at most this often, however often someone asks.
+const DISKS_EVERY: Duration = Duration::from_secs(2);
+/// How long a disk may take.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// When the disks were last checked, and the result.
+pub type DisksChecked = tokio::sync::Mutex<Option<(Instant, Result<(), ErrorBody>)>>;
 
 impl App {
     pub fn whoami(&self, caller: &Caller) -> WhoAmI {
@@ -14,16 +24,19 @@ impl App {
             namespace: caller.user.namespace(),
             datacenter: self.config.datacenter.to_string(),
             home: self.storage.home_name(&caller.user),
-            admin: caller.admin,
+            admin: caller.may(Action::Administer),
         }
     }
 
-    /// Where it runs and what it has. Folders of the machine are shown to administrators only.
+    /// Its machine and resources. Folders of the machine are shown to administrators only.
     pub fn server_show(&self, caller: &Caller) -> ServerInfo {
         let (jobs_pending, jobs_running) = self.jobs.counts();
         let nodes = &self.config.inventory.nodes;
         let (store, limits) = self.files.store();
-        let private = |text: String| if caller.admin { text } else { String::new() };
+        let private = |text: String| match caller.may(Action::Administer) {
+            true => text,
+            false => String::new(),
+        };
         ServerInfo {
             version: crate::VERSION.to_owned(),
             pid: std::process::id(),
@@ -49,24 +62,65 @@ impl App {
         }
     }
 
-    /// Whether the server can take jobs.
+    /// Whether the server can accept jobs.
     pub async fn ready_check(&self) -> Result<(), ErrorBody> {
         if self.stop.is_cancelled() {
             return Err(ErrorBody::new(ErrorName::Unavailable, "the server is stopping"));
         }
-        self.store.ping().await.map_err(store_failed)
+        self.store.ping().await.map_err(store_failed)?;
+        let mut latest = self.disks.lock().await;
+        match &*latest {
+            Some((at, checked)) if at.elapsed() < DISKS_EVERY => checked.clone(),
+            _ => {
+                let checked = self.check_disks().await;
+                *latest = Some((Instant::now(), checked.clone()));
+                checked
+            }
+        }
     }
 
-    /// Counts, as Prometheus reads them.
+    /// Writes to the disks the server needs: a full or broken one can often still be read.
+    async fn check_disks(&self) -> Result<(), ErrorBody> {
+        if !self.store.has_room() {
+            return Err(disk_is_full());
+        }
+        for folder in [&self.config.data, &self.config.storage] {
+            let file = folder.join(".ready-check");
+            let write = move || {
+                let written =
+                    std::fs::write(&file, [0; 4096]).and_then(|()| std::fs::File::open(&file)?.sync_all());
+                let removed = std::fs::remove_file(&file);
+                written.and(removed)
+            };
+            let written = tokio::time::timeout(DISK_PATIENCE, tokio::task::spawn_blocking(write)).await;
+            let problem = match written {
+                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Err(error))) if error.kind() == std::io::ErrorKind::StorageFull => {
+                    return Err(disk_is_full());
+                }
+                Ok(Ok(Err(error))) => error.to_string(),
+                Ok(Err(_)) => return Err(internal()),
+                Err(_) => "it does not answer".to_owned(),
+            };
+            tracing::error!(folder = %folder.display(), problem, "a disk is not writable");
+            return Err(ErrorBody::new(
+                ErrorName::Unavailable,
+                "the server cannot write to its disk",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Metrics in Prometheus' format.
     pub fn metrics_text(&self) -> String {
         let active = self.jobs.active();
         self.metrics
             .text(active.iter().map(|job| &**job), self.store.counts())
     }
 
-    /// Lets the server stop once its replies are sent. Workers go on.
+    /// Stops the server once its replies are sent. Workers keep running.
     pub fn server_stop(&self, caller: &Caller) -> Result<(), ErrorBody> {
-        if !caller.admin {
+        if !caller.may(Action::Administer) {
             return Err(ErrorBody::new(
                 ErrorName::Forbidden,
                 "only an administrator may stop the server",

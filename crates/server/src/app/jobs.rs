@@ -1,10 +1,10 @@
-//! Reading jobs and ending them.
+//! Reading and killing jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillReply, WorkerView};
+use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillOptions, KillReply, WorkerView};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
@@ -12,18 +12,18 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::{App, store_failed, view};
 use crate::auth::Caller;
 
-/// Jobs of one page when nobody says otherwise.
+/// Default number of jobs of one page.
 const PAGE: usize = 100;
 /// Most jobs of one page.
 const MOST: usize = 1000;
 
-/// Jobs of a list whose waiting is explained; each explanation is a small search.
+/// How many waiting jobs of a list are explained; each explanation is a small search.
 const EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Also those that are over.
+    /// Include ended jobs.
     pub all: bool,
     pub name: Option<JobName>,
     pub after: Option<JobId>,
@@ -34,7 +34,7 @@ pub struct ListQuery {
 #[derive(Debug, Clone)]
 pub enum WaitEnd {
     Final(JobDetail),
-    /// The time was over first; this is where it stands.
+    /// The time was over first; this is the current state.
     Timeout(JobDetail),
 }
 
@@ -62,7 +62,7 @@ impl App {
         Ok(JobPage { code: 200, next, msg })
     }
 
-    /// A job with its workers and what happened to it.
+    /// A job with its workers and timeline.
     pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, ErrorBody> {
         let job = self.job_find(caller, target).await?;
         let mut detail = self.job_detail(&job);
@@ -70,20 +70,24 @@ impl App {
         Ok(detail)
     }
 
-    /// Ends a job; with `remove` it also leaves the history. Its workers end in the background.
+    /// Kills a job; with `remove` it also leaves the history, with `now` its workers get no grace period. They
+    /// terminate in the background.
     pub async fn job_kill(
         &self,
         caller: &Caller,
         target: &JobRef,
-        remove: bool,
+        options: KillOptions,
     ) -> Result<KillReply, ErrorBody> {
         let job = self.job_find(caller, target).await?;
-        self.jobs
-            .kill(&job.user, JobRef::Id(job.id.clone()), remove)
-            .await
+        let id = JobRef::Id(job.id.clone());
+        let reply = self.jobs.kill(&job.user, id, options.remove).await?;
+        if options.now {
+            self.jobs.skip_grace(&job.id).await?;
+        }
+        Ok(reply)
     }
 
-    /// Waits until a job is final, for some time at most. Nothing is polled.
+    /// Waits until a job is final, for a limited time. Nothing is polled.
     pub async fn job_wait(
         &self,
         caller: &Caller,
@@ -106,7 +110,8 @@ impl App {
         Ok(WaitEnd::Final(self.job_show(caller, &id).await?))
     }
 
-    /// Workers of a job, earlier runs of its name that still end included; without a job, of all that run.
+    /// Workers of a job, including earlier runs of its name that are still stopping; without a job, of all running
+    /// jobs.
     pub async fn worker_list(
         &self,
         caller: &Caller,
@@ -160,5 +165,5 @@ impl App {
 }
 
 fn stopping() -> ErrorBody {
-    ErrorBody::new(ErrorName::Unavailable, "the server is stopping").with_hint("ask again when it is back")
+    ErrorBody::new(ErrorName::Unavailable, "the server is stopping").with_hint("try again when it is back")
 }

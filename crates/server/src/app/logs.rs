@@ -1,18 +1,21 @@
 //! Logs of a job: as a stream of frames, or as text.
 
+use std::collections::HashMap;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use paddlecloud_api::error::ErrorBody;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::logs::LogQuery;
-use paddlecloud_core::names::JobRef;
+use paddlecloud_core::names::{JobRef, UserName};
+use rustix::process::{Resource, getrlimit};
 
 use super::App;
 use crate::auth::Caller;
 
 impl App {
-    /// The frames of a job's log. Ends when the server stops: whoever follows asks again by offset.
+    /// The frames of a job's log. Ends when the server stops: a follower resumes by offset.
     pub async fn log_stream(
         &self,
         caller: &Caller,
@@ -20,15 +23,19 @@ impl App {
         query: LogQuery,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, ErrorBody> {
         let job = self.job_find(caller, target).await?;
+        let reading = self
+            .log_readers
+            .begin(&caller.user, job.workers.len())
+            .ok_or_else(too_many)?;
         let opened = self.logs.open(job, &query).await?;
-        let portions = stream::unfold(opened, async |mut log| {
+        let portions = stream::unfold((opened, reading), async |(mut log, reading)| {
             let portion = log.next().await?;
-            Some((portion.map(Bytes::from).map_err(io::Error::other), log))
+            Some((portion.map(Bytes::from).map_err(io::Error::other), (log, reading)))
         });
         Ok(portions.take_until(self.stop.clone().cancelled_owned()))
     }
 
-    /// What a job has written until now, as text.
+    /// A job's output so far, as text.
     pub async fn log_show(
         &self,
         caller: &Caller,
@@ -36,6 +43,99 @@ impl App {
         query: LogQuery,
     ) -> Result<String, ErrorBody> {
         let job = self.job_find(caller, target).await?;
-        self.logs.text(job, &query).await
+        let _reading = self
+            .log_readers
+            .begin(&caller.user, job.workers.len())
+            .ok_or_else(too_many)?;
+        Ok(self.logs.text(job, &query).await?)
+    }
+}
+
+fn too_many() -> ErrorBody {
+    let problem = "you are reading too many logs at the same time";
+    ErrorBody::new(ErrorName::TooManyRequests, problem)
+        .with_hint("stop some of the commands that follow logs")
+}
+
+/// How many logs are read at the same time: each takes file descriptors, and the server needs some for itself.
+#[derive(Debug)]
+pub struct LogReaders {
+    most: usize,
+    most_of_one: usize,
+    open: Mutex<HashMap<UserName, usize>>,
+}
+
+impl LogReaders {
+    /// As many as this process has file descriptors for: an eighth of them, and two for each log.
+    pub fn of_this_process() -> Arc<LogReaders> {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        LogReaders::with(usize::try_from(descriptors / 16).unwrap_or(usize::MAX))
+    }
+
+    fn with(most: usize) -> Arc<LogReaders> {
+        Arc::new(LogReaders {
+            most,
+            most_of_one: most / 4,
+            open: Mutex::default(),
+        })
+    }
+
+    /// A user starts to read the logs of this many workers. A user who reads nothing else may read any job.
+    fn begin(self: &Arc<Self>, user: &UserName, workers: usize) -> Option<Reading> {
+        let workers = workers.max(1);
+        let mut open = self.open();
+        let own = open.get(user).copied().unwrap_or(0);
+        let all: usize = open.values().sum();
+        if own > 0 && (own + workers > self.most_of_one || all + workers > self.most) {
+            return None;
+        }
+        *open.entry(user.clone()).or_default() += workers;
+        Some(Reading {
+            readers: Arc::clone(self),
+            user: user.clone(),
+            workers,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<UserName, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader of logs, counted until it is dropped.
+struct Reading {
+    readers: Arc<LogReaders>,
+    user: UserName,
+    workers: usize,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut open = self.readers.open();
+        if let Some(count) = open.get_mut(&self.user) {
+            *count -= self.workers;
+            if *count == 0 {
+                open.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_reads_few_logs_at_once_and_always_one() {
+        let readers = LogReaders::with(40);
+        let (ada, bob) = ("ada".parse().unwrap(), "bob".parse().unwrap());
+        let large = readers.begin(&ada, 100).expect("the first one, however large");
+        assert!(readers.begin(&ada, 1).is_none());
+        let other = readers.begin(&bob, 4).expect("others are not kept from theirs");
+        drop(large);
+        let more: Vec<_> = (0..10).map_while(|_| readers.begin(&ada, 2)).collect();
+        assert_eq!(more.len(), 5, "a quarter is for one user");
+        drop((more, other));
+        assert!(readers.open().is_empty(), "nothing is kept");
     }
 }

@@ -1,22 +1,33 @@
-//! Use cases: what the server does for a caller, one function per thing that can be asked.
+//! Use cases: what the server does for a caller, one function per request.
 //!
-//! Nothing here knows HTTP. What changes a job goes through [`Jobs`]; what only reads looks at the jobs
-//! in memory first and at the store behind them.
+//! Nothing here knows HTTP. Changes of a job go through [`Jobs`]; reads use the jobs in memory first and then the
+//! store.
 
+mod accounts;
 mod files;
 mod files_old;
 mod find;
+mod homes;
 mod info;
 mod jobs;
+mod log_quota;
 mod logs;
+mod machine_cause;
+mod manifests;
 mod packages;
+mod programs;
 mod prune;
 mod quota;
 mod reach;
+mod secrets;
 mod submit;
 mod taking;
+mod tokens;
+mod usage;
 pub(crate) mod view;
 mod why;
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -27,18 +38,24 @@ use paddlecloud_core::ports::StoreError;
 use tokio_util::sync::CancellationToken;
 
 pub use files::ListQuery as FileListQuery;
+pub use info::DisksChecked;
 pub use jobs::{ListQuery, WaitEnd};
+pub use logs::LogReaders;
 pub use packages::Upload;
 pub use taking::{Takes, Taking};
 
+use crate::accounts::Accounts;
 use crate::auth::Authenticator;
 use crate::config::Config;
+use crate::error_chain::chain_of;
 use crate::files::Files;
+use crate::homes::{Storage, StorageError};
+use crate::locks::Locks;
 use crate::logs::Logs;
-use crate::long::Long;
 use crate::metrics::Metrics;
-use crate::packages::{PackageError, Storage};
+use crate::queue::{Class, Queue};
 use crate::reconcile::Jobs;
+use crate::secrets::Secrets;
 use crate::store::{self, Store};
 
 /// All parts of a running server, as its use cases need them.
@@ -49,16 +66,21 @@ pub struct App {
     pub storage: Storage,
     pub files: Files,
     /// The turns of what takes long.
-    pub long: Long,
+    pub queue: Queue,
+    pub locks: Locks,
     pub logs: Logs,
+    pub log_readers: Arc<LogReaders>,
+    pub disks: DisksChecked,
+    pub accounts: Accounts,
+    pub secrets: Secrets,
     pub auth: Authenticator,
     pub metrics: Metrics,
     /// Cancelled when the server is asked to stop.
     pub stop: CancellationToken,
     pub started: Timestamp,
-    /// Where it really listens: a port that was asked for as 0 has its number here.
+    /// The real listening addresses: a configured port 0 has its number here.
     pub listen: Vec<String>,
-    /// What this machine does not permit, each a sentence.
+    /// What this machine does not permit, one sentence each.
     pub degraded: Vec<String>,
 }
 
@@ -68,42 +90,42 @@ impl App {
     }
 
     fn job_detail(&self, job: &Job) -> JobDetail {
-        view::job_detail(job, &self.config.datacenter, &self.storage)
+        let mut detail = view::job_detail(job, &self.config.datacenter, &self.storage);
+        detail.objects = self.objects(job);
+        detail
     }
 
-    /// Does something with files on a thread that may block.
+    /// Runs work on files on a thread that may block.
     async fn with_files<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Storage) -> Result<T, PackageError> + Send + 'static,
+        work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
         let storage = self.storage.clone();
         let done = tokio::task::spawn_blocking(move || work(&storage)).await;
         done.map_err(|_| internal())?.map_err(packages::package_refused)
     }
 
-    /// The same for what may take long: it waits for its turn, and leaves threads to what is short.
+    /// The same for work that may take long: it is queued, so that threads remain for short work.
     async fn with_files_at_length<T: Send + 'static>(
         &self,
         user: &UserName,
-        work: impl FnOnce(&Storage) -> Result<T, PackageError> + Send + 'static,
+        work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,
     ) -> Result<T, ErrorBody> {
         let storage = self.storage.clone();
-        let done = self.long.blocking(user, move || work(&storage)).await;
+        let done = self
+            .queue
+            .blocking(Class::Long, user, move || work(&storage))
+            .await;
         done.map_err(|_| internal())?.map_err(packages::package_refused)
     }
 }
 
-/// A mistake of the server's own.
+/// An internal error.
 pub(crate) fn internal() -> ErrorBody {
-    ErrorBody::new(ErrorName::Internal, "the server made a mistake").with_hint("its log has the story")
+    ErrorBody::new(ErrorName::Internal, "internal server error").with_hint("see the server's log")
 }
 
-/// The jobs are just being taken up again.
-pub(crate) fn starting_over() -> ErrorBody {
-    ErrorBody::new(ErrorName::Unavailable, "the server takes up its jobs again").with_hint("ask again")
-}
-
-/// Turns a failure of the store into what the caller may know; the log gets the rest.
+/// Turns a failure of the store into an error for the caller; the log gets the details.
 pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);
     if store::is_full(&error) {
@@ -114,7 +136,7 @@ pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
     if let Some(damaged) = store::damage(&error) {
         tracing::error!(hint = damaged.hint(), "the server should be stopped");
         return ErrorBody::new(ErrorName::Internal, "the server's database is damaged")
-            .with_hint("whoever runs the server finds the file and the way out in its log");
+            .with_hint("ask an administrator: the server's log names the file and how to recover");
     }
     ErrorBody::new(ErrorName::Unavailable, "the server cannot reach its job store")
         .with_hint("try again; the server's log has the cause")
@@ -123,18 +145,4 @@ pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
 pub(crate) fn disk_is_full() -> ErrorBody {
     ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
         .with_hint("free some space on the server, for example with `paddlectl prune`")
-}
-
-/// An error and everything that caused it, on one line.
-pub(crate) fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.fold(String::new(), |told, cause| {
-        let cause = cause.to_string();
-        match () {
-            () if told.is_empty() => cause,
-            // Some errors of others say their cause themselves.
-            () if told.ends_with(&cause) => told,
-            () => format!("{told}: {cause}"),
-        }
-    })
 }

@@ -1,4 +1,4 @@
-//! Packages on their way up, and whether a job may use one.
+//! Uploads of packages, and whether a job may use a package.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,17 +14,19 @@ use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Node, RootError};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{App, chain_of, internal};
+use super::{App, internal};
 use crate::auth::Caller;
+use crate::error_chain::chain_of;
 use crate::files::HomeRoom;
-use crate::long::{Length, Long, SHORT_LIST, Turn};
-use crate::packages::{PackageError, Receiver};
+use crate::homes::StorageError;
+use crate::locks::{Key, Lock};
+use crate::packages::{Receiver, SHORT_LIST};
+use crate::queue::{Class, Queue, Turn};
 
 impl App {
-    /// Whether the caller's package is here, whole.
+    /// Whether the caller's package is complete.
     pub async fn package_has(&self, caller: &Caller, id: &str) -> Result<bool, ErrorBody> {
         self.files_within_reach()?;
         let (user, id) = (caller.user.clone(), package_id(id)?);
@@ -32,8 +34,8 @@ impl App {
             .await
     }
 
-    /// Remembers what a package consists of and says which files must be sent, and from where on. A long list has a turn
-    /// as long as it is in memory.
+    /// Stores the list of a package's files and returns which must be sent, and from which offset. A long list has a
+    /// turn while it is in memory.
     pub async fn package_announce(
         &self,
         caller: &Caller,
@@ -47,24 +49,24 @@ impl App {
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
-        let alone = match timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, id)).await {
+        let alone = match timeout(PUT_DOWN_WITHIN, self.lock_package(caller, id)).await {
             Ok(alone) => alone,
             Err(_) if turn.is_none() => self.alone_at(caller, id).await?,
             Err(_) => {
-                // A long list is not kept in memory for somebody else's sake; it comes again.
+                // A long list is not kept in memory while it waits for another user; the client sends it again.
                 drop((manifest, turn));
                 drop(self.alone_at(caller, id).await?);
                 return Err(being_sent());
             }
         };
-        // Whoever was at it before may have ended it.
+        // The previous holder may have finished it.
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
         let alone = self.check_room_for(caller, &manifest, alone).await?;
         let (user, storage) = (caller.user.clone(), self.storage.clone());
         // What is there is read, as at the end of an upload.
-        let turn = self.long.end_turn(&caller.user).await;
+        let turn = self.queue.turn(Class::End, &caller.user).await;
         let announced = turn.blocking(move || {
             let wanted = storage.announce(&user, &manifest);
             drop(alone);
@@ -86,17 +88,20 @@ impl App {
         })
     }
 
-    /// Refuses a package that does not fit before anything of it is sent. Room is set aside when the files come.
+    /// Refuses a package that does not fit before anything of it is sent. Space is reserved when the files arrive.
     async fn check_room_for(
         &self,
         caller: &Caller,
         manifest: &Arc<Manifest>,
-        alone: OwnedSemaphorePermit,
-    ) -> Result<OwnedSemaphorePermit, ErrorBody> {
+        alone: Lock,
+    ) -> Result<Lock, ErrorBody> {
         let (user, list) = (caller.user.clone(), Arc::clone(manifest));
         // A job may have put very much there.
-        let (storage, turn) = (self.storage.clone(), self.long.end_turn(&caller.user).await);
-        // The right goes along: whoever asked may be gone before this is done.
+        let (storage, turn) = (
+            self.storage.clone(),
+            self.queue.turn(Class::End, &caller.user).await,
+        );
+        // The lock goes along: whoever asked may be gone before this is done.
         let held = turn.blocking(move || Ok((storage.tidy_unfinished(&user, &list)?, alone)));
         let held = held.await.map_err(|_| internal())?;
         let (held, alone) = held.map_err(package_refused)?;
@@ -108,13 +113,13 @@ impl App {
         Ok(alone)
     }
 
-    /// Begins to take in the files of an announced package, or goes on.
+    /// Starts or resumes receiving the files of an announced package.
     pub async fn package_receive(&self, caller: &Caller, id: &str) -> Result<Upload, ErrorBody> {
         self.files_within_reach()?;
         let (user, package) = (caller.user.clone(), package_id(id)?);
         let (alone, list) = self.turns_to_send(caller, package).await?;
         if self.package_has(caller, id).await? {
-            // Another one has just brought it: whoever asks again hears that.
+            // Another client has just uploaded it: the repeated request says so.
             return Err(being_sent());
         }
         let receiver = self.with_files(move |storage| Ok((storage.receive(&user, package)?, alone)));
@@ -128,7 +133,7 @@ impl App {
                 alone,
                 list,
             }),
-            long: self.long.clone(),
+            queue: self.queue.clone(),
             user: caller.user.clone(),
         };
         let room = self.room_for(caller, package, amount, held).await?;
@@ -138,35 +143,35 @@ impl App {
         Ok(upload)
     }
 
-    /// The right to be at a package, and before that the one to have its list in memory meanwhile, if it is long.
-    async fn turns_to_send(
-        &self,
-        caller: &Caller,
-        id: PackageId,
-    ) -> Result<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>), ErrorBody> {
+    /// The lock of a package, and before that a turn to have its list in memory meanwhile, if it is long.
+    async fn turns_to_send(&self, caller: &Caller, id: PackageId) -> Result<(Lock, Option<Turn>), ErrorBody> {
         let user = caller.user.clone();
         let list = self.with_files(move |storage| storage.awaited_list(&user, id));
         let until = Instant::now() + SENT_WITHIN;
         let list = match list.await? > SHORT_LIST as u64 {
             true => {
-                let turn = timeout_at(until, self.long.long_package(&caller.user)).await;
+                let turn = timeout_at(until, self.queue.turn(Class::List, &caller.user)).await;
                 Some(turn.map_err(|_| others_being_sent())?)
             }
             false => None,
         };
-        let alone = timeout_at(until, self.long.package(&caller.user, id)).await;
+        let alone = timeout_at(until, self.lock_package(caller, id)).await;
         Ok((alone.map_err(|_| being_sent())?, list))
     }
 
-    /// The right to be at a package. A client whose connection broke is often back before the server has heard of the
-    /// break, and who submits the same twice need not send it twice.
-    async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<OwnedSemaphorePermit, ErrorBody> {
-        let turn = timeout(BACK_WITHIN, self.long.package(&caller.user, id));
-        turn.await.map_err(|_| being_sent())
+    async fn lock_package(&self, caller: &Caller, id: PackageId) -> Lock {
+        self.locks.lock(Key::Package(caller.user.clone(), id)).await
     }
 
-    /// Sets room aside in the caller's home, where it has a limit, for a package of which so much is there. What came of
-    /// other packages gives way to one that comes.
+    /// The lock of a package, for a while. A client whose connection broke is often back before the server has heard of the
+    /// break, and who submits the same twice need not send it twice.
+    async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<Lock, ErrorBody> {
+        let locked = timeout(BACK_WITHIN, self.lock_package(caller, id));
+        locked.await.map_err(|_| being_sent())
+    }
+
+    /// Reserves space in the caller's home, if it has a limit, for a package of which this much has arrived. Unfinished
+    /// data of other packages is dropped if necessary.
     async fn room_for(
         &self,
         caller: &Caller,
@@ -175,7 +180,7 @@ impl App {
         held: Amount,
     ) -> Result<Option<HomeRoom>, ErrorBody> {
         let reserve = || {
-            self.with_room(Length::End, caller, move |files, caller| {
+            self.with_room(Some(Class::End), caller, move |files, caller| {
                 files.room_at_home(caller, amount, held)
             })
         };
@@ -185,7 +190,7 @@ impl App {
         };
         let others = self.left_beside(caller, id).await?;
         // Nothing is given up in vain: without it there must be room.
-        let fits = self.with_room(Length::End, caller, move |files, caller| {
+        let fits = self.with_room(Some(Class::End), caller, move |files, caller| {
             files.would_fit(caller, amount.minus(held), others)
         });
         if others == Amount::default() || fits.await.is_err() {
@@ -198,7 +203,7 @@ impl App {
         reserve().await
     }
 
-    /// What came of the caller's packages before the stream broke, shown like unfinished uploads of files.
+    /// Unfinished packages of the caller, listed like unfinished uploads of files.
     pub(super) async fn packages_unfinished(
         &self,
         caller: &Caller,
@@ -213,7 +218,7 @@ impl App {
                 let whole = storage.awaited_bytes(&user, package.id)?;
                 Ok((package, whole.unwrap_or(package.usage.bytes)))
             };
-            found.map(with_whole).collect::<Result<Vec<_>, PackageError>>()
+            found.map(with_whole).collect::<Result<Vec<_>, StorageError>>()
         });
         let view = |(package, size): (UnfinishedPackage, u64)| {
             let (seconds, nanos) = package.touched.parts();
@@ -228,7 +233,7 @@ impl App {
         Ok(found.await?.into_iter().filter_map(view).collect())
     }
 
-    /// Gives up what came of a package; answers whether the id is that of one.
+    /// Drops an unfinished package; returns whether the id is that of one.
     pub(super) async fn package_give_up(&self, caller: &Caller, id: &StagedId) -> Result<bool, ErrorBody> {
         if self.files_within_reach().is_err() {
             return Ok(false);
@@ -240,24 +245,24 @@ impl App {
         let gone = self.give_up_packages(caller, is_meant).await?;
         self.files.home_changed(caller);
         if gone == 0 && self.unfinished_ids(caller).await?.iter().any(is_meant) {
-            let problem = "the package is just being sent";
-            return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("end that `submit` first"));
+            let problem = "the package is already being uploaded";
+            return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("stop that `submit` first"));
         }
         Ok(gone > 0)
     }
 
-    /// What came of the caller's other packages that nobody is sending.
+    /// The caller's other unfinished packages that nobody is sending.
     async fn left_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
         let mut free = HashSet::new();
         for other in self.unfinished_ids(caller).await? {
             // One that was just cut off is put down in a moment, and one that is just ending is gone then.
-            let turn = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, other));
-            if other != id && turn.await.is_ok() {
+            let locked = timeout(PUT_DOWN_WITHIN, self.lock_package(caller, other));
+            if other != id && locked.await.is_ok() {
                 free.insert(other);
             }
         }
         let (user, storage) = (caller.user.clone(), self.storage.clone());
-        let turn = self.long.end_turn(&caller.user).await;
+        let turn = self.queue.turn(Class::End, &caller.user).await;
         let found = turn.blocking(move || storage.unfinished_packages(&user)).await;
         let found = found.map_err(|_| internal())?.map_err(package_refused)?;
         let found = found.into_iter().filter(|other| free.contains(&other.id));
@@ -270,7 +275,7 @@ impl App {
             .await
     }
 
-    /// Gives up what came of packages that nobody is sending; answers how many.
+    /// Drops unfinished packages that nobody is sending; returns how many.
     async fn give_up_packages(
         &self,
         caller: &Caller,
@@ -278,11 +283,11 @@ impl App {
     ) -> Result<usize, ErrorBody> {
         let mut gone = 0;
         for id in self.unfinished_ids(caller).await?.into_iter().filter(is_meant) {
-            let Ok(alone) = timeout(PUT_DOWN_WITHIN, self.long.package(&caller.user, id)).await else {
+            let Ok(alone) = timeout(PUT_DOWN_WITHIN, self.lock_package(caller, id)).await else {
                 continue;
             };
             let (user, storage) = (caller.user.clone(), self.storage.clone());
-            let turn = self.long.removal_turn(&caller.user).await;
+            let turn = self.queue.turn(Class::Removal, &caller.user).await;
             let given_up = turn.blocking(move || {
                 let gone = storage.give_up_unfinished(&user, id);
                 drop(alone);
@@ -310,7 +315,7 @@ impl App {
         Ok(())
     }
 
-    /// Checks that a job's package is there and the user's to run.
+    /// Checks that a job's package exists and that the user may run it.
     pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
         let user = user.clone();
         match (&spec.snapshot, &spec.package) {
@@ -333,41 +338,42 @@ impl App {
     }
 }
 
-/// How long whoever announces a package waits for somebody who is at it, before they are asked to come again.
+/// How long an announcement waits for another client that works on the package, before it is asked to retry.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
-/// The same for whoever begins to send it: it was announced, and others who announce it too must not send them back again
-/// and again. It is silent meanwhile: clients wait longer, and so do proxies.
+/// The same for a client that starts to send: it has announced the package, and other announcements must not send it
+/// back again and again. Nothing is sent meanwhile; clients and proxies wait longer than this.
 const SENT_WITHIN: Duration = Duration::from_secs(100);
-/// How long one that may just be ending is waited for before it is given up.
+/// How long to wait for an upload that may just be finishing before it is dropped.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
-/// One upload. Pieces are taken in on a thread that may block; dropped unfinished, what came stays for the next one.
+/// One upload. Pieces are received on a thread that may block; if it is dropped unfinished, received data stays for the
+/// next one.
 pub struct Upload {
     id: PackageId,
     sending: Option<Sending>,
-    long: Long,
+    queue: Queue,
     user: UserName,
 }
 
-/// What is taken in, its room where the home has a limit, and the right to be at that package: all go together, on
+/// What is taken in, its room where the home has a limit, and the lock of that package: all go together, on
 /// whatever thread, and in this order.
 struct Sending {
     receiver: Receiver,
     room: Option<(HomeRoom, Amount)>,
-    alone: OwnedSemaphorePermit,
-    /// The right to have a long list in memory.
-    list: Option<OwnedSemaphorePermit>,
+    alone: Lock,
+    /// The turn to have a long list in memory.
+    list: Option<Turn>,
 }
 
 impl Sending {
-    /// Nothing is published. What stays counts from then on as whatever lies there.
+    /// Nothing is published. Received data counts like other files from then on.
     fn end(self, how: impl FnOnce(Receiver)) {
         how(self.receiver);
         drop(self.room);
         drop((self.alone, self.list));
     }
 
-    fn finish(self) -> Result<(), PackageError> {
+    fn finish(self) -> Result<(), StorageError> {
         let finished = self.receiver.finish();
         match self.room {
             Some((room, amount)) if finished.is_ok() => room.settle(amount),
@@ -379,18 +385,18 @@ impl Sending {
 }
 
 impl Upload {
-    /// Takes the next piece of the stream.
+    /// Receives the next piece of the stream.
     pub async fn feed(&mut self, piece: bytes::Bytes) -> Result<(), ErrorBody> {
         let mut sending = self.sending.take().ok_or_else(internal)?;
         let work = tokio::task::spawn_blocking(move || match sending.receiver.feed(&piece) {
             Ok(()) => Ok(sending),
             Err(error) if error.is_full() => {
-                // Nobody waits for that.
+                // Nothing waits for that.
                 drop(tokio::task::spawn_blocking(|| sending.end(Receiver::discard)));
                 Err(error)
             }
             Err(error) => {
-                // Before it is said: who comes then finds its room free.
+                // Before the reply: the next client finds its space free.
                 sending.end(Receiver::put_down);
                 Err(error)
             }
@@ -403,9 +409,9 @@ impl Upload {
     /// Checks everything and publishes the package. Durable when it returns.
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
         // All of it is read and synced.
-        let turn = self.long.end_turn(&self.user).await;
+        let turn = self.queue.turn(Class::End, &self.user).await;
         let sending = self.sending.take().ok_or_else(internal)?;
-        // It is done to its end, also when nobody waits for it any more, and has its room until then.
+        // It is completed even if nobody waits for it any more, and keeps its reserved space until then.
         let done = turn.blocking(|| sending.finish());
         done.await.map_err(|_| internal())?.map_err(package_refused)?;
         Ok(stored(self.id))
@@ -415,20 +421,20 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(sending) = self.sending.take() {
-            // The thread outlives whoever asked for the upload.
+            // The thread outlives the request.
             drop(tokio::task::spawn_blocking(|| sending.end(Receiver::put_down)));
         }
     }
 }
 
 fn being_sent() -> ErrorBody {
-    let problem = "the package is just being sent";
-    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or end it")
+    let problem = "the package is already being uploaded";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or stop it")
 }
 
 fn others_being_sent() -> ErrorBody {
-    let problem = "other packages of yours that have very many files are just being sent";
-    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for those `submit`s, or end them")
+    let problem = "other packages of yours with very many files are being uploaded";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for those `submit`s, or stop them")
 }
 
 /// Nothing of the package is missing.
@@ -441,7 +447,7 @@ fn stored(id: PackageId) -> PackageReply {
     }
 }
 
-/// What an unfinished package is called among unfinished uploads: the first half of its own id.
+/// The id of an unfinished package among unfinished uploads: the first half of its own id.
 fn shown_id(package: PackageId) -> Option<StagedId> {
     package.to_string().get(..32)?.parse().ok()
 }
@@ -453,7 +459,7 @@ fn read_list(manifest: &[u8]) -> Result<Manifest, ErrorBody> {
     })
 }
 
-/// What a package takes once it is here: all its files, whether they are sent or copied from an earlier one.
+/// The final size of a package: all its files, whether they are sent or copied from an earlier one.
 fn room_of(manifest: &Manifest) -> Amount {
     let entries = manifest.entries().iter();
     let sizes = entries.filter_map(|entry| match &entry.node {
@@ -467,37 +473,37 @@ fn room_of(manifest: &Manifest) -> Amount {
 }
 
 fn package_id(text: &str) -> Result<PackageId, ErrorBody> {
-    let problem = || format!("`{}` is not a package's id", text.escape_default());
+    let problem = || format!("`{}` is not a package id", text.escape_default());
     text.parse()
         .map_err(|_| ErrorBody::new(ErrorName::BadRequest, problem()))
 }
 
 /// What the caller may know of a failure.
-pub(super) fn package_refused(error: PackageError) -> ErrorBody {
+pub(super) fn package_refused(error: StorageError) -> ErrorBody {
     if error.is_full() {
         return disk_failed(&error);
     }
     let problem = error.to_string();
     match &error {
-        PackageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
-        PackageError::NotAFolder(_)
-        | PackageError::BadName(_)
-        | PackageError::OutputIsAFile
-        | PackageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
-        PackageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
+        StorageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
+        StorageError::NotAFolder(_)
+        | StorageError::BadName(_)
+        | StorageError::OutputIsAFile
+        | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
+        StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
             .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
-        PackageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
+        StorageError::NotAnnounced(_) => ErrorBody::new(ErrorName::Conflict, problem)
             .with_hint("send its list of files first, to `POST /api/v1/packages`"),
-        PackageError::WrongId(_)
-        | PackageError::Incomplete(..)
-        | PackageError::Changed(_)
-        | PackageError::Pack(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
-        PackageError::Storage(RootError::Busy(_)) => ErrorBody::new(ErrorName::Unavailable, problem),
-        PackageError::Storage(_) | PackageError::Disk(_) | PackageError::Manifest(_) => disk_failed(&error),
+        StorageError::WrongId(_)
+        | StorageError::Incomplete(..)
+        | StorageError::Changed(_)
+        | StorageError::Pack(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
+        StorageError::Storage(RootError::Busy(_)) => ErrorBody::new(ErrorName::Unavailable, problem),
+        StorageError::Storage(_) | StorageError::Disk(_) | StorageError::Manifest(_) => disk_failed(&error),
     }
 }
 
-fn disk_failed(error: &PackageError) -> ErrorBody {
+fn disk_failed(error: &StorageError) -> ErrorBody {
     tracing::error!(error = chain_of(error), "the storage failed");
     if error.is_full() {
         return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")

@@ -1,36 +1,81 @@
-//! What a user may have and has.
+//! A user's limits and use.
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::QuotaRow;
-use paddlecloud_core::quantity::Bytes;
+use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::quantity::{Bytes, Cpu};
+use paddlecloud_core::scheduler::Usage;
 
 use super::App;
 use crate::auth::Caller;
 
 impl App {
+    /// What the user's jobs hold whose workers do not run yet.
+    fn starting(&self, user: &UserName) -> Usage {
+        let mut sum = Usage::default();
+        let mut millis = 0;
+        let mut bytes = 0;
+        for job in self.jobs.active() {
+            if job.user != *user || job.phase != Phase::Starting {
+                continue;
+            }
+            let spec = &job.spec;
+            let roles = [(spec.parallelism, spec.trainer), (spec.pservers, spec.pserver)];
+            for (count, each) in roles {
+                millis += u64::from(count) * each.cpu.as_millis();
+                bytes += u64::from(count) * each.memory.as_u64();
+                sum.gpu += count * each.gpu;
+            }
+            sum.parallelism += spec.parallelism;
+            sum.jobs += 1;
+        }
+        Usage {
+            cpu: Cpu::millis(millis),
+            memory: Bytes::new(bytes),
+            ..sum
+        }
+    }
+
+    fn queued_jobs(&self, user: &UserName) -> usize {
+        let jobs = self.jobs.active();
+        let waits = |job: &&std::sync::Arc<Job>| job.user == *user && job.phase == Phase::Pending;
+        jobs.iter().filter(waits).count()
+    }
+
     /// Limit and use of everything that is counted.
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         let (quota, usage) = self.jobs.usage(&caller.user).await;
         let stored = self.file_storage(caller).await?;
         let storage_limit = stored.bytes_limit.map(|bytes| Bytes::new(bytes).to_string());
+        let starting = self.starting(&caller.user);
+        let queued = self.queued_jobs(&caller.user);
+        let number = |limit: Option<u32>| limit.map(|count| count.to_string());
         let mut rows = vec![
-            row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string()),
+            row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string())
+                .reserving(starting.cpu.to_string()),
             row(
                 "memory",
                 quota.memory.map(|memory| memory.to_string()),
                 usage.memory.to_string(),
-            ),
-            row("gpu", quota.gpu.map(|gpu| gpu.to_string()), usage.gpu.to_string()),
+            )
+            .reserving(starting.memory.to_string()),
+            row("gpu", number(quota.gpu), usage.gpu.to_string()).reserving(starting.gpu.to_string()),
             row(
                 "parallelism",
-                quota.parallelism.map(|count| count.to_string()),
+                number(quota.parallelism),
                 usage.parallelism.to_string(),
-            ),
+            )
+            .reserving(starting.parallelism.to_string()),
+            row("running jobs", number(quota.jobs), usage.jobs.to_string())
+                .reserving(starting.jobs.to_string()),
+            row("queued jobs", number(quota.queued), queued.to_string()),
             row(
                 "storage",
                 storage_limit.clone(),
                 Bytes::new(stored.bytes_used).to_string(),
-            ),
+            )
+            .reserving(Bytes::new(stored.unfinished_bytes).to_string()),
             row(
                 "files",
                 stored.files_limit.map(|count| count.to_string()),
@@ -42,6 +87,21 @@ impl App {
             // Part of the storage, and so under its limit.
             rows.push(row("unfinished uploads", storage_limit, held));
         }
+        if let Some(priority) = quota.priority {
+            rows.push(row("priority", Some(priority.to_string()), String::new()));
+        }
+        if let Some(limit) = stored.bytes_limit {
+            let logs = self.log_bytes(&caller.user).await?;
+            if logs > 0 {
+                // They may use what files leave of the storage.
+                let left = limit.saturating_sub(stored.bytes_used);
+                rows.push(row(
+                    "logs",
+                    Some(Bytes::new(left).to_string()),
+                    Bytes::new(logs).to_string(),
+                ));
+            }
+        }
         Ok(rows)
     }
 }
@@ -51,5 +111,17 @@ fn row(resource: &str, limit: Option<String>, used: String) -> QuotaRow {
         resource: resource.to_owned(),
         limit,
         used,
+        reserved: None,
+    }
+}
+
+trait Reserving {
+    fn reserving(self, amount: String) -> Self;
+}
+
+impl Reserving for QuotaRow {
+    fn reserving(mut self, amount: String) -> QuotaRow {
+        self.reserved = Some(amount);
+        self
     }
 }

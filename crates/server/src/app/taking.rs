@@ -1,4 +1,4 @@
-//! Bytes on their way in: fed piece by piece where blocking is allowed, accepted at the end or given up.
+//! Receives bytes: fed piece by piece where blocking is allowed, accepted at the end or discarded.
 
 use bytes::Bytes;
 use paddlecloud_api::error::ErrorBody;
@@ -10,19 +10,19 @@ use super::{App, internal};
 use crate::auth::Caller;
 use crate::files::{ChunkIn, FilesError, PackIn, RangeIn};
 use crate::lane;
-use crate::long::{Length, Long};
+use crate::queue::{Class, Queue};
 
-/// Something that takes bytes, blocking.
+/// A blocking receiver of bytes.
 pub trait Takes: Send + 'static {
     type Done: Send + 'static;
-    /// What it takes to accept what came.
-    const END: Length;
+    /// What accepting it waits for; nothing if it is short.
+    const END: Option<Class>;
 
     /// Takes the next bytes.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
     /// Accepts what came.
     fn finish(self) -> Result<Self::Done, FilesError>;
-    /// Gives up.
+    /// Discards what was received.
     fn discard(self);
 }
 
@@ -30,26 +30,26 @@ impl App {
     pub(super) fn taking<T: Takes>(&self, caller: &Caller, taker: T) -> Taking<T> {
         Taking {
             kept: Kept(Some(taker)),
-            long: self.long.clone(),
+            queue: self.queue.clone(),
             user: caller.user.clone(),
         }
     }
 }
 
-/// Bytes on their way in. Dropped unfinished, the rest is given up on a thread that may block.
+/// Bytes being received. If it is dropped unfinished, the data is discarded on a thread that may block.
 pub struct Taking<T: Takes> {
     kept: Kept<T>,
-    long: Long,
+    queue: Queue,
     user: UserName,
 }
 
 impl<T: Takes> Taking<T> {
-    /// Takes the next bytes. What it refuses is given up before it says so: nothing half-written stays.
+    /// Receives the next bytes. Refused data is discarded before the error is returned: no partial file stays.
     pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), ErrorBody> {
         let mut taker = self.kept.take()?;
         let fed = blocking(
             move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
-                // As something that gives itself up: whoever sent the bytes may be gone, and this future with them.
+                // Discards itself when dropped: the sender may be gone, and this future with it.
                 Ok(()) => Ok(Kept(Some(taker))),
                 Err(error) => {
                     taker.discard();
@@ -61,19 +61,20 @@ impl<T: Takes> Taking<T> {
         Ok(())
     }
 
-    /// Accepts what came: here, if the connection has a thread that may block, else when it is the user's turn.
+    /// Accepts the data: here, if the connection has a thread that may block, otherwise when it is the user's turn.
     pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
-        if T::END == Length::Short || lane::is_here() {
+        let class = T::END.filter(|_| !lane::is_here());
+        let Some(class) = class else {
             let taker = self.kept.take()?;
             return blocking(move || taker.finish()).await;
-        }
-        let turn = self.long.end_turn(&self.user).await;
+        };
+        let turn = self.queue.turn(class, &self.user).await;
         let taker = self.kept.take()?;
         told(turn.blocking(move || taker.finish()).await)
     }
 }
 
-/// Gives itself up unless it is taken.
+/// Discards itself unless it is taken.
 struct Kept<T: Takes>(Option<T>);
 
 impl<T: Takes> Kept<T> {
@@ -85,7 +86,7 @@ impl<T: Takes> Kept<T> {
 impl<T: Takes> Drop for Kept<T> {
     fn drop(&mut self) {
         if let Some(taker) = self.0.take() {
-            // The thread outlives this future; what it removes is nobody's any more.
+            // The thread outlives this future; what it removes belongs to nobody any more.
             drop(tokio::task::spawn_blocking(move || taker.discard()));
         }
     }
@@ -94,7 +95,7 @@ impl<T: Takes> Drop for Kept<T> {
 impl Takes for PackIn {
     type Done = PackReply;
     /// Files are synced, or sent to another store.
-    const END: Length = Length::End;
+    const END: Option<Class> = Some(Class::End);
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         PackIn::feed(self, bytes)
@@ -111,7 +112,7 @@ impl Takes for PackIn {
 
 impl Takes for ChunkIn {
     type Done = ();
-    const END: Length = Length::Short;
+    const END: Option<Class> = None;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         ChunkIn::feed(self, bytes)
@@ -121,13 +122,13 @@ impl Takes for ChunkIn {
         ChunkIn::finish(self)
     }
 
-    /// A chunk that is not whole does not count; there is nothing to remove.
+    /// An incomplete chunk does not count; there is nothing to remove.
     fn discard(self) {}
 }
 
 impl Takes for RangeIn {
     type Done = ();
-    const END: Length = Length::Short;
+    const END: Option<Class> = None;
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         RangeIn::feed(self, bytes)
@@ -137,6 +138,6 @@ impl Takes for RangeIn {
         RangeIn::finish(self)
     }
 
-    /// What came counts.
+    /// Received data is kept.
     fn discard(self) {}
 }

@@ -1,52 +1,26 @@
-//! Jobs and workers as people see them.
+//! Jobs and workers as the API shows them.
 
-use paddlecloud_api::jobs::{Amount, EventView, JobDetail, JobStatus, JobView, WorkerView};
-use paddlecloud_core::duration;
+use paddlecloud_api::jobs::{EventView, JobDetail, JobView, WorkerView};
 use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
-use paddlecloud_core::quantity::Cpu;
 
-use crate::packages::Storage;
+use crate::homes::Storage;
+use crate::job_status::job_status;
 
 pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> JobView {
-    let spec = &job.spec;
     let counts = job.counts();
     JobView {
-        name: spec.name.to_string(),
-        job_package: spec.package.clone(),
-        parallelism: spec.parallelism,
-        cpu: cores(spec.trainer.cpu),
-        gpu: spec.trainer.gpu,
-        memory: spec.trainer.memory.to_string(),
-        pservers: spec.pservers,
-        pscpu: cores(spec.pserver.cpu),
-        psmemory: spec.pserver.memory.to_string(),
-        topology: spec.topology.clone(),
-        entry: spec.entry.clone(),
-        psentry: spec.ps_entry.clone(),
-        passes: spec.passes,
-        image: spec.image.clone(),
-        registry: spec.registry.clone(),
-        datacenter: datacenter.to_string(),
-        envs: spec.envs.clone(),
-        priority: spec.priority,
-        retries: spec.retries,
-        max_runtime: spec.max_runtime.map(duration::print),
-        start_limit: duration::print(spec.start_limit),
-        grace: duration::print(spec.grace),
         id: job.id.to_string(),
-        user: job.user.to_string(),
-        namespace: job.user.namespace(),
-        status: status(job.phase),
-        message: message(job),
+        status: job_status(job.phase),
+        message: job.message_in_full(),
         output: storage.output_name(job),
-        submitted: job.submitted_at,
         started: job.started_at,
         completed: job.finished_at,
         succeeded: counts.succeeded,
         failed: counts.failed,
         active: counts.active,
+        ..JobView::planned(&job.spec, &job.user, datacenter, job.submitted_at)
     }
 }
 
@@ -59,6 +33,7 @@ pub fn job_detail(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> 
             .map(|worker| worker_view(job, worker))
             .collect(),
         events: events(job),
+        objects: Vec::new(),
     }
 }
 
@@ -83,7 +58,7 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
     }
 }
 
-/// The end in words; of a parameter server that did its duty, that it did.
+/// An explanation of the exit; for a parameter server that was stopped at the end of its job, that it did its work.
 fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
     if worker.succeeded() {
         return worker.exit.as_ref().and_then(lost_in_words);
@@ -98,20 +73,7 @@ fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
     })
 }
 
-pub fn status(phase: Phase) -> JobStatus {
-    match phase {
-        Phase::Pending => JobStatus::Pending,
-        Phase::Starting => JobStatus::Starting,
-        Phase::Running => JobStatus::Running,
-        Phase::Stopping(_) => JobStatus::Stopping,
-        Phase::Final(Outcome::Succeeded) => JobStatus::Succeeded,
-        Phase::Final(Outcome::Failed) => JobStatus::Failed,
-        Phase::Final(Outcome::Killed) => JobStatus::Killed,
-        Phase::Final(Outcome::Lost) => JobStatus::Lost,
-    }
-}
-
-/// One of the words of the contract.
+/// The status of a worker, as the API spells it.
 fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     let stopping = matches!(job.phase, Phase::Stopping(_));
     match worker.status {
@@ -131,18 +93,6 @@ fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     }
 }
 
-/// Where the job is, what it waits for, and what the scheduler had to add.
-pub fn message(job: &Job) -> Option<String> {
-    let parts = [Some(&job.message), job.note.as_ref()];
-    let parts: Vec<&str> = parts
-        .into_iter()
-        .flatten()
-        .map(String::as_str)
-        .filter(|part| !part.is_empty())
-        .collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
-}
-
 fn events(job: &Job) -> Vec<EventView> {
     let timeline = &job.timeline;
     let view = |moment: &paddlecloud_core::job::Moment| EventView {
@@ -158,12 +108,4 @@ fn events(job: &Job) -> Vec<EventView> {
     }
     events.extend(timeline.latest().iter().map(view));
     events
-}
-
-/// Whole cores are a number on the wire (S4), parts of one a text.
-fn cores(cpu: Cpu) -> Amount {
-    match cpu.as_millis() % 1000 {
-        0 => Amount::Number(cpu.as_millis() / 1000),
-        _ => Amount::Text(cpu.to_string()),
-    }
 }

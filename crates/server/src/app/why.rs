@@ -1,28 +1,64 @@
-//! Why a job waits, or how it ended.
+//! Why a job waits, or how it ended, in words that one reader may see.
+//!
+//! The scheduler returns ids and amounts. Every id first becomes a [`Mention`], which knows what the reader may see;
+//! [`words`] accepts nothing else, so another user's job cannot get into a sentence.
+
+mod words;
+
+use std::sync::Arc;
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
 use paddlecloud_core::job::{Job, Phase, Worker};
-use paddlecloud_core::names::{JobId, JobRef, UserName};
+use paddlecloud_core::names::{JobRef, UserName};
+use paddlecloud_core::scheduler::Change;
 
-use super::{App, view};
-use crate::auth::Caller;
+use super::{App, machine_cause, view};
+use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
 /// How many workers are named before they are only counted.
 const NAMED: usize = 5;
-/// What a proposal to end a job begins with, as the scheduler says it.
-const KILL: &str = "`paddlectl kill ";
-/// What is said of a job that the reader may not see.
-const ANOTHERS: &str = "a job of another user";
+
+/// Another job, as one reader may see it.
+#[derive(Debug, Clone)]
+enum Mention {
+    /// The reader's own.
+    Own(Arc<Job>),
+    /// Another user's, for a reader who may see everything.
+    Seen(Arc<Job>),
+    /// Another user's: only that it exists.
+    Hidden,
+    /// It ended while the answer was computed; its owner is not looked up.
+    Ended,
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    user: &'a UserName,
+    sees_all: bool,
+}
+
+impl Reader<'_> {
+    /// What this reader may know of a job; `None` is one that no longer exists.
+    fn mention(self, job: Option<Arc<Job>>) -> Mention {
+        match job {
+            Some(job) if job.user == *self.user => Mention::Own(job),
+            Some(job) if self.sees_all => Mention::Seen(job),
+            Some(_) => Mention::Hidden,
+            None => Mention::Ended,
+        }
+    }
+}
 
 impl App {
     pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, ErrorBody> {
         let job = self.job_find(caller, target).await?;
         let mut answer = WhyView {
             job: self.job_view(&job),
-            reason: self.reason(&job),
+            reason: reason(&job),
             ahead: Vec::new(),
             ahead_total: 0,
             estimate: None,
@@ -31,70 +67,41 @@ impl App {
             first_failure: self.first_failure(&job).await,
         };
         if job.phase != Phase::Pending {
+            machine_cause::add(&mut answer, &self.degraded);
             return Ok(answer);
         }
+        let reader = Reader {
+            user: &caller.user,
+            sees_all: caller.may(Action::Administer),
+        };
         if let Some(why) = self.jobs.explain(&job.id).await {
-            let shown = |id| self.shown_to(&caller.user, caller.admin, id);
-            answer.ahead = why.ahead.iter().map(shown).collect();
+            let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
+            answer.reason = words::reason(&why.reason);
+            answer.ahead = why.ahead.iter().map(words::mention).collect();
             answer.ahead_total = why.ahead_total;
-            answer.estimate = why.estimate.as_ref().map(|estimate| estimate.at);
-            answer.estimate_basis = why.estimate.map(|estimate| estimate.basis);
+            answer.estimate = why.estimate;
+            answer.estimate_basis = why.estimate.map(|_| words::ESTIMATE_BASIS.to_owned());
             answer.change = why
                 .change
-                .and_then(|change| self.change_for(&caller.user, caller.admin, change));
-            answer.reason = self.with_names(&caller.user, caller.admin, &why.reason);
+                .filter(is_up_to_the_reader)
+                .map(|change| words::change(&change));
         }
         Ok(answer)
     }
 
-    /// Puts the scheduler's own words into the view of a job that waits.
+    /// Puts the scheduler's reason, as the job's owner may read it, into the view of a waiting job.
     pub(super) async fn tell_why_it_waits(&self, view: &mut JobView, job: &Job) {
         if job.phase != Phase::Pending {
             return;
         }
+        let reader = Reader {
+            user: &job.user,
+            sees_all: false,
+        };
         if let Some(why) = self.jobs.explain(&job.id).await {
-            view.message = Some(self.with_names(&job.user, false, &why.reason));
+            let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
+            view.message = Some(words::reason(&why.reason));
         }
-    }
-
-    fn reason(&self, job: &Job) -> String {
-        let told = view::message(job).unwrap_or_else(|| "it runs".to_owned());
-        match waits_for(job) {
-            Some(waits) => format!("{told}; {waits}"),
-            None => told,
-        }
-    }
-
-    /// Name and id of the reader's own jobs; of others' only that they are there.
-    fn shown_to(&self, user: &UserName, admin: bool, id: &JobId) -> String {
-        match self.jobs.get(id) {
-            Some(job) if job.user == *user || admin => format!("{} ({id})", job.spec.name),
-            Some(_) => ANOTHERS.to_owned(),
-            None => id.to_string(),
-        }
-    }
-
-    /// The scheduler knows jobs by their ids, people by their names.
-    fn with_names(&self, user: &UserName, admin: bool, reason: &str) -> String {
-        let named = |part: &str| match part.parse() {
-            Ok(id) => self.shown_to(user, admin, &id),
-            Err(_) => part.to_owned(),
-        };
-        let parts: Vec<String> = reason.split('`').map(named).collect();
-        parts.join("`").replace(&format!("`{ANOTHERS}`"), ANOTHERS)
-    }
-
-    /// A proposal to end a job is for those who may do that, and by the job's name where that means it.
-    fn change_for(&self, user: &UserName, admin: bool, change: String) -> Option<String> {
-        let Some((_, id)) = change.split_once(KILL) else {
-            return Some(change);
-        };
-        let job = self.jobs.get(&id.trim_end_matches('`').parse().ok()?)?;
-        let is_own = job.user == *user;
-        if is_own && job.holds_name() {
-            return Some(change.replace(job.id.as_str(), job.spec.name.as_str()));
-        }
-        (is_own || admin).then_some(change)
     }
 
     async fn first_failure(&self, job: &Job) -> Option<FailureView> {
@@ -114,7 +121,20 @@ impl App {
     }
 }
 
-/// What keeps a job that is being stopped from its end.
+/// A suggestion to kill a job is made only to a caller who may kill it.
+fn is_up_to_the_reader(change: &Change<Mention>) -> bool {
+    !matches!(change, Change::End(Mention::Hidden | Mention::Ended))
+}
+
+fn reason(job: &Job) -> String {
+    let told = job.message_in_full().unwrap_or_else(|| "it runs".to_owned());
+    match waits_for(job) {
+        Some(waits) => format!("{told}; {waits}"),
+        None => told,
+    }
+}
+
+/// What a stopping job waits for.
 fn waits_for(job: &Job) -> Option<String> {
     let live = |worker: &&Worker| worker.status.is_live();
     let left: Vec<String> = job
@@ -130,6 +150,44 @@ fn waits_for(job: &Job) -> Option<String> {
     };
     stopping.then(|| {
         let grace = job.spec.grace;
-        format!("waits for the end of {named}; who is still there after the grace of {grace:#} is killed")
+        format!(
+            "waits for {named} to exit; workers still running after the grace period of {grace:#} are killed"
+        )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_core::testing::samples;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_and_who_sees_all_know_a_job() {
+        let job = Arc::new(samples::starting(1, samples::spec("secret", 0, 1)));
+        let stranger: UserName = "somebody-else".parse().unwrap();
+        let shown = |user: &UserName, sees_all| {
+            let reader = Reader { user, sees_all };
+            words::mention(&reader.mention(Some(Arc::clone(&job))))
+        };
+        let named = format!("secret ({})", job.id);
+        assert_eq!(shown(&job.user, false), named);
+        assert_eq!(shown(&stranger, true), named);
+        assert_eq!(shown(&stranger, false), "another user's job");
+    }
+
+    #[test]
+    fn nobody_is_advised_to_end_another_users_job() {
+        let job = Arc::new(samples::starting(1, samples::spec("big", 0, 1)));
+        let stranger: UserName = "somebody-else".parse().unwrap();
+        let advised = |user: &UserName| {
+            let reader = Reader {
+                user,
+                sees_all: false,
+            };
+            is_up_to_the_reader(&Change::End(reader.mention(Some(Arc::clone(&job)))))
+        };
+        assert!(advised(&job.user));
+        assert!(!advised(&stranger));
+    }
 }

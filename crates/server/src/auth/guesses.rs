@@ -1,5 +1,8 @@
 //! Wrong passwords are counted by user and by address, and after a few of them the next try has to wait.
 //!
+//! Guesses at one user from many addresses are counted too, and then one try every few seconds is let through. Where
+//! the right password came from before, that does not count: its owner is not locked out by others.
+//!
 //! The table is bounded: a flood of names and addresses forgets the oldest, never grows. Passwords are not seen here.
 
 use std::collections::HashMap;
@@ -11,6 +14,10 @@ use std::time::{Duration, Instant};
 const FREE: u32 = 5;
 /// The same for all users together: many people may share an address.
 const FREE_FOR_ALL: u32 = 50;
+/// The same for one user from all addresses together.
+const FREE_FROM_ANYWHERE: u32 = 20;
+/// The longest wait for those: short, because the owner may be waiting too.
+const LONGEST_FROM_ANYWHERE: Duration = Duration::from_secs(2);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(60);
 /// After this time without a wrong password everything is forgiven.
@@ -34,11 +41,31 @@ impl Place {
     }
 }
 
-/// What is counted: a user at a place, or everybody there. A user is kept as a digest, so that every entry is small.
+/// What is counted. A user is kept as a digest, so that every entry is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    place: Place,
-    user: Option<[u8; 16]>,
+enum Key {
+    UserAt(Place, [u8; 16]),
+    EverybodyAt(Place),
+    UserAnywhere([u8; 16]),
+}
+
+impl Key {
+    /// How long the next try has to wait after so many wrong ones.
+    fn pause(&self, wrong: u32) -> Duration {
+        match self {
+            Key::UserAt(..) => pause(wrong, FREE),
+            Key::EverybodyAt(_) => pause(wrong, FREE_FOR_ALL),
+            Key::UserAnywhere(_) => pause(wrong, FREE_FROM_ANYWHERE).min(LONGEST_FROM_ANYWHERE),
+        }
+    }
+
+    fn free(&self) -> u32 {
+        match self {
+            Key::UserAt(..) => FREE,
+            Key::EverybodyAt(_) => FREE_FOR_ALL,
+            Key::UserAnywhere(_) => FREE_FROM_ANYWHERE,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,15 +78,20 @@ struct Count {
 #[derive(Default)]
 pub(super) struct Guesses {
     counts: Mutex<HashMap<Key, Count>>,
+    /// Where users' right passwords came from, and when.
+    known: Mutex<HashMap<(Place, [u8; 16]), Instant>>,
 }
 
 impl Guesses {
     /// How long the next try has to wait; `None` when it need not.
     pub fn wait(&self, place: Place, user: &str, now: Instant) -> Option<Duration> {
+        let is_known = self.known().contains_key(&(place, digest(user)));
         let counts = self.counts();
-        let waits = keys(place, user).into_iter().filter_map(|(key, free)| {
+        let keys = keys(place, user).into_iter();
+        let keys = keys.filter(|key| !(is_known && matches!(key, Key::UserAnywhere(_))));
+        let waits = keys.filter_map(|key| {
             let count = counts.get(&key)?;
-            let until = count.latest + pause(count.wrong, free);
+            let until = count.latest + key.pause(count.wrong);
             until.checked_duration_since(now).filter(|wait| !wait.is_zero())
         });
         waits.max()
@@ -69,7 +101,7 @@ impl Guesses {
     pub fn wrong(&self, place: Place, user: &str, now: Instant) -> bool {
         let mut counts = self.counts();
         let mut begins = false;
-        for (key, free) in keys(place, user) {
+        for key in keys(place, user) {
             make_room(&mut counts, now);
             let count = counts.entry(key).or_insert(Count {
                 wrong: 0,
@@ -80,16 +112,27 @@ impl Guesses {
             }
             count.wrong = count.wrong.saturating_add(1);
             count.latest = now;
-            begins |= count.wrong == free;
+            begins |= count.wrong == key.free();
         }
         begins
     }
 
     /// A right password forgives the wrong ones of this user here. Those of the place stay: somebody who has one account
     /// could otherwise guess at all others.
-    pub fn right(&self, place: Place, user: &str) {
-        let [(key, _), _] = keys(place, user);
-        self.counts().remove(&key);
+    pub fn right(&self, place: Place, user: &str, now: Instant) {
+        let user = digest(user);
+        self.counts().remove(&Key::UserAt(place, user));
+        let mut known = self.known();
+        if known.len() >= MOST
+            && let Some(oldest) = known.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key)
+        {
+            known.remove(&oldest);
+        }
+        known.insert((place, user), now);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<(Place, [u8; 16]), Instant>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<Key, Count>> {
@@ -97,14 +140,19 @@ impl Guesses {
     }
 }
 
-fn keys(place: Place, user: &str) -> [(Key, u32); 2] {
+fn keys(place: Place, user: &str) -> [Key; 3] {
+    let user = digest(user);
+    [
+        Key::UserAt(place, user),
+        Key::EverybodyAt(place),
+        Key::UserAnywhere(user),
+    ]
+}
+
+fn digest(user: &str) -> [u8; 16] {
     let mut digest = [0; 16];
     digest.copy_from_slice(&blake3::hash(user.as_bytes()).as_bytes()[..16]);
-    let of_user = Key {
-        place,
-        user: Some(digest),
-    };
-    [(of_user, FREE), (Key { place, user: None }, FREE_FOR_ALL)]
+    digest
 }
 
 /// One second, then twice as long each time.
@@ -162,7 +210,7 @@ mod tests {
             guesses.wrong(here, &user.to_string(), now);
         }
         assert!(guesses.wait(here, "bob", now).is_some());
-        guesses.right(here, "bob");
+        guesses.right(here, "bob", now);
         assert!(
             guesses.wait(here, "bob", now).is_some(),
             "one right password opens no other account"
@@ -179,14 +227,38 @@ mod tests {
             guesses.wait(place("2001:db8::2"), "ada", now).is_some(),
             "the same network"
         );
-        guesses.right(here, "ada");
+        guesses.right(here, "ada", now);
         assert_eq!(guesses.wait(here, "ada", now), None);
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
         }
         let later = now + FORGIVEN + Duration::from_secs(1);
         guesses.wrong(here, "ada", later);
-        assert_eq!(guesses.wait(here, "ada", later), None, "it begins anew");
+        assert_eq!(guesses.wait(here, "ada", later), None, "it starts over");
+    }
+
+    #[test]
+    fn guesses_at_one_user_from_many_places_wait_and_the_owners_place_does_not() {
+        let (guesses, home, now) = (Guesses::default(), place("198.51.100.1"), Instant::now());
+        guesses.right(home, "ada", now);
+        let mut let_through = 0;
+        for number in 0..400 {
+            let from = Place::of(Some(std::net::Ipv4Addr::from_bits(number).into()));
+            if guesses.wait(from, "ada", now).is_none() {
+                let_through += 1;
+                guesses.wrong(from, "ada", now);
+            }
+        }
+        assert_eq!(let_through, FREE_FROM_ANYWHERE);
+        let elsewhere = place("203.0.113.1");
+        assert!(guesses.wait(elsewhere, "ada", now).is_some());
+        assert_eq!(guesses.wait(home, "ada", now), None, "the owner goes in");
+        assert_eq!(guesses.wait(elsewhere, "bob", now), None, "others are not meant");
+        assert_eq!(
+            guesses.wait(elsewhere, "ada", now + LONGEST_FROM_ANYWHERE),
+            None,
+            "nobody waits long"
+        );
     }
 
     #[test]

@@ -7,33 +7,42 @@ mod certificate;
 mod guesses;
 mod header;
 mod password;
+mod policy;
 mod remembered;
+pub mod request_id;
 mod secret;
+mod session;
+mod tokens;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 
 pub use certificate::common_name;
 pub use password::hash_password;
+pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
+pub use session::{Login, Session};
+pub use tokens::{NewToken, TokenAsked};
 
-use crate::config::{Config, User};
-use crate::store::{Store, TokenRow};
+use crate::config::TokenLimits;
+use crate::connections::Connection;
+use crate::store::Store;
+use crate::users::{Account, Users};
 use guesses::{Guesses, Place};
 use header::Proof;
 use password::Passwords;
 use remembered::Remembered;
+use session::Revoked;
 
-/// How long a token opens the door.
-const TOKEN_DAYS: i64 = 30;
 /// How long a login that was checked is not checked again.
 const REMEMBER: Duration = Duration::from_secs(60);
 /// What a token begins with, so that people and scanners recognise a leaked one.
@@ -43,11 +52,19 @@ const TOKEN_PREFIX: &str = "pct_";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub user: UserName,
-    pub admin: bool,
+    /// What the credential may be used for.
+    pub scopes: Scopes,
+}
+
+impl Caller {
+    /// Whether the policy lets the caller do this.
+    pub fn may(&self, action: Action<'_>) -> bool {
+        allows(self, action)
+    }
 }
 
 /// What the connection itself says about the caller.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Peer {
     /// The system user at the other end of a unix socket.
     pub uid: Option<u32>,
@@ -55,6 +72,8 @@ pub struct Peer {
     pub certificate: Option<String>,
     /// Where it comes from, unless that is this machine's own socket.
     pub address: Option<IpAddr>,
+    /// The connection, as one of those its user may have.
+    pub connection: Option<Arc<Connection>>,
 }
 
 /// Why a caller is not let in.
@@ -68,17 +87,21 @@ pub enum AuthError {
     WrongPassword,
     #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
     TooManyGuesses(Duration),
+    #[error("`{0}` has too many connections")]
+    TooManyConnections(UserName),
     #[error("the token is not valid, or not any more")]
     WrongToken,
     #[error("the certificate belongs to `{0}`, who is no user of this server")]
     UnknownCertificate(String),
+    #[error("this access has been revoked")]
+    Revoked,
     #[error("the login cannot be checked now")]
     Store(#[from] StoreError),
 }
 
 /// Checks logins.
 pub struct Authenticator {
-    users: HashMap<UserName, User>,
+    users: Users,
     socket_user: Option<UserName>,
     own_uid: u32,
     store: Store,
@@ -86,25 +109,53 @@ pub struct Authenticator {
     passwords: Passwords,
     remembered: Remembered,
     guesses: Guesses,
+    revoked: Revoked,
+    token_limits: TokenLimits,
 }
 
 impl Authenticator {
-    pub fn new(config: &Config, store: Store, secret: Secret) -> Authenticator {
-        let users = config.users.iter().map(|user| (user.name.clone(), user.clone()));
+    /// `socket_user` is who a caller on a unix socket is when it runs as the server's own system user.
+    pub fn new(users: Users, socket_user: Option<UserName>, store: Store, secret: Secret) -> Authenticator {
         Authenticator {
-            users: users.collect(),
-            socket_user: config.socket_user.clone(),
+            users,
+            socket_user,
             own_uid: rustix::process::geteuid().as_raw(),
             store,
             secret,
             passwords: Passwords::default(),
             remembered: Remembered::default(),
             guesses: Guesses::default(),
+            revoked: Revoked::default(),
+            token_limits: TokenLimits::default(),
         }
+    }
+
+    pub fn with_token_limits(mut self, limits: TokenLimits) -> Authenticator {
+        self.token_limits = limits;
+        self
+    }
+
+    pub fn users(&self) -> &Users {
+        &self.users
     }
 
     /// Who is calling. What the request says counts more than what the connection says.
     pub async fn identify(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
+        Ok(self.log_in(peer, authorization).await?.caller)
+    }
+
+    /// The same with what the caller proved, to notice when that ends.
+    pub async fn log_in(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
+        let login = self.recognise(peer, authorization).await?;
+        match &peer.connection {
+            Some(connection) if !connection.is_for(&login.caller.user) => {
+                Err(AuthError::TooManyConnections(login.caller.user))
+            }
+            _ => Ok(login),
+        }
+    }
+
+    async fn recognise(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
         if let Some(header) = authorization {
             return match Proof::parse(header).ok_or(AuthError::Unreadable)? {
                 Proof::Token(token) => self.check_token(&token).await,
@@ -112,94 +163,127 @@ impl Authenticator {
             };
         }
         if let Some(name) = &peer.certificate {
-            let user = name.parse().ok().and_then(|name| self.caller(&name));
+            let user = name.parse().ok().and_then(|name| self.login_of(&name));
             return user.ok_or_else(|| AuthError::UnknownCertificate(name.clone()));
         }
         let at_home = peer.uid == Some(self.own_uid);
         let user = self.socket_user.as_ref().filter(|_| at_home);
-        user.and_then(|user| self.caller(user)).ok_or(AuthError::Missing)
+        user.and_then(|user| self.login_of(user))
+            .ok_or(AuthError::Missing)
     }
 
-    /// Hands out a token for a password. It is stored before this returns.
-    pub async fn token_create(&self, peer: &Peer, user: &str, password: &str) -> Result<String, AuthError> {
-        let user = self.check_password(peer, user, password).await?;
-        let token = format!("{TOKEN_PREFIX}{}", hex(&secret::random()));
-        let now = Timestamp::now().as_second();
-        let row = TokenRow {
-            digest: digest(&token),
-            owner: user.name.to_string(),
-            credential: self.fingerprint(user),
-            expires: now + TOKEN_DAYS * 24 * 60 * 60,
+    /// The user with everything they may do.
+    fn login_of(&self, user: &UserName) -> Option<Login> {
+        let account = self.users.enabled(user)?;
+        Some(self.login_with(&account, account.scopes))
+    }
+
+    fn login_with(&self, account: &Account, scopes: Scopes) -> Login {
+        let caller = Caller {
+            user: account.name.clone(),
+            scopes,
         };
-        self.store.token_save(row, now).await?;
-        Ok(token)
+        let session = Session {
+            user: account.name.clone(),
+            account: account.id,
+            credential: self.fingerprint(account),
+            token: None,
+            expires: None,
+        };
+        Login { caller, session }
     }
 
-    fn caller(&self, user: &UserName) -> Option<Caller> {
-        let user = self.users.get(user)?;
-        Some(Caller {
-            user: user.name.clone(),
-            admin: user.admin,
-        })
-    }
-
-    async fn check_token(&self, token: &str) -> Result<Caller, AuthError> {
+    async fn check_token(&self, token: &str) -> Result<Login, AuthError> {
+        let digest = digest(token);
+        if self.revoked.contains(&digest) {
+            return Err(AuthError::WrongToken);
+        }
         let seen = self.remembered.key(&["token", token]);
-        if let Some(caller) = self.remembered.get(&seen) {
-            return Ok(caller);
+        let version = self.users.version();
+        if let Some(login) = self.remembered.get(&seen, version) {
+            return Ok(login);
         }
         let row = self
             .store
-            .token_find(&digest(token))
+            .token_find(&digest)
             .await?
             .ok_or(AuthError::WrongToken)?;
         let left = row.expires - Timestamp::now().as_second();
         let user = row
             .user()
-            .and_then(|name| self.users.get(&name))
+            .and_then(|name| self.users.enabled(&name))
             .ok_or(AuthError::WrongToken)?;
-        if left <= 0 || !same(&row.credential, &self.fingerprint(user)) {
+        let is_its_account = i64::try_from(user.id) == Ok(row.account);
+        if left <= 0 || !is_its_account || !same(&row.credential, &self.fingerprint(&user)) {
             return Err(AuthError::WrongToken);
         }
-        let caller = self.caller(&user.name).ok_or(AuthError::WrongToken)?;
+        let mut login = self.login_with(&user, row.scopes().within(user.scopes));
         let rest = Duration::from_secs(left.unsigned_abs());
-        self.remembered.put(seen, caller.clone(), rest.min(REMEMBER));
-        Ok(caller)
+        login.session.token = Some(digest.clone());
+        login.session.expires = Some(Instant::now() + rest);
+        self.remembered
+            .put(seen, version, login.clone(), rest.min(REMEMBER));
+        // It may have been revoked while it was looked up.
+        match self.revoked.contains(&digest) {
+            true => Err(AuthError::WrongToken),
+            false => Ok(login),
+        }
     }
 
-    async fn check_basic(&self, peer: &Peer, user: &str, password: &str) -> Result<Caller, AuthError> {
+    async fn check_basic(&self, peer: &Peer, user: &str, password: &str) -> Result<Login, AuthError> {
         let seen = self.remembered.key(&["basic", user, password]);
-        if let Some(caller) = self.remembered.get(&seen) {
-            return Ok(caller);
+        let version = self.users.version();
+        if let Some(login) = self.remembered.get(&seen, version) {
+            return Ok(login);
         }
         let user = self.check_password(peer, user, password).await?;
-        let caller = self.caller(&user.name).ok_or(AuthError::WrongPassword)?;
-        self.remembered.put(seen, caller.clone(), REMEMBER);
-        Ok(caller)
+        let login = self.login_of(&user.name).ok_or(AuthError::WrongPassword)?;
+        self.remembered.put(seen, version, login.clone(), REMEMBER);
+        Ok(login)
     }
 
-    /// Takes as long for a user who is not there as for one who is, and longer for whoever guesses.
-    async fn check_password(&self, peer: &Peer, name: &str, password: &str) -> Result<&User, AuthError> {
+    /// Whether this is the user's password; a wrong one counts as a guess.
+    pub async fn password_check(
+        &self,
+        peer: &Peer,
+        user: &UserName,
+        password: &str,
+    ) -> Result<(), AuthError> {
+        self.check_password(peer, user.as_str(), password).await.map(drop)
+    }
+
+    /// Takes as long for a user who is not there as for one who is, and longer for a client that guesses.
+    async fn check_password(
+        &self,
+        peer: &Peer,
+        name: &str,
+        password: &str,
+    ) -> Result<Arc<Account>, AuthError> {
         let place = Place::of(peer.address);
+        // Other letters are no other name, and no other guesses.
+        let name = &name.to_lowercase();
         if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
         }
-        let user = name.parse().ok().and_then(|name: UserName| self.users.get(&name));
-        let credential = user.and_then(|user| user.credential.as_ref());
+        let user = name
+            .parse()
+            .ok()
+            .and_then(|name: UserName| self.users.enabled(&name));
+        let credential = user.as_ref().and_then(|user| user.credential.as_ref());
         let right = self.passwords.verify(credential, password).await;
         // Of many tries at once only a few may learn whether they were right.
         if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
         }
-        match user.filter(|_| right) {
-            Some(user) => {
-                self.guesses.right(place, name);
+        match user {
+            Some(user) if right => {
+                self.guesses.right(place, name, Instant::now());
                 Ok(user)
             }
-            None => {
+            user => {
                 if self.guesses.wrong(place, name, Instant::now()) {
                     // A name nobody has may be a password that was typed in the wrong place.
-                    let user = user.map_or("nobody known", |user| user.name.as_str());
+                    let user = user.as_ref().map_or("nobody known", |user| user.name.as_str());
                     tracing::warn!(user, address = ?peer.address, "many wrong passwords; further tries have to wait");
                 }
                 Err(AuthError::WrongPassword)
@@ -208,7 +292,7 @@ impl Authenticator {
     }
 
     /// Changes when the user's password changes, and tells nothing about it without the server's secret.
-    fn fingerprint(&self, user: &User) -> String {
+    fn fingerprint(&self, user: &Account) -> String {
         let credential = user
             .credential
             .as_ref()
@@ -216,10 +300,30 @@ impl Authenticator {
         self.secret.keyed_digest(credential)
     }
 
+    /// Of what the audit log's digests are keyed with.
+    pub fn audit_key(secret: &Secret) -> [u8; 32] {
+        secret.derive("paddlecloud audit log")
+    }
+
     /// How often a password had to be hashed, for the benchmark and the tests.
     pub fn hashes(&self) -> u64 {
         self.passwords.hashes()
     }
+}
+
+/// A password nobody can guess: twenty letters and digits.
+pub fn random_password() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let random = secret::random();
+    random[..20]
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
+        .collect()
+}
+
+/// Bytes nobody can guess.
+pub fn random_bytes() -> [u8; 32] {
+    secret::random()
 }
 
 /// Whole seconds, never none.

@@ -37,15 +37,25 @@ impl Default for Passwords {
 }
 
 impl Passwords {
-    /// Whether the password is right. Nobody's password is always wrong, after the usual time.
+    /// Whether the password is right. Nobody's password is always wrong, after the usual time; a plain one takes the same
+    /// time, or it would show who is a user.
     pub async fn verify(&self, credential: Option<&Credential>, password: &str) -> bool {
         let hash = match credential {
-            Some(Credential::Plain(right)) => {
-                return blake3::hash(right.as_bytes()) == blake3::hash(password.as_bytes());
-            }
-            Some(Credential::Hash(hash)) => hash.clone(),
-            None => NOBODY.to_owned(),
+            Some(Credential::Hash(hash)) => hash.as_str(),
+            Some(Credential::Plain(_)) | None => NOBODY,
         };
+        let fits_hash = self.verify_hash(hash, password).await;
+        match credential {
+            // Digests are compared in constant time.
+            Some(Credential::Plain(right)) => {
+                blake3::hash(right.as_bytes()) == blake3::hash(password.as_bytes())
+            }
+            Some(Credential::Hash(_)) | None => fits_hash,
+        }
+    }
+
+    async fn verify_hash(&self, hash: &str, password: &str) -> bool {
+        let hash = hash.to_owned();
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let password = password.to_owned();
         self.hashes.fetch_add(1, Ordering::Relaxed);

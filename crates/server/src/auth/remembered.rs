@@ -6,16 +6,23 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{Caller, secret};
+use super::{Login, secret};
 
 /// Most logins remembered at once.
 const MOST: usize = 4096;
 
 type Key = [u8; 32];
 
+struct Remember {
+    login: Login,
+    /// The state of the accounts in which it was checked; after a change it is checked again.
+    version: u64,
+    until: Instant,
+}
+
 pub(super) struct Remembered {
     key: Key,
-    logins: Mutex<HashMap<Key, (Caller, Instant)>>,
+    logins: Mutex<HashMap<Key, Remember>>,
 }
 
 impl Default for Remembered {
@@ -38,32 +45,54 @@ impl Remembered {
         *hasher.finalize().as_bytes()
     }
 
-    pub fn get(&self, key: &Key) -> Option<Caller> {
+    pub fn get(&self, key: &Key, version: u64) -> Option<Login> {
         let logins = self.logins.lock().expect("nothing panics while it is held");
-        let (caller, until) = logins.get(key)?;
-        (Instant::now() < *until).then(|| caller.clone())
+        let login = logins.get(key)?;
+        let holds = login.version == version && Instant::now() < login.until;
+        holds.then(|| login.login.clone())
     }
 
-    pub fn put(&self, key: Key, caller: Caller, time: Duration) {
+    pub fn put(&self, key: Key, version: u64, login: Login, time: Duration) {
         let now = Instant::now();
         let mut logins = self.logins.lock().expect("nothing panics while it is held");
         if logins.len() >= MOST {
-            logins.retain(|_, (_, until)| now < *until);
+            logins.retain(|_, login| now < login.until);
         }
         if logins.len() < MOST {
-            logins.insert(key, (caller, now + time));
+            let until = now + time;
+            logins.insert(
+                key,
+                Remember {
+                    login,
+                    version,
+                    until,
+                },
+            );
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::access::Scopes;
+
+    use super::super::{Caller, Session};
+
     use super::*;
 
-    fn caller() -> Caller {
-        Caller {
-            user: "me".parse().unwrap(),
-            admin: false,
+    fn login() -> Login {
+        Login {
+            caller: Caller {
+                user: "me".parse().unwrap(),
+                scopes: Scopes::user(),
+            },
+            session: Session {
+                user: "me".parse().unwrap(),
+                account: 1,
+                credential: String::new(),
+                token: None,
+                expires: None,
+            },
         }
     }
 
@@ -71,11 +100,12 @@ mod tests {
     fn a_login_is_remembered_until_its_time_is_over() {
         let remembered = Remembered::default();
         let key = remembered.key(&["basic", "me", "secret"]);
-        assert_eq!(remembered.get(&key), None);
-        remembered.put(key, caller(), Duration::from_secs(60));
-        assert_eq!(remembered.get(&key), Some(caller()));
-        remembered.put(key, caller(), Duration::ZERO);
-        assert_eq!(remembered.get(&key), None);
+        assert_eq!(remembered.get(&key, 0), None);
+        remembered.put(key, 0, login(), Duration::from_secs(60));
+        assert_eq!(remembered.get(&key, 0), Some(login()));
+        assert_eq!(remembered.get(&key, 1), None, "an account changed");
+        remembered.put(key, 0, login(), Duration::ZERO);
+        assert_eq!(remembered.get(&key, 0), None);
     }
 
     #[test]
@@ -87,9 +117,9 @@ mod tests {
     #[test]
     fn a_flood_of_logins_does_not_grow_without_bound() {
         let remembered = Remembered::default();
-        for login in 0..2 * MOST {
-            let key = remembered.key(&[&login.to_string()]);
-            remembered.put(key, caller(), Duration::from_secs(60));
+        for number in 0..2 * MOST {
+            let key = remembered.key(&[&number.to_string()]);
+            remembered.put(key, 0, login(), Duration::from_secs(60));
         }
         assert_eq!(remembered.logins.lock().unwrap().len(), MOST);
     }

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use paddlecloud_core::names::JobId;
+
 const FILE: &str = "secret";
 const LENGTH: usize = 32;
 
@@ -53,6 +55,16 @@ impl Secret {
             }),
             _ => read(&path).map_err(wrap),
         }
+    }
+
+    /// The secret of one run: the same after a restart of the server, and of no use for another run.
+    pub fn of_run(&self, run: &JobId) -> String {
+        self.keyed_digest(format!("run {run}").as_bytes())
+    }
+
+    /// A key of its own for one purpose, from which the secret cannot be found out.
+    pub fn derive(&self, purpose: &str) -> [u8; LENGTH] {
+        blake3::derive_key(purpose, &self.0)
     }
 
     pub(super) fn keyed_digest(&self, bytes: &[u8]) -> String {
@@ -110,6 +122,9 @@ mod tests {
         let first = Secret::open(data.path()).unwrap();
         let second = Secret::open(data.path()).unwrap();
         assert_eq!(first.keyed_digest(b"x"), second.keyed_digest(b"x"));
+        let run = JobId::new(5, 6);
+        assert_eq!(first.of_run(&run), second.of_run(&run));
+        assert_ne!(first.of_run(&run), first.of_run(&JobId::new(5, 7)));
         let mode = std::fs::metadata(data.path().join(FILE))
             .unwrap()
             .permissions()

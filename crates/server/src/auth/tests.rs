@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use base64::Engine as _;
+use paddlecloud_core::access::Scopes;
 
 use super::{AuthError, Authenticator, Caller, Peer, Secret, hash_password};
-use crate::config::{Config, DatabaseUrl};
+use crate::config::{Config, DatabaseUrl, SystemUsers};
 use crate::store::Store;
+use crate::users::{AccountTable, Users};
 
 struct Stage {
     folder: tempfile::TempDir,
@@ -36,8 +38,13 @@ impl Stage {
 
     fn authenticator(&self, password: &str) -> Authenticator {
         let secret = Secret::open(self.folder.path()).unwrap();
-        Authenticator::new(&self.config(password), self.store.clone(), secret)
+        authenticator(&self.config(password), self.store.clone(), secret)
     }
+}
+
+fn authenticator(config: &Config, store: Store, secret: Secret) -> Authenticator {
+    let users = Users::configured(&config.users, &SystemUsers::default());
+    Authenticator::new(users, config.socket_user.clone(), store, secret)
 }
 
 fn basic(user: &str, password: &str) -> String {
@@ -54,7 +61,7 @@ async fn identify(auth: &Authenticator, header: &str) -> Result<Caller, AuthErro
 fn me() -> Caller {
     Caller {
         user: "me".parse().unwrap(),
-        admin: true,
+        scopes: Scopes::all(),
     }
 }
 
@@ -78,11 +85,12 @@ async fn a_wrong_login_is_refused_and_an_unknown_user_costs_the_same() {
         ("nobody", "secret"),
         ("locked", ""),
         ("a/b", "x"),
+        ("filed", "wrong"),
     ] {
         let refused = identify(&auth, &basic(user, password)).await;
         assert!(matches!(refused, Err(AuthError::WrongPassword)), "{user}");
     }
-    assert_eq!(auth.hashes(), 5);
+    assert_eq!(auth.hashes(), 6);
 }
 
 #[tokio::test]
@@ -90,7 +98,7 @@ async fn a_password_from_a_file_opens_too() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     let caller = identify(&auth, &basic("filed", "open sesame")).await.unwrap();
-    assert!(!caller.admin);
+    assert_eq!(caller.scopes, Scopes::user());
     assert!(identify(&auth, &basic("filed", "open sesame ")).await.is_err());
 }
 
@@ -99,14 +107,14 @@ async fn a_token_opens_by_both_words_and_outlives_the_server() {
     let stage = Stage::new().await;
     let config = stage.config("secret");
     let restarted = || {
-        Authenticator::new(
+        authenticator(
             &config,
             stage.store.clone(),
             Secret::open(stage.folder.path()).unwrap(),
         )
     };
     let token = restarted()
-        .token_create(&Peer::default(), "me", "secret")
+        .token_create(&Peer::default(), "me", "secret", Scopes::all())
         .await
         .unwrap();
     assert!(token.starts_with("pct_"), "{token}");
@@ -126,7 +134,7 @@ async fn a_token_ends_with_the_password_it_was_made_with() {
     let stage = Stage::new().await;
     let token = stage
         .authenticator("old")
-        .token_create(&Peer::default(), "me", "old")
+        .token_create(&Peer::default(), "me", "old", Scopes::all())
         .await
         .unwrap();
     let auth = stage.authenticator("new");
@@ -141,10 +149,14 @@ async fn no_token_is_made_for_a_wrong_password_and_none_is_stored_in_plain() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     assert!(matches!(
-        auth.token_create(&Peer::default(), "me", "wrong").await,
+        auth.token_create(&Peer::default(), "me", "wrong", Scopes::all())
+            .await,
         Err(AuthError::WrongPassword)
     ));
-    let token = auth.token_create(&Peer::default(), "me", "secret").await.unwrap();
+    let token = auth
+        .token_create(&Peer::default(), "me", "secret", Scopes::all())
+        .await
+        .unwrap();
     stage.store.close().await;
     let bytes = std::fs::read(stage.folder.path().join("a.db")).unwrap();
     let secret = token.as_bytes();
@@ -186,7 +198,7 @@ async fn nothing_but_the_users_own_proof_counts() {
 async fn the_embedded_user_is_known_by_the_socket_and_nobody_else_is() {
     let stage = Stage::new().await;
     let config = crate::config::embedded(Path::new("/nowhere"));
-    let auth = Authenticator::new(
+    let auth = authenticator(
         &config,
         stage.store.clone(),
         Secret::open(stage.folder.path()).unwrap(),
@@ -220,7 +232,11 @@ async fn who_guesses_has_to_wait_also_with_the_right_password_and_others_do_not(
     };
     let mut refusals = Vec::new();
     for _ in 0..8 {
-        refusals.push(auth.token_create(&guesser, "me", "wrong").await.unwrap_err());
+        refusals.push(
+            auth.token_create(&guesser, "me", "wrong", Scopes::all())
+                .await
+                .unwrap_err(),
+        );
     }
     let waits = refusals
         .iter()
@@ -234,8 +250,56 @@ async fn who_guesses_has_to_wait_also_with_the_right_password_and_others_do_not(
         "too many wrong passwords: the next try is possible in 1 second"
     );
     assert!(matches!(
-        auth.token_create(&guesser, "me", "secret").await,
+        auth.token_create(&guesser, "me", "secret", Scopes::all()).await,
         Err(AuthError::TooManyGuesses(_))
     ));
-    assert!(auth.token_create(&Peer::default(), "me", "secret").await.is_ok());
+    assert!(
+        auth.token_create(&Peer::default(), "me", "secret", Scopes::all())
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn a_token_grants_no_more_than_its_scopes_and_its_owner_have() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret");
+    let scopes_of = async |user: &str, password: &str, scopes: &str| {
+        let scopes = scopes.parse().unwrap();
+        let token = auth.token_create(&Peer::default(), user, password, scopes).await;
+        let caller = identify(&auth, &format!("Token {}", token.unwrap())).await;
+        caller.unwrap().scopes.to_string()
+    };
+    assert_eq!(scopes_of("me", "secret", "read").await, "read");
+    assert_eq!(scopes_of("me", "secret", "admin,read").await, "read,admin");
+    assert_eq!(scopes_of("filed", "open sesame", "admin,read").await, "read");
+    assert_eq!(scopes_of("me", "secret", "").await, "");
+}
+
+#[tokio::test]
+async fn a_change_of_an_account_takes_effect_at_the_next_request() {
+    let stage = Stage::new().await;
+    let config = stage.config("secret");
+    let table = std::sync::Arc::new(AccountTable::configured(&config.users, &SystemUsers::default()));
+    let users = Users::new(std::sync::Arc::clone(&table));
+    let secret = Secret::open(stage.folder.path()).unwrap();
+    let auth = Authenticator::new(users.clone(), None, stage.store.clone(), secret);
+    let token = auth
+        .token_create(&Peer::default(), "me", "secret", Scopes::all())
+        .await;
+    let logins = [format!("Token {}", token.unwrap()), basic("me", "secret")];
+    for login in &logins {
+        assert_eq!(identify(&auth, login).await.unwrap(), me());
+    }
+    let mut account = (*users.find(&me().user).unwrap()).clone();
+    account.scopes = Scopes::user();
+    table.put(account.clone());
+    for login in &logins {
+        assert_eq!(identify(&auth, login).await.unwrap().scopes, Scopes::user());
+    }
+    account.disabled = true;
+    table.put(account);
+    for login in &logins {
+        assert!(identify(&auth, login).await.is_err(), "the account is disabled");
+    }
 }

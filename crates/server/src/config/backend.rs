@@ -1,6 +1,6 @@
-//! Where users' files lie: `storage: <folder>`, or a mapping that names another kind of store.
+//! Where users' files are stored: `storage: <folder>`, or a mapping that names another kind of store.
 //!
-//! Only reads and checks; connecting is the file service's business.
+//! Only parses and checks; the file service connects.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Whether workers of this machine find no folder with users' files.
+    /// Whether workers of this machine have no folder with users' files.
     pub fn is_remote(&self) -> bool {
         matches!(self, Backend::Hdfs(_) | Backend::S3(_))
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// `storage` as it is written: a folder, or what is said of a store.
+/// `storage` as written: a folder, or the settings of a store.
 #[derive(Debug)]
 pub(super) enum StorageEntry {
     Folder(PathBuf),
@@ -88,7 +88,7 @@ pub(super) struct StoreEntry {
     secret_key_file: Option<PathBuf>,
 }
 
-/// The kinds there are, and the settings each has.
+/// The kinds of stores and their settings.
 const KINDS: [(&str, &[&str]); 4] = [
     ("folder", &["path"]),
     ("cephfs", &["path"]),
@@ -107,8 +107,7 @@ const KINDS: [(&str, &[&str]); 4] = [
 ];
 
 impl StorageEntry {
-    /// The store, and the folder of this machine that goes with it: the users' files or, for a store elsewhere, what
-    /// is on its way there.
+    /// The store, and its folder on this machine: the users' files or, for a remote store, the spool.
     pub(super) fn check(
         entry: Option<StorageEntry>,
         data: &Path,
@@ -188,7 +187,7 @@ impl StoreEntry {
         })
     }
 
-    /// A setting of another kind is a mistake, and so is a kind that does not exist.
+    /// A setting of another kind is an error, and so is an unknown kind.
     fn check_names(&self, kind: &str, file: &Path) -> Result<(), ConfigError> {
         let Some((_, known)) = KINDS.iter().find(|(name, _)| *name == kind) else {
             let kinds = KINDS.map(|(name, _)| name);

@@ -1,11 +1,15 @@
 //! The embedded preset: one user, one machine, everything below one folder, one private socket.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::scheduler::{Policy, Quota};
+use paddlecloud_core::scheduler::Policy;
 
-use super::{Backend, Config, DatabaseUrl, EngineKind, Listen, LogLimits, User, machine};
+use super::{
+    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, TokenLimits, User,
+    machine,
+};
 
 /// The configuration of the server that `paddlectl` starts by itself.
 pub fn embedded(data: &Path) -> Config {
@@ -13,6 +17,8 @@ pub fn embedded(data: &Path) -> Config {
     Config {
         listen: vec![Listen::Unix(data.join("server.sock"))],
         tls: None,
+        tls_names: Vec::new(),
+        plain_http: false,
         data: data.to_owned(),
         backend: Backend::Folder,
         storage: data.join("storage"),
@@ -22,22 +28,36 @@ pub fn embedded(data: &Path) -> Config {
             name: user.clone(),
             credential: None,
             admin: true,
-            quota: Quota::default(),
-            storage: None,
-            files: None,
+            limits: Limits::default(),
             system_user: None,
         }],
+        default_limits: Limits::default(),
+        tokens: TokenLimits::default(),
+        secrets_key: KeySource::Own(data.join("secrets.key")),
+        system_uids: None,
         socket_user: Some(user),
         inventory: machine::inventory(),
         policy: Policy {
             oversubscribe_alone: true,
+            fair_share: false,
         },
         default_image: None,
-        logs: LogLimits::default(),
+        logs: LogLimits {
+            copy: !is_off(std::env::var_os(LOG_COPY).as_deref()),
+            ..LogLimits::default()
+        },
         engine: EngineKind::Local,
         embedded: true,
         program: None,
     }
+}
+
+/// Turns off the copy of logs in outputs, like `logs: {copy: false}` on a shared server.
+const LOG_COPY: &str = "PADDLECLOUD_LOG_COPY";
+
+fn is_off(value: Option<&OsStr>) -> bool {
+    let value = value.and_then(OsStr::to_str).unwrap_or_default();
+    ["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
 }
 
 /// The system's name for the user this process runs as.
@@ -68,6 +88,13 @@ fn name_of(passwd: &str, uid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_is_off_only_when_it_says_so() {
+        let off = |text: &str| is_off(Some(OsStr::new(text)));
+        assert!(off("0") && off("Off") && off("false"));
+        assert!(!off("") && !off("1") && !is_off(None));
+    }
 
     #[test]
     fn the_systems_table_names_the_user() {

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration: one sentence that names the place, and a way out.
+//! Errors of a configuration: one sentence that names the place, and a hint.
 
 use std::path::Path;
 
-/// One thing that is wrong. The sentence begins with `file:line:` where the line is known.
+/// One error. The sentence begins with `file:line:` if the line is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct ConfigError {
@@ -59,7 +59,7 @@ impl ConfigError {
     }
 }
 
-/// The parser's words without its own position and without its advice to programmers.
+/// The parser's message without its own position and without its advice to programmers.
 fn plain_words(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     match error {

@@ -1,21 +1,25 @@
-//! The configuration file as it is written, and how it becomes a [`Config`].
+//! The configuration file as written, and its conversion to a [`Config`].
 //!
 //! Every key is listed here; an unknown one is an error.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
+use paddlecloud_core::duration;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Inventory, Policy, Quota};
+use paddlecloud_core::scheduler::{Inventory, Policy};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::backend::StorageEntry;
-use super::users::{check_users, read_password};
+use super::kubernetes::KubernetesEntry;
+use super::users::{check_system_users, check_users, read_password};
 use super::{
-    Config, ConfigError, Credential, DatabaseUrl, EngineKind, Listen, LogLimits, TlsFiles, User, machine,
+    Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits,
+    TlsFiles, TokenLimits, UidRange, User, machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -24,6 +28,8 @@ pub(super) struct File {
     #[serde(default)]
     listen: OneOrMany,
     tls: Option<Tls>,
+    #[serde(default)]
+    plain_http: bool,
     data: PathBuf,
     storage: Option<StorageEntry>,
     #[serde(deserialize_with = "parsed")]
@@ -33,12 +39,21 @@ pub(super) struct File {
     users: Option<Vec<UserEntry>>,
     users_file: Option<PathBuf>,
     #[serde(default)]
+    default_quota: QuotaEntry,
+    #[serde(default)]
+    secrets: SecretsEntry,
+    #[serde(default)]
+    tokens: TokensEntry,
+    #[serde(default, deserialize_with = "parsed_option")]
+    system_uids: Option<UidRange>,
+    #[serde(default)]
     inventory: InventoryEntry,
     default_image: Option<String>,
     #[serde(default)]
     logs: LogsEntry,
     #[serde(default)]
     engine: EngineEntry,
+    kubernetes: Option<KubernetesEntry>,
 }
 
 /// `listen: 127.0.0.1:8080` or a list of such.
@@ -48,8 +63,11 @@ struct OneOrMany(Vec<Listen>);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tls {
-    cert: PathBuf,
-    key: PathBuf,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    /// Instead of files: the server's own authority makes a certificate for these names.
+    #[serde(default)]
+    names: Vec<String>,
     client_ca: Option<PathBuf>,
 }
 
@@ -76,9 +94,93 @@ struct QuotaEntry {
     memory: Option<Bytes>,
     gpu: Option<u32>,
     parallelism: Option<u32>,
+    running_jobs: Option<u32>,
+    queued_jobs: Option<u32>,
     #[serde(deserialize_with = "parsed_option")]
     storage: Option<Bytes>,
     files: Option<u64>,
+    priority: Option<i32>,
+    weight: Option<u32>,
+}
+
+impl QuotaEntry {
+    fn limits(self) -> Limits {
+        Limits {
+            cpu: self.cpu,
+            memory: self.memory,
+            gpu: self.gpu,
+            parallelism: self.parallelism,
+            running_jobs: self.running_jobs,
+            queued_jobs: self.queued_jobs,
+            storage: self.storage,
+            files: self.files,
+            priority: self.priority,
+            weight: self.weight.filter(|weight| *weight > 0),
+        }
+    }
+}
+
+/// One of them at most.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SecretsEntry {
+    key_file: Option<PathBuf>,
+    key_env: Option<String>,
+    key_command: Option<String>,
+}
+
+impl SecretsEntry {
+    fn check(self, data: &Path, path: &Path) -> Result<KeySource, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new("."));
+        match (self.key_file, self.key_env, self.key_command) {
+            (None, None, None) => Ok(KeySource::Own(data.join("secrets.key"))),
+            (Some(file), None, None) => Ok(KeySource::File(base.join(file))),
+            (None, Some(name), None) => Ok(KeySource::Variable(name)),
+            (None, None, Some(command)) => Ok(KeySource::Command(command)),
+            _ => Err(ConfigError::in_file(
+                path,
+                "`secrets`: `key_file`, `key_env` and `key_command` exclude each other",
+            )),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TokensEntry {
+    #[serde(deserialize_with = "parsed_option")]
+    lifetime: Option<Span>,
+    #[serde(deserialize_with = "parsed_option")]
+    max_age: Option<Span>,
+}
+
+impl TokensEntry {
+    fn check(self) -> TokenLimits {
+        let default = TokenLimits::default();
+        let max_age = self.max_age.map_or(default.max_age, |span| span.0);
+        let lifetime = self.lifetime.map_or(default.lifetime, |span| span.0);
+        TokenLimits {
+            lifetime: lifetime.min(max_age),
+            max_age,
+        }
+    }
+}
+
+/// A time span of at least a second.
+#[derive(Debug)]
+struct Span(Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let span = duration::parse(text).map_err(|error| error.to_string())?;
+        let span = Duration::try_from(span).map_err(|error| error.to_string())?;
+        match span.is_zero() {
+            true => Err(format!("`{}` is too short", text.escape_debug())),
+            false => Ok(Span(span)),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,12 +200,13 @@ struct LogsEntry {
     segment: Option<LogSize>,
     #[serde(deserialize_with = "parsed_option")]
     keep: Option<LogSize>,
+    copy: Option<bool>,
 }
 
-/// Smaller files would be all names and no lines.
+/// Smaller files would consist of overhead.
 const LEAST_SEGMENT: Bytes = Bytes::new(4 << 10);
 
-/// An amount like those of memory, spoken of as what it is here.
+/// An amount in the same form as memory, with its own error message.
 #[derive(Debug)]
 struct LogSize(Bytes);
 
@@ -114,7 +217,7 @@ impl FromStr for LogSize {
         let parsed = text.parse().map(LogSize);
         parsed.map_err(|_| {
             let text = text.escape_debug();
-            format!("`logs`: `{text}` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`")
+            format!("`logs`: `{text}` is not a log size: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`")
         })
     }
 }
@@ -124,6 +227,7 @@ impl FromStr for LogSize {
 enum EngineEntry {
     #[default]
     Local,
+    Kubernetes,
 }
 
 #[derive(Debug)]
@@ -137,7 +241,7 @@ impl FromStr for Address {
     }
 }
 
-/// A text or a number: YAML reads `cpu: 2` as a number.
+/// A text or a number: YAML parses `cpu: 2` as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Word {
@@ -155,6 +259,11 @@ impl Word {
         };
         text.parse().map_err(E::custom)
     }
+}
+
+/// A word as it was written, also if YAML takes it for a number.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Word::deserialize(deserializer)?.parse()
 }
 
 fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
@@ -202,6 +311,8 @@ impl File {
         } else {
             self.listen.0
         };
+        let tls = self.tls.map(|tls| tls.check(&data, path)).transpose()?;
+        let (tls, names) = tls.map_or((None, Vec::new()), |(tls, names)| (Some(tls), names));
         let (backend, storage) = StorageEntry::check(self.storage, &data, path)?;
         let default_database = || DatabaseUrl::sqlite_file(&data.join("server.db"));
         let database = self
@@ -209,8 +320,8 @@ impl File {
             .map_or_else(default_database, |address| address.0.below(base));
         let entries = match (self.users, self.users_file) {
             (Some(_), Some(_)) => {
-                let both = ConfigError::in_file(path, "`users` and `users_file` exclude each other");
-                return Err(both.with_hint("keep the one you maintain"));
+                let both = ConfigError::in_file(path, "`users` and `users_file` cannot be combined");
+                return Err(both.with_hint("remove one of them"));
             }
             (Some(entries), None) => entries,
             (None, Some(file)) => read_users_file(&base.join(file))?,
@@ -221,28 +332,70 @@ impl File {
             .map(|entry| entry.check(path))
             .collect::<Result<Vec<_>, _>>()?;
         check_users(&users, path)?;
+        let engine = match (self.engine, self.kubernetes) {
+            (EngineEntry::Local, None) => {
+                check_system_users(&users, path)?;
+                EngineKind::Local
+            }
+            (EngineEntry::Local, Some(_)) => {
+                let unused = ConfigError::in_file(path, "`kubernetes` is set, but the engine is `local`");
+                return Err(unused.with_hint("add `engine: kubernetes`"));
+            }
+            (EngineEntry::Kubernetes, None) => {
+                let missing =
+                    ConfigError::in_file(path, "`engine: kubernetes` needs the section `kubernetes`");
+                return Err(missing.with_hint("it needs at least `link`, `launcher_image` and `volume`"));
+            }
+            (EngineEntry::Kubernetes, Some(entry)) => {
+                kubernetes_users(&users, &backend, path)?;
+                EngineKind::Kubernetes(Box::new(entry.check(&users, path)?))
+            }
+        };
         Ok(Config {
             listen,
-            tls: self.tls.map(|tls| tls.below(base)),
+            tls,
+            tls_names: names,
+            plain_http: self.plain_http,
             backend,
             storage,
             datacenter: self.datacenter,
             database,
             users,
+            default_limits: self.default_quota.limits(),
+            tokens: self.tokens.check(),
+            secrets_key: self.secrets.check(&data, path)?,
+            system_uids: self.system_uids,
             socket_user: None,
             inventory: self.inventory.check(),
             policy: Policy {
                 oversubscribe_alone: false,
+                fair_share: true,
             },
             default_image: self.default_image,
             logs: self.logs.check(path)?,
-            engine: match self.engine {
-                EngineEntry::Local => EngineKind::Local,
-            },
+            engine,
             embedded: false,
             program: None,
             data,
         })
+    }
+}
+
+/// Settings that work on one machine but not with pods.
+fn kubernetes_users(users: &[User], backend: &Backend, path: &Path) -> Result<(), ConfigError> {
+    if backend.is_remote() {
+        let problem = format!("pods need a file system that they can mount, and {backend} is not one");
+        return Err(
+            ConfigError::in_file(path, problem).with_hint("set `storage` to a folder that pods mount too")
+        );
+    }
+    match users.iter().find(|user| user.system_user.is_some()) {
+        Some(user) => {
+            let problem = format!("user `{}`: `system_user` has no meaning on Kubernetes", user.name);
+            Err(ConfigError::in_file(path, problem)
+                .with_hint("leave it out: pods run as the server's own user and see their user's home only"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -252,12 +405,19 @@ fn read_users_file(path: &Path) -> Result<Vec<UserEntry>, ConfigError> {
 }
 
 impl Tls {
-    fn below(self, base: &Path) -> TlsFiles {
-        TlsFiles {
-            cert: base.join(self.cert),
-            key: base.join(self.key),
-            client_ca: self.client_ca.map(|file| base.join(file)),
-        }
+    /// The files, and the names for which they are made.
+    fn check(self, data: &Path, path: &Path) -> Result<(TlsFiles, Vec<String>), ConfigError> {
+        let base = path.parent().unwrap_or(Path::new("."));
+        let (cert, key) = match (self.cert, self.key, self.names.is_empty()) {
+            (Some(cert), Some(key), true) => (base.join(cert), base.join(key)),
+            (None, None, false) => (data.join("tls.crt"), data.join("tls.key")),
+            _ => {
+                let problem = "`tls` needs `cert` and `key`, or `names` of the server";
+                return Err(ConfigError::in_file(path, problem));
+            }
+        };
+        let client_ca = self.client_ca.map(|file| base.join(file));
+        Ok((TlsFiles { cert, key, client_ca }, self.names))
     }
 }
 
@@ -283,14 +443,7 @@ impl UserEntry {
             name: self.name,
             credential,
             admin: self.admin,
-            quota: Quota {
-                cpu: self.quota.cpu,
-                memory: self.quota.memory,
-                gpu: self.quota.gpu,
-                parallelism: self.quota.parallelism,
-            },
-            storage: self.quota.storage,
-            files: self.quota.files,
+            limits: self.quota.limits(),
             system_user: self.system_user,
         })
     }
@@ -318,13 +471,17 @@ impl LogsEntry {
         let segment = self.segment.map_or(default.segment.min(keep), |size| size.0);
         if segment < LEAST_SEGMENT {
             let name = if keep < LEAST_SEGMENT { "keep" } else { "segment" };
-            let problem = format!("`logs.{name}` ({segment}) is too small: {LEAST_SEGMENT} are the least");
+            let problem = format!("`logs.{name}` ({segment}) is too small: the minimum is {LEAST_SEGMENT}");
             return Err(ConfigError::in_file(path, problem));
         }
         if segment > keep {
             let problem = format!("`logs.segment` ({segment}) must not be larger than `logs.keep` ({keep})");
             return Err(ConfigError::in_file(path, problem));
         }
-        Ok(LogLimits { segment, keep })
+        Ok(LogLimits {
+            segment,
+            keep,
+            copy: self.copy.unwrap_or(default.copy),
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// One place: `127.0.0.1:8080`, `[::1]:0`, `unix:/path`.
+/// One address: `127.0.0.1:8080`, `[::1]:0`, `unix:/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A host and a port; the host is looked up when the socket is opened.
@@ -28,7 +28,7 @@ impl FromStr for Listen {
                 return Ok(Listen::Unix(path.into()));
             }
             return Err(format!(
-                "`{text}` must name a whole path, for example `unix:/run/paddlecloud.sock`"
+                "`{text}` must be an absolute path, for example `unix:/run/paddlecloud.sock`"
             ));
         }
         match text.rsplit_once(':') {
@@ -36,7 +36,7 @@ impl FromStr for Listen {
                 Ok(Listen::Tcp(text.to_owned()))
             }
             _ => Err(format!(
-                "`{text}` is no address to listen on: write `127.0.0.1:8080` or `unix:/path`"
+                "`{text}` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`"
             )),
         }
     }

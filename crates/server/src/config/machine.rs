@@ -1,4 +1,4 @@
-//! What this machine has: cores, memory and cards, as far as the server may use them.
+//! The resources of this machine: cores, memory and cards, as far as the server may use them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,11 @@ use paddlecloud_core::scheduler::{Inventory, Node};
 pub(super) fn inventory() -> Inventory {
     Inventory {
         nodes: vec![Node {
-            name: host_name(),
+            name: host_name().as_str().into(),
             cpu: Cpu::cores(cores()),
             memory: memory(),
             gpus: gpus(Path::new("/dev")),
+            taken: Default::default(),
         }],
     }
 }
@@ -26,12 +27,12 @@ fn host_name() -> String {
     }
 }
 
-/// Cores by affinity and by cgroup quota: the standard library asks for both.
+/// Cores by affinity and by cgroup quota: the standard library considers both.
 fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-/// The machine's memory, or less where a control group of the server limits it.
+/// The machine's memory, or less if a control group limits the server.
 fn memory() -> Bytes {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
@@ -52,7 +53,7 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Every file that may hold a memory limit for this process: its groups and all above them, v1 and v2.
+/// Every file that may contain a memory limit of this process: its groups and all above them, v1 and v2.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

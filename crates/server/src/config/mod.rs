@@ -1,11 +1,14 @@
-//! The server's configuration: a YAML file, or the embedded preset. What exists is checked.
+//! The server's configuration: a YAML file, or the embedded preset. A `Config` is always checked.
 //!
-//! Reading happens here and in `file`; nothing here opens a socket or a database.
+//! Parsing happens here and in `file`; nothing here opens a socket or a database.
 
 mod backend;
 mod embedded;
 mod error;
 mod file;
+mod key_source;
+mod kubernetes;
+mod limits;
 mod listen;
 mod machine;
 mod system_users;
@@ -16,6 +19,8 @@ mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
 
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
@@ -24,9 +29,12 @@ use paddlecloud_core::scheduler::{Inventory, Policy};
 pub use backend::Backend;
 pub use embedded::embedded;
 pub use error::ConfigError;
+pub use key_source::KeySource;
+pub use kubernetes::KubernetesConfig;
+pub use limits::{LimitError, Limits};
 pub use listen::Listen;
-pub use system_users::{SystemUserError, SystemUsers};
-pub use users::{Credential, User};
+pub use system_users::{SystemUserError, SystemUserMap, SystemUsers};
+pub use users::{Credential, RETIRED, User};
 
 /// Everything the server must know before it starts.
 #[derive(Debug, Clone)]
@@ -34,16 +42,27 @@ pub struct Config {
     /// At least one.
     pub listen: Vec<Listen>,
     pub tls: Option<TlsFiles>,
+    /// Names of the server for which its own authority makes the certificate.
+    pub tls_names: Vec<String>,
+    /// Whether other machines may be served without TLS.
+    pub plain_http: bool,
     /// The server's own folder: database, lock, package store, logs.
     pub data: PathBuf,
-    /// Where users' files lie.
+    /// Where users' files are stored.
     pub backend: Backend,
-    /// What workers see below `/pfs/<datacenter>`; for a store elsewhere, what is on its way there.
+    /// What workers see below `/pfs/<datacenter>`; for a remote store, its spool.
     pub storage: PathBuf,
     pub datacenter: DatacenterName,
     pub database: DatabaseUrl,
     pub users: Vec<User>,
-    /// Who a caller on a unix socket is when it runs as the server's own system user.
+    /// The limits of users who have none of their own.
+    pub default_limits: Limits,
+    pub tokens: TokenLimits,
+    /// Where the key of users' secrets comes from.
+    pub secrets_key: KeySource,
+    /// Numbers of system users for accounts of the database that name none.
+    pub system_uids: Option<UidRange>,
+    /// The user of a caller on a Unix socket that runs as the server's own system user.
     pub socket_user: Option<UserName>,
     pub inventory: Inventory,
     pub policy: Policy,
@@ -51,11 +70,11 @@ pub struct Config {
     pub logs: LogLimits,
     pub engine: EngineKind,
     pub embedded: bool,
-    /// What is started as the supervisor of a worker; `None`: this very program.
+    /// The program started as the supervisor of a worker; `None`: this program.
     pub program: Option<PathBuf>,
 }
 
-/// Where certificates lie. With `client_ca`, callers may show one whose common name is their user name.
+/// The paths of certificates. With `client_ca`, callers may present one whose common name is their user name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     pub cert: PathBuf,
@@ -63,13 +82,59 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
+/// How long tokens are valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenLimits {
+    /// Of a token whose request does not say.
+    pub lifetime: Duration,
+    /// From a login to the end of the last token that renews it; also the longest life of one token.
+    pub max_age: Duration,
+}
+
+impl Default for TokenLimits {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        TokenLimits {
+            lifetime: 30 * DAY,
+            max_age: 365 * DAY,
+        }
+    }
+}
+
+/// System users by number: the account with number `n` runs as `first + n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UidRange {
+    pub first: u32,
+    pub last: u32,
+}
+
+impl FromStr for UidRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<UidRange, String> {
+        let numbers = text.split_once('-').and_then(|(first, last)| {
+            let range = UidRange {
+                first: first.trim().parse().ok()?,
+                last: last.trim().parse().ok()?,
+            };
+            (range.first > 0 && range.first <= range.last).then_some(range)
+        });
+        numbers.ok_or_else(|| {
+            let text = text.escape_debug();
+            format!("`system_uids`: `{text}` is not a range of user numbers: write `20000-29999`")
+        })
+    }
+}
+
 /// How much of a worker's log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
     /// Bytes of one file before the next begins.
     pub segment: Bytes,
-    /// Bytes of one worker's log altogether; the oldest segments go first.
+    /// Bytes of one worker's log in total; the oldest segments are removed first.
     pub keep: Bytes,
+    /// Whether the run's output has a copy of it, `node_<i>/train.log`.
+    pub copy: bool,
 }
 
 impl Default for LogLimits {
@@ -77,24 +142,30 @@ impl Default for LogLimits {
         LogLimits {
             segment: Bytes::mib(16),
             keep: Bytes::mib(1024),
+            copy: true,
         }
     }
 }
 
 /// What runs the workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineKind {
     /// Processes of this machine.
     Local,
+    /// Pods of a cluster.
+    Kubernetes(Box<KubernetesConfig>),
 }
 
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("local")
+        f.write_str(match self {
+            EngineKind::Local => "local",
+            EngineKind::Kubernetes(_) => "kubernetes",
+        })
     }
 }
 
-/// The address of the database. Printing it leaves the password out.
+/// The address of the database. Printing it omits the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -103,18 +174,18 @@ impl DatabaseUrl {
         DatabaseUrl(format!("sqlite:{}", path.display()))
     }
 
-    /// The whole address, password and all: for the driver only.
+    /// The whole address including the password: for the driver only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The file behind a `sqlite:` address.
+    /// The file of a `sqlite:` address.
     pub fn sqlite_path(&self) -> Option<&Path> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(Path::new(rest.strip_prefix("//").unwrap_or(rest)))
     }
 
-    /// With a relative file starting at `base`.
+    /// With a relative file resolved against `base`.
     fn below(self, base: &Path) -> DatabaseUrl {
         match self.sqlite_path() {
             Some(path) => DatabaseUrl::sqlite_file(&base.join(path)),

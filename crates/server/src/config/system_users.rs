@@ -9,7 +9,7 @@ use std::io;
 use paddlecloud_core::names::UserName;
 use paddlecloud_supervisor::protocol::{Isolation, Namespaces, RunAs};
 
-use super::User;
+use super::{UidRange, User};
 
 /// Who acts as another system user than the server's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,29 +28,32 @@ pub enum SystemUserError {
         source: io::Error,
     },
     #[error(
-        "the workers of user `{user}` cannot run as system user `{account}`, since the server does not run as root"
+        "the workers of user `{user}` cannot run as system user `{account}`, because the server does not run as root"
     )]
     NotRoot { user: UserName, account: String },
-    #[error("the workers of user `{user}` would run as root, before whom nothing of the others is safe")]
+    #[error("the workers of user `{user}` would run as root and could read other users' files")]
     Root { user: UserName },
     #[error("the workers of users `{first}` and `{second}` would run as the same system user")]
     Shared { first: UserName, second: UserName },
     #[error(
-        "the workers of user `{user}` cannot run as another system user, since this machine permits no private view of its files"
+        "the workers of user `{user}` cannot run as another system user, because this machine permits no mount namespaces"
     )]
     NoView { user: UserName },
+    #[error("`system_uids` has no number left for user `{user}`")]
+    NoNumber { user: UserName },
 }
 
 impl SystemUserError {
     pub fn hint(&self) -> &'static str {
         match self {
             SystemUserError::Unknown { .. } | SystemUserError::Lookup { .. } => {
-                "make it with `useradd`, or correct `system_user`"
+                "create it with `useradd`, or correct `system_user`"
             }
             SystemUserError::NotRoot { .. } => "start the server as root, or leave `system_user` out",
             SystemUserError::Shared { .. } | SystemUserError::Root { .. } => {
                 "give every user a `system_user` of their own"
             }
+            SystemUserError::NoNumber { .. } => "make `system_uids` larger; running jobs do not notice",
             SystemUserError::NoView { .. } => {
                 "permit mount namespaces (a container needs CAP_SYS_ADMIN), or leave `system_user` out"
             }
@@ -74,10 +77,88 @@ impl SystemUsers {
     pub fn get(&self, user: &UserName) -> Option<&RunAs> {
         self.0.get(user)
     }
+}
 
-    pub fn users(&self) -> impl Iterator<Item = &UserName> {
-        self.0.keys()
+/// Finds the system user of an account that is not in the configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemUserMap {
+    range: Option<UidRange>,
+    own: u32,
+    /// Whether this machine can run workers as other users.
+    has_view: bool,
+}
+
+impl SystemUserMap {
+    pub fn new(range: Option<UidRange>, isolation: &Isolation) -> SystemUserMap {
+        SystemUserMap {
+            range,
+            own: rustix::process::geteuid().as_raw(),
+            has_view: matches!(isolation.namespaces, Some(Namespaces { user: false, .. })),
+        }
     }
+
+    /// For an engine whose workers are kept apart by something else.
+    pub fn none() -> SystemUserMap {
+        SystemUserMap {
+            range: None,
+            own: 0,
+            has_view: false,
+        }
+    }
+
+    /// Whom the account's workers run as: the named system user, or the one with its number. `None`: the server's own.
+    pub fn find(
+        &self,
+        user: &UserName,
+        id: u64,
+        account: Option<&str>,
+    ) -> Result<Option<RunAs>, SystemUserError> {
+        let found = match (account, self.range) {
+            (Some(account), _) => Some(self.named(user, account)?),
+            (None, Some(range)) => Some(numbered(user, id, range)?),
+            (None, None) => None,
+        };
+        let Some(found) = found.filter(|found| found.uid != self.own) else {
+            return Ok(None);
+        };
+        if found.uid == 0 {
+            return Err(SystemUserError::Root { user: user.clone() });
+        }
+        if self.own != 0 {
+            let account = account.map_or_else(|| found.uid.to_string(), str::to_owned);
+            let user = user.clone();
+            return Err(SystemUserError::NotRoot { user, account });
+        }
+        match self.has_view {
+            true => Ok(Some(found)),
+            false => Err(SystemUserError::NoView { user: user.clone() }),
+        }
+    }
+
+    fn named(&self, user: &UserName, account: &str) -> Result<RunAs, SystemUserError> {
+        let (user, account) = (|| user.clone(), account.to_owned());
+        let found = paddlecloud_supervisor::find_account(&account);
+        let found = found.map_err(|source| SystemUserError::Lookup {
+            user: user(),
+            account: account.clone(),
+            source,
+        })?;
+        found.ok_or_else(|| SystemUserError::Unknown {
+            user: user(),
+            account,
+        })
+    }
+}
+
+fn numbered(user: &UserName, id: u64, range: UidRange) -> Result<RunAs, SystemUserError> {
+    let uid = u32::try_from(id).ok().and_then(|id| range.first.checked_add(id));
+    let uid = uid.filter(|uid| *uid <= range.last);
+    let uid = uid.ok_or_else(|| SystemUserError::NoNumber { user: user.clone() })?;
+    Ok(RunAs {
+        uid,
+        gid: uid,
+        groups: vec![uid],
+    })
 }
 
 fn find_with(
@@ -193,18 +274,18 @@ mod tests {
         ];
         insta::assert_snapshot!(texts.join("\n"), @r"
         user `a`: there is no system user `nobody-here` on this machine
-          hint: make it with `useradd`, or correct `system_user`
+          hint: create it with `useradd`, or correct `system_user`
         user `a`: system user `ldap` cannot be looked up
-          hint: make it with `useradd`, or correct `system_user`
-        the workers of user `a` cannot run as system user `bob`, since the server does not run as root
+          hint: create it with `useradd`, or correct `system_user`
+        the workers of user `a` cannot run as system user `bob`, because the server does not run as root
           hint: start the server as root, or leave `system_user` out
         the workers of users `a` and `b` would run as the same system user
           hint: give every user a `system_user` of their own
-        the workers of user `a` would run as root, before whom nothing of the others is safe
+        the workers of user `a` would run as root and could read other users' files
           hint: give every user a `system_user` of their own
-        the workers of user `c` would run as root, before whom nothing of the others is safe
+        the workers of user `c` would run as root and could read other users' files
           hint: give every user a `system_user` of their own
-        the workers of user `c` would run as root, before whom nothing of the others is safe
+        the workers of user `c` would run as root and could read other users' files
           hint: give every user a `system_user` of their own
         ");
     }

@@ -1,6 +1,8 @@
-//! What configuration files mean, and every way they can be wrong.
+//! What configuration files mean, and every error in one.
 
 use std::path::Path;
+
+use paddlecloud_k8s::settings::{Limits, Namespaces, Placement};
 
 use super::*;
 
@@ -41,7 +43,7 @@ fn everything_can_be_said() {
          database: postgres://paddle:geheim@db/paddle?sslmode=disable\n\
          users:\n- {name: me@x.org, admin: true, quota: {cpu: 2.5, memory: 10Gi, gpu: 1, parallelism: 4, storage: 1T}}\n\
          inventory: {cores: 8, memory: 32Gi, gpus: 2}\n\
-         default_image: paddle:latest\nlogs: {segment: 1Mi, keep: 10Mi}\nengine: local\n",
+         default_image: paddle:latest\nlogs: {segment: 1Mi, keep: 10Mi, copy: false}\nengine: local\n",
     )
     .unwrap();
     let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
@@ -51,14 +53,15 @@ fn everything_can_be_said() {
         Path::new("/etc/paddlecloud/c.pem")
     );
     assert_eq!(config.data, Path::new("/etc/paddlecloud/data"));
+    assert!(!config.logs.copy && LogLimits::default().copy);
     let node = &config.inventory.nodes[0];
     assert_eq!(
         (node.cpu.to_string(), node.memory.to_string(), node.gpus),
         ("8".into(), "32Gi".into(), 2)
     );
     let user = config.user(&"me@x.org".parse().unwrap()).unwrap();
-    assert_eq!(user.quota.cpu.unwrap().to_string(), "2500m");
-    assert_eq!(user.storage.unwrap().to_string(), "1T");
+    assert_eq!(user.limits.cpu.unwrap().to_string(), "2500m");
+    assert_eq!(user.limits.storage.unwrap().to_string(), "1T");
 }
 
 #[test]
@@ -123,16 +126,16 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: there is no setting `listn`
       hint: did you mean `listen`?
     /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
-      hint: the settings here are listen, tls, data, storage, datacenter, database, users, users_file, inventory, default_image, logs, engine
-    /etc/paddlecloud/server.yaml:3: `8080x` is no address to listen on: write `127.0.0.1:8080` or `unix:/path`
-    /etc/paddlecloud/server.yaml:3: `unix:relative` must name a whole path, for example `unix:/run/paddlecloud.sock`
+      hint: the settings here are listen, tls, plain_http, data, storage, datacenter, database, users, users_file, default_quota, secrets, tokens, system_uids, inventory, default_image, logs, engine, kubernetes
+    /etc/paddlecloud/server.yaml:3: `8080x` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`
+    /etc/paddlecloud/server.yaml:3: `unix:relative` must be an absolute path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice
-    /etc/paddlecloud/server.yaml:3: `logs`: `1X` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
+    /etc/paddlecloud/server.yaml:3: `logs`: `1X` is not a log size: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
     /etc/paddlecloud/server.yaml: `logs.segment` (2Gi) must not be larger than `logs.keep` (1Gi)
-    /etc/paddlecloud/server.yaml:3: `logs`: `0` is no size of a log: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
-    /etc/paddlecloud/server.yaml: `logs.segment` (1Ki) is too small: 4Ki are the least
-    /etc/paddlecloud/server.yaml: `logs.keep` (100) is too small: 4Ki are the least
-    /etc/paddlecloud/server.yaml:3: `warp` is not one of local
+    /etc/paddlecloud/server.yaml:3: `logs`: `0` is not a log size: write a whole number and one of Ki Mi Gi Ti, for example `16Mi`
+    /etc/paddlecloud/server.yaml: `logs.segment` (1Ki) is too small: the minimum is 4Ki
+    /etc/paddlecloud/server.yaml: `logs.keep` (100) is too small: the minimum is 4Ki
+    /etc/paddlecloud/server.yaml:3: `warp` is not one of local, kubernetes
     /etc/paddlecloud/server.yaml:3: `database` must be `sqlite:/path/to/file` or `postgres://user@host/name`
     /etc/paddlecloud/server.yaml:4: there is no setting `memry`
       hint: did you mean `memory`?
@@ -140,13 +143,13 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml: user `a`: `password_hash` is not an argon2id hash
       hint: make one with `paddlecloud-server hash-password`
     cannot read `/nowhere/at/all`: there is no such file
-    /etc/paddlecloud/server.yaml: user `a` is there twice
+    /etc/paddlecloud/server.yaml: user `a` is listed twice
     /etc/paddlecloud/server.yaml: the workers of user `b` would run as the server's own system user, like another user's
       hint: give every user a `system_user` of their own
-    /etc/paddlecloud/server.yaml: `users` and `users_file` exclude each other
-      hint: keep the one you maintain
+    /etc/paddlecloud/server.yaml: `users` and `users_file` cannot be combined
+      hint: remove one of them
     /etc/paddlecloud/server.yaml:3: a list is expected here
-    /etc/paddlecloud/server.yaml:3: `key` is missing
+    /etc/paddlecloud/server.yaml: `tls` needs `cert` and `key`, or `names` of the server
     /etc/paddlecloud/server.yaml:3: unclosed bracket '{'
     ");
 }
@@ -203,4 +206,105 @@ fn a_store_that_cannot_be_is_refused_in_words() {
     /etc/paddlecloud/server.yaml: `access_key` and `secret_key_file` belong together
       hint: leave both out to take `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` from the environment
     ");
+}
+
+const CLUSTER: &str = "engine: kubernetes\nkubernetes:\n  launcher_image: launcher:1\n";
+
+#[test]
+fn a_cluster_is_described_by_link_launcher_and_volume() {
+    let text = format!(
+        "{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  volume: {{host_path: /srv/pfs}}\n  \
+         kubeconfig: admin.conf\n  tolerations: [{{key: gpu}}]\n"
+    );
+    let EngineKind::Kubernetes(cluster) = parse(&text).unwrap().engine else {
+        panic!("the engine is Kubernetes")
+    };
+    assert_eq!(cluster.link_address, "10.0.0.1:7171");
+    assert_eq!(
+        cluster.kubeconfig.as_deref(),
+        Some(Path::new("/etc/paddlecloud/admin.conf"))
+    );
+    assert_eq!(cluster.volume.security_level(), "privileged");
+    assert_eq!(cluster.pods.tolerations.len(), 1);
+    assert_eq!(cluster.placement, Placement::Pinned);
+    assert_eq!(cluster.namespaces, Namespaces::PerUser);
+    assert_eq!(cluster.limits, Limits::usual(&Placement::Pinned));
+}
+
+#[test]
+fn gangs_namespaces_and_limits_of_a_cluster_can_be_chosen() {
+    let text = format!(
+        "{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  \
+         volume: {{csi: {{driver: cephfs.csi.ceph.com, attributes: {{fsName: a}}}}, sub_path: /tree}}\n  \
+         namespaces: {{a: team-a, \"*\": others}}\n  placement: kueue\n  queue: training\n  \
+         seat_limit: 5m\n  lost_limit: 90\n  trouble_limit: 10s\n  api_limit: 1m\n  disruption_limit: 3\n"
+    );
+    let EngineKind::Kubernetes(cluster) = parse(&text).unwrap().engine else {
+        panic!("the engine is Kubernetes")
+    };
+    let seconds = std::time::Duration::from_secs;
+    let limits = Limits {
+        seat: seconds(300),
+        lost: seconds(90),
+        trouble: seconds(10),
+        api_server: seconds(60),
+        disruptions: 3,
+    };
+    assert_eq!(cluster.limits, limits);
+    let kueue = Placement::Kueue {
+        queue: "training".into(),
+    };
+    assert_eq!(cluster.placement, kueue);
+    assert!(matches!(&cluster.namespaces, Namespaces::Given(given) if given["a"] == "team-a"));
+    assert_eq!(cluster.sub_path, "tree");
+}
+
+#[test]
+fn mistakes_about_a_cluster_are_explained() {
+    let link = "  link: {listen: 10.0.0.1:7171}\n";
+    let volume = "  volume: {claim: pfs}\n";
+    let texts = [
+        refused("engine: kubernetes"),
+        refused(&format!(
+            "{}{link}{volume}",
+            CLUSTER.replace("engine: kubernetes\n", "")
+        )),
+        refused(&format!("{CLUSTER}{volume}  link: {{listen: 0.0.0.0:7171}}\n")),
+        refused(&format!("{CLUSTER}{volume}  link: {{listen: nowhere}}\n")),
+        refused(&format!("{CLUSTER}{link}  volume: {{}}\n")),
+        refused(&format!("{CLUSTER}{link}  volume: {{host_path: here}}\n")),
+        refused(&format!(
+            "{CLUSTER}{link}{volume}users: [{{name: a, system_user: a}}]\n"
+        )),
+        refused(&format!("{CLUSTER}{link}{volume}  placement: kueue\n")),
+        refused(&format!("{CLUSTER}{link}{volume}  queue: a\n")),
+        refused(&format!("{CLUSTER}{link}{volume}  seat_limit: soon\n")),
+        refused(&format!("{CLUSTER}{link}{volume}  lost_limit: 0\n")),
+        refused(&format!(
+            "{CLUSTER}{link}{volume}  namespaces: {{b: team}}\nusers: [{{name: a}}]\n"
+        )),
+        refused(&format!(
+            "{CLUSTER}{link}  volume: {{claim: pfs, sub_path: a/../..}}\n"
+        )),
+    ];
+    insta::assert_snapshot!(texts.join("\n"), @r#"
+    /etc/paddlecloud/server.yaml: `engine: kubernetes` needs the section `kubernetes`
+      hint: it needs at least `link`, `launcher_image` and `volume`
+    /etc/paddlecloud/server.yaml: `kubernetes` is set, but the engine is `local`
+      hint: add `engine: kubernetes`
+    /etc/paddlecloud/server.yaml: pods cannot connect to `0.0.0.0:7171`, which stands for every address of this machine
+      hint: set `kubernetes.link.address` to an address that pods can reach
+    /etc/paddlecloud/server.yaml: `kubernetes.link.listen` must be `host:port`, not `nowhere`
+    /etc/paddlecloud/server.yaml: `kubernetes.volume` must have one of `host_path`, `claim`, `nfs` and `csi`
+    /etc/paddlecloud/server.yaml: `kubernetes.volume.host_path` must be absolute, not `here`
+    /etc/paddlecloud/server.yaml: user `a`: `system_user` has no meaning on Kubernetes
+      hint: leave it out: pods run as the server's own user and see their user's home only
+    /etc/paddlecloud/server.yaml: `kubernetes.placement: kueue` needs `kubernetes.queue`, the name of a LocalQueue
+    /etc/paddlecloud/server.yaml: `kubernetes.queue` is for `placement: kueue` and `placement: volcano`
+    /etc/paddlecloud/server.yaml:8: `soon` is not a time span: write `90s`, `10m`, `1h30m`, `7d` or a number of seconds
+    /etc/paddlecloud/server.yaml:8: a limit of no time would end every job
+    /etc/paddlecloud/server.yaml: user `a` has no namespace in `kubernetes.namespaces`
+      hint: add the user, or `"*"` for everybody else
+    /etc/paddlecloud/server.yaml: `kubernetes.volume.sub_path` must stay in the volume, not `a/../..`
+    "#);
 }

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::quantity::Bytes;
-use paddlecloud_core::scheduler::Quota;
 
-use super::ConfigError;
+use super::{ConfigError, Limits};
+
+/// What a deleted account's name ends with, before its number. No new account's name may contain it.
+pub const RETIRED: char = '~';
 
 /// The bit of a file's mode that lets everybody read it.
 const READ_BY_OTHERS: u32 = 0o004;
@@ -21,11 +22,7 @@ pub struct User {
     /// `None`: no password opens this account, only a certificate or the server's own socket.
     pub credential: Option<Credential>,
     pub admin: bool,
-    pub quota: Quota,
-    /// Bytes the user may store.
-    pub storage: Option<Bytes>,
-    /// Files and links the user may store.
-    pub files: Option<u64>,
+    pub limits: Limits,
     /// The system user this user's workers run as.
     pub system_user: Option<String>,
 }
@@ -83,19 +80,32 @@ fn open_to_everybody(path: &Path) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let shown = path.display();
     (mode & READ_BY_OTHERS != 0).then(|| {
-        format!("everybody on this machine can read the password in `{shown}` (mode {mode:04o}): `chmod 600 {shown}`")
+        format!("every user of this machine can read the password in `{shown}` (mode {mode:04o}): `chmod 600 {shown}`")
     })
 }
 
 /// Checks what concerns several users at once.
 pub(super) fn check_users(users: &[User], path: &Path) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
-    if let Some(twice) = users.iter().find(|user| !names.insert(&user.name)) {
+    let mut is_new = |user: &&User| names.insert(user.name.as_str().to_lowercase());
+    if let Some(twice) = users.iter().find(|user| !is_new(user)) {
         return Err(ConfigError::in_file(
             path,
-            format!("user `{}` is there twice", twice.name),
+            format!("user `{}` is listed twice", twice.name),
         ));
     }
+    if let Some(user) = users.iter().find(|user| user.name.as_str().contains(RETIRED)) {
+        let problem = format!(
+            "user `{}`: `{RETIRED}` marks the names of deleted accounts",
+            user.name
+        );
+        return Err(ConfigError::in_file(path, problem).with_hint("choose another name"));
+    }
+    Ok(())
+}
+
+/// On one machine, system users keep users' workers apart.
+pub(super) fn check_system_users(users: &[User], path: &Path) -> Result<(), ConfigError> {
     let mut system_users = HashSet::new();
     let shared = users
         .iter()

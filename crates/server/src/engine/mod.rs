@@ -1,3 +1,4 @@
-//! Engines: what really runs workers. One today: processes on this machine.
+//! Engines, which run workers: as processes of this machine, or as pods of a cluster.
 
+pub mod kubernetes;
 pub mod local;

@@ -4,7 +4,7 @@
 //! write is found by measuring, also what they put where only uploads should lie. Only spaces with a limit are counted
 //! at all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 use super::unfinished::beside;
 use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::Caller;
-use crate::config::Config;
+use crate::users::Users;
 
 /// How old a measurement may be before jobs' writes are looked for again.
 const MEASURED_FOR: Duration = Duration::from_secs(300);
@@ -25,8 +25,8 @@ const REFUSED_BY: Duration = Duration::from_secs(5);
 pub const MEASURED_AGAIN: usize = 4;
 
 pub(super) struct Accounts {
+    users: Users,
     ledger: Ledger,
-    limited: HashSet<Space>,
     looks: Mutex<Looks>,
 }
 
@@ -59,31 +59,34 @@ struct Look {
 }
 
 impl Accounts {
-    pub(super) fn new(config: &Config) -> Accounts {
-        let ledger = Ledger::new();
-        let mut limited = HashSet::new();
-        for user in &config.users {
-            let quota = Quota {
-                bytes: user.storage.map(|bytes| bytes.as_u64()),
-                files: user.files,
-            };
-            if let Ok(owner) = user.name.as_str().parse()
-                && quota != Quota::default()
-            {
-                let space = Space::Home(owner);
-                ledger.limit(&space, quota);
-                limited.insert(space);
-            }
-        }
+    pub(super) fn new(users: Users) -> Accounts {
         Accounts {
-            ledger,
-            limited,
+            users,
+            ledger: Ledger::new(),
             looks: Mutex::default(),
         }
     }
 
+    /// Whether a space has a limit now. Every use of the ledger asks this first, so here it learns the limit.
     pub(super) fn is_limited(&self, space: &Space) -> bool {
-        self.limited.contains(space)
+        let quota = self.quota(space);
+        let is_limited = quota != Quota::default();
+        if is_limited {
+            self.ledger.limit(space, quota);
+        }
+        is_limited
+    }
+
+    fn quota(&self, space: &Space) -> Quota {
+        let Space::Home(owner) = space else {
+            return Quota::default();
+        };
+        let account = owner
+            .as_str()
+            .parse()
+            .ok()
+            .and_then(|name| self.users.find(&name));
+        account.map(|account| account.storage).unwrap_or_default()
     }
 
     /// Sets room aside by what was measured last.
@@ -280,6 +283,11 @@ impl Files {
         self.0.accounts.age(space).is_some_and(|age| age < REFUSED_BY)
     }
 
+    /// Whether the caller's home has a limit.
+    pub fn is_limited(&self, caller: &Caller) -> bool {
+        Files::home_of(caller).is_ok_and(|space| self.0.accounts.is_limited(&space))
+    }
+
     /// Where the caller's own files lie.
     pub fn home_of(caller: &Caller) -> Result<Space, FilesError> {
         Ok(Space::Home(owner_of(caller)?))
@@ -318,9 +326,6 @@ impl Files {
     /// What the caller may store and stores, measured since it was asked for.
     pub fn storage(&self, caller: &Caller, asked: Instant) -> Result<StorageView, FilesError> {
         let space = Files::home_of(caller)?;
-        let acting = self.act(&space)?;
-        self.give_up_left_alone(&space, &self.space(&space)?);
-        drop(acting);
         let unfinished = self.unfinished_in(&space)?;
         let set_aside = Amount {
             bytes: unfinished.iter().map(|upload| upload.size).sum(),

@@ -8,6 +8,7 @@ use paddlecloud_pfs::store::{FileStore, LocalStore, StoreLimits};
 use paddlecloud_pfs::{RelPath, Root, RootError};
 
 use super::Files;
+use super::shares::SharesError;
 use crate::config::{Backend, Config};
 
 /// Why users' files cannot be served.
@@ -21,6 +22,18 @@ pub enum StoreError {
     Remote(#[from] OpenError),
     #[error("the server's own notes of files cannot be opened")]
     Notes(#[from] io::Error),
+    #[error(transparent)]
+    Shares(#[from] SharesError),
+}
+
+impl StoreError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            StoreError::Shares(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// Connects to the configured store.

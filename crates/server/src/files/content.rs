@@ -187,9 +187,7 @@ impl Parts {
         if read == left {
             // Names say what was read, whatever that is. The last one is the word that all of it was of the version asked for.
             if self.is_of_version && self.next + 1 == self.end && !self.file.is_as_opened()? {
-                return Err(std::io::Error::other(
-                    "somebody wrote to the file while it was read",
-                ));
+                return Err(std::io::Error::other("the file was modified while it was read"));
             }
             piece.push(hasher.finish().as_bytes());
             self.next += 1;

@@ -61,7 +61,7 @@ pub enum FilesError {
     #[error("this is for administrators")]
     AdminOnly,
     #[error("the server cannot work in the owner's name")]
-    Owner(#[source] Box<crate::packages::PackageError>),
+    Owner(#[source] Box<crate::homes::StorageError>),
     #[error("{}", refused_by_disk(.0, .1))]
     Disk(#[source] std::io::Error, &'static str),
 }
@@ -115,7 +115,7 @@ impl FilesError {
     pub fn refusal(&self) -> ErrorBody {
         let name = self.name();
         if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
-            tracing::error!(error = crate::app::chain_of(self), "the storage failed");
+            tracing::error!(error = crate::error_chain::chain_of(self), "the storage failed");
         }
         let body = ErrorBody::new(name, self.to_string());
         match (self, name) {
@@ -140,7 +140,7 @@ impl FilesError {
 
     fn name(&self) -> ErrorName {
         match self {
-            FilesError::Access(AccessError::NotFound(_))
+            FilesError::Access(AccessError::NotFound(_) | AccessError::NotYourHome { .. })
             | FilesError::NotFound(_)
             | FilesError::NoUpload(_) => ErrorName::NotFound,
             FilesError::Access(AccessError::ReadOnly(_))

@@ -13,8 +13,8 @@ use paddlecloud_pfs::content::Told;
 use paddlecloud_pfs::store::OpenSpace;
 
 use super::{Files, FilesError};
-use crate::auth::Caller;
-use crate::long::SIGN_OF_LIFE;
+use crate::auth::{Action, Caller};
+use crate::queue::SIGN_OF_LIFE;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;
@@ -78,7 +78,7 @@ pub struct Fsck {
 impl Files {
     /// Begins to read every known file. For administrators.
     pub fn fsck(&self, caller: &Caller) -> Result<Fsck, FilesError> {
-        if !caller.admin {
+        if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
         }
         Ok(Fsck {
@@ -92,7 +92,7 @@ impl Files {
 
     /// Forgets what a check found, now that it was told. A check that is not known any more finds it again.
     pub fn fsck_told(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
-        if !caller.admin {
+        if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
         }
         if let Some(mut ended) = self.0.untold.take(id) {
@@ -106,7 +106,7 @@ impl Files {
     /// A space that something is known of; nothing where it cannot be opened.
     fn space_to_check(&self, space: &Space) -> Option<OpenSpace> {
         let opened = self.space(space).inspect_err(|error| {
-            tracing::warn!(%space, error = crate::app::chain_of(error), "a home could not be checked");
+            tracing::warn!(%space, error = crate::error_chain::chain_of(error), "a home could not be checked");
         });
         opened.ok()
     }
@@ -175,6 +175,7 @@ fn told(verdict: Verdict) -> Option<FsckVerdict> {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::access::Scopes;
     use paddlecloud_pfs::content::Hint;
     use paddlecloud_pfs::{Digest, Place, Root};
 
@@ -233,7 +234,10 @@ mod tests {
 
     fn caller(admin: bool) -> Caller {
         Caller {
-            admin,
+            scopes: match admin {
+                true => Scopes::all(),
+                false => Scopes::user(),
+            },
             ..testing::me()
         }
     }

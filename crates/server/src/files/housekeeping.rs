@@ -35,7 +35,6 @@ impl Files {
         for space in spaces {
             let expired = self.space(space).and_then(|root| {
                 let _acting = self.act(space)?;
-                self.give_up_left_alone(space, &root);
                 let failed = |source| FilesError::Space {
                     space: space.clone(),
                     source,
@@ -71,7 +70,7 @@ impl Files {
                 Ok(expired) => swept.expired += expired,
                 Err(error) => {
                     all_seen = false;
-                    tracing::warn!(%space, error = crate::app::chain_of(&error), "unfinished uploads were not swept");
+                    tracing::warn!(%space, error = crate::error_chain::chain_of(&error), "unfinished uploads were not swept");
                 }
             }
         }
@@ -85,7 +84,7 @@ impl Files {
 /// What cannot be removed now is tried again by the next sweep, and keeps nothing else.
 fn tell_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
-        tracing::warn!(%space, %name, error = crate::app::chain_of(error), "something unfinished cannot be removed");
+        tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "something unfinished cannot be removed");
     }
 }
 

@@ -13,7 +13,7 @@ use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
 use super::digests::Reading;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
-use crate::long::SIGN_OF_LIFE;
+use crate::queue::SIGN_OF_LIFE;
 
 /// Bytes of text that are gathered before they are sent.
 const LINES: usize = 64 << 10;

@@ -43,14 +43,14 @@ pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
-pub use old::{OldRangeIn, RangeSum, Settled};
+pub use old::{OldRangeIn, RangeSum};
 pub use packs::{PackIn, PackOut};
 pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
 
-use crate::auth::Caller;
+use crate::auth::{Action, Caller};
 use crate::config::Config;
-use crate::packages::{Acting, Storage};
+use crate::homes::{Acting, Storage};
 use accounts::Accounts;
 use shares::Shares;
 use uploads::Uploads;
@@ -100,12 +100,12 @@ impl Files {
             spool,
             owners: owners.clone(),
             datacenter: config.datacenter.to_string(),
-            accounts: Accounts::new(config),
+            accounts: Accounts::new(owners.accounts().clone()),
             hints: HintStore::load(&hints_file),
             untold: fsck::Untold::default(),
             uploads: Uploads::open(&folder)?,
             old_writes: old::OldWrites::default(),
-            shares: Shares::open(&folder, config)?,
+            shares: Shares::open(&folder, owners.accounts().clone())?,
             hints_file,
         })))
     }
@@ -153,7 +153,7 @@ impl Files {
         let asking = PfsCaller {
             user: caller.user.as_str(),
             datacenter: &self.0.datacenter,
-            role: match caller.admin {
+            role: match caller.may(Action::Administer) {
                 true => Role::Administrator,
                 false => Role::User,
             },
@@ -178,14 +178,30 @@ impl Files {
         }
         let not_found = || FilesError::NotFound(space.to_string());
         let user = owner.as_str().parse().map_err(|_| not_found())?;
+        self.ensure_home(space)?;
         let acting = self.0.owners.acting_as(&user);
         acting
             .map(Some)
             .map_err(|error| FilesError::Owner(Box::new(error)))
     }
 
+    /// The server's own work opens homes too, and may be the first to do so.
+    fn ensure_home(&self, space: &Space) -> Result<(), FilesError> {
+        match space {
+            Space::Home(owner) if !self.0.remote => {
+                let Ok(user) = owner.as_str().parse() else {
+                    return Ok(());
+                };
+                let made = self.0.owners.ensure_home(&user);
+                made.map_err(|error| FilesError::Owner(Box::new(error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A space, opened; what is the server's own in it is not changed.
     fn space(&self, space: &Space) -> Result<OpenSpace, FilesError> {
+        self.ensure_home(space)?;
         let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
         let opened = opened.map_err(|source| FilesError::Space {
             space: space.clone(),

@@ -11,7 +11,7 @@ use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 use super::tree::existing;
 use super::{Files, FilesError, MEASURED_AGAIN, Reached};
 use crate::auth::Caller;
-use crate::packages::Acting;
+use crate::homes::Acting;
 
 impl Files {
     /// Gives a node another place, in one step. `live` are the ids of jobs that are not over.

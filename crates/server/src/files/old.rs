@@ -1,18 +1,16 @@
-//! The original's way of writing a file: announced by its size, compared and sent range by range, never ended.
+//! The original's way of writing a file: announced by its size, sent range by range, never ended.
 //!
-//! What is sent is staged; the file appears once every range was posted, or asked about and not posted, which is how an
-//! old client says that it is the same. While any of it is on its way in, nothing appears. A server that is started
-//! again forgets; the old client then sends again. What is known of a file on its way stands in `write`.
+//! What is sent is staged; the file appears once every range has come. An old client asks for a range's sum before it sends
+//! it, to spare what is the same. Of a file that is on its way none is told, so it sends all: it would not say which ranges
+//! it left out, nor that it is done. A server that is started again forgets; the old client then sends again.
 
 mod write;
-
-use std::time::Duration;
 
 use md5::{Digest as _, Md5};
 use paddlecloud_api::files::{UnfinishedUpload, below};
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::quota::Amount;
-use paddlecloud_pfs::root::{FileAttributes, StagedFile};
+use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Existing, PfsPath, RootError, Space};
@@ -21,14 +19,12 @@ use super::content::PIECE;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 pub(super) use write::OldWrites;
-use write::{Complete, OldWrite, Shared, Telling, lock};
+use write::{Complete, OldWrite, Shared, lock};
 
 /// Largest file the original took.
 const MOST_BYTES: u64 = 1 << 40;
 /// Range lengths the original took.
 const RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
-/// How long an old client may take to begin to send a range it was just told the sum of.
-const SENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What is known of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +33,6 @@ pub struct RangeSum {
     pub len: u64,
     /// MD5 in hex; empty where there is nothing to compare with.
     pub checksum: String,
-    /// Whether the caller must look, by [`Files::old_settle`], what becomes of the file when nothing more comes.
-    pub watch: bool,
-}
-
-/// Whether a file that is written in the old way must be looked at again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
-    Done,
-    Later,
 }
 
 impl Files {
@@ -82,7 +69,8 @@ impl Files {
         Ok(())
     }
 
-    /// The sum of a range, for the client to compare with its own.
+    /// The sum of a range, for the client to compare with its own; none while whoever asks, or another who may write the
+    /// file, is sending it.
     pub fn old_range_sum(
         &self,
         caller: &Caller,
@@ -95,29 +83,18 @@ impl Files {
         let write = self.0.old_writes.get(&reached.place);
         // Who may only read the file is not the one who writes it.
         let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
-        let telling = write.as_ref().and_then(|write| lock(write).on_asked(offset, len));
-        let write = write.filter(|_| telling.is_some());
-        let telling = telling.unwrap_or(Telling::Sum(len));
+        let is_written = write.is_some_and(|write| lock(&write).is_asked_about());
         let _acting = self.act(&reached.place.space)?;
-        let file = match reached.root.open_file(&reached.place.path) {
-            Ok(file) => Some(file),
-            Err(RootError::NotFound(_)) if write.is_some() => None,
+        let (checksum, len) = match reached.root.open_file(&reached.place.path) {
+            Ok(file) if is_written => (String::new(), len.min(file.meta().size.saturating_sub(offset))),
+            Ok(file) => sum(&*file, offset, len)?,
+            Err(RootError::NotFound(_)) if is_written => (String::new(), 0),
             Err(error) => return Err(reached.failed()(error)),
         };
-        let (checksum, read) = match (&file, telling) {
-            (None, _) => (String::new(), 0),
-            (Some(file), Telling::Sum(len)) => sum(&**file, offset, len)?,
-            (Some(file), Telling::Length) => {
-                (String::new(), len.min(file.meta().size.saturating_sub(offset)))
-            }
-        };
-        let stamp = file.map(|file| file.meta().stamp);
-        let told = write.filter(|_| telling != Telling::Length);
         Ok(RangeSum {
             offset,
-            len: read,
+            len,
             checksum,
-            watch: told.is_some_and(|write| lock(&write).on_told(offset, offset + read, stamp)),
         })
     }
 
@@ -157,28 +134,6 @@ impl Files {
         })
     }
 
-    /// Publishes a file whose last range the client seems to have found the same, once it has fallen silent.
-    pub fn old_settle(&self, caller: &Caller, path: &PfsPath) -> Result<Settled, FilesError> {
-        self.settle_if_silent_for(caller, path, SENDS_WITHIN)
-    }
-
-    fn settle_if_silent_for(
-        &self,
-        caller: &Caller,
-        path: &PfsPath,
-        silence: Duration,
-    ) -> Result<Settled, FilesError> {
-        let reached = self.reach(caller, path, Access::Write)?;
-        let Some(write) = self.0.old_writes.get(&reached.place) else {
-            return Ok(Settled::Done);
-        };
-        if !lock(&write).is_silent_for(silence) {
-            return Ok(Settled::Later);
-        }
-        self.old_publish(&reached, &write, silence)?;
-        Ok(Settled::Done)
-    }
-
     /// What was begun in a space in the old way and not ended.
     pub(super) fn old_unfinished(&self, space: &Space) -> Vec<UnfinishedUpload> {
         let name = self.name_of(space);
@@ -209,49 +164,19 @@ impl Files {
         Ok(false)
     }
 
-    /// Publishes a file if all of it is known and nothing of it is on its way.
-    fn old_publish(&self, reached: &Reached, shared: &Shared, silence: Duration) -> Result<(), FilesError> {
+    /// Publishes a file if all of it has come and nothing of it is on its way.
+    fn old_publish(&self, reached: &Reached, shared: &Shared) -> Result<(), FilesError> {
         let _acting = self.act(&reached.place.space)?;
-        let Some(complete) = lock(shared).take_complete(silence) else {
+        let Some(complete) = lock(shared).take_complete() else {
             return Ok(());
         };
         // Whoever asks about the file from here on has a thread for what is short, and must not wait for this.
         let _publishing = self.0.old_writes.publishing(&reached.place, shared);
-        self.old_publish_now(reached, complete)
-    }
-
-    fn old_publish_now(&self, reached: &Reached, complete: Complete) -> Result<(), FilesError> {
         let Complete {
             size,
-            mut staged,
+            staged,
             mut room,
-            posted,
-            compared,
         } = complete;
-        let gaps = posted.gaps(size);
-        if !gaps.is_empty() {
-            let old = reached.open_file()?;
-            if Some(old.meta().stamp) != compared {
-                return Err(reached.failed()(RootError::Changing(reached.place.path.clone())));
-            }
-            if staged.is_none() && old.meta().size == size {
-                return Ok(());
-            }
-            let into = match &mut staged {
-                Some(into) => into,
-                none => {
-                    let made = reached.root.staging().stage_file(FileAttributes::default());
-                    none.insert(made.map_err(reached.failed())?)
-                }
-            };
-            for (from, to) in gaps {
-                copy(&*old, into, from, to)
-                    .map_err(|error| FilesError::Disk(error, "copy what is the same"))?;
-            }
-        }
-        let Some(staged) = staged else {
-            return Ok(());
-        };
         let replaced = reached.replaced()?;
         let written = Amount {
             bytes: size,
@@ -336,7 +261,7 @@ impl OldRangeIn {
             write.posted.add(self.start, self.end);
         }
         drop(self.arriving);
-        self.files.old_publish(&self.reached, &write, Duration::ZERO)
+        self.files.old_publish(&self.reached, &write)
     }
 
     /// Another request of the same client completed the file, or its owner gave it up.
@@ -374,21 +299,6 @@ fn sum(file: &dyn ReadAt, offset: u64, len: u64) -> Result<(String, u64), FilesE
         .map(|byte| format!("{byte:02x}"))
         .collect();
     Ok((hex, done))
-}
-
-fn copy(old: &dyn ReadAt, staged: &StagedFile, from: u64, to: u64) -> std::io::Result<()> {
-    let mut buffer = vec![0; PIECE];
-    let mut here = from;
-    while here < to {
-        let want = PIECE.min(usize::try_from(to - here).unwrap_or(PIECE));
-        let read = old.read_at(&mut buffer[..want], here)?;
-        if read == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        staged.write_at(&buffer[..read], here)?;
-        here += read as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

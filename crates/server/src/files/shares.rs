@@ -1,6 +1,5 @@
 //! Links that were given out: who gave them, for what, until when. The links themselves are not kept.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +11,9 @@ use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
 use super::{Files, FilesError, owner_of};
-use crate::auth::Caller;
-use crate::config::Config;
+use crate::auth::{Action, Caller};
 use crate::durable::write_whole;
+use crate::users::Users;
 
 /// No link works longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -32,23 +31,23 @@ pub(super) struct Shares {
     given: Mutex<Vec<Share>>,
     /// How often the list changed.
     changes: AtomicU64,
-    /// Whose links work: a user whom the configuration names no more has none.
-    owners: HashSet<Space>,
+    /// Whose links work: those of a user who is gone or disabled do not.
+    users: Users,
 }
 
 /// What bytes are read by: looked at again for every piece, as it may expire or be taken back meanwhile.
 pub(super) struct Link {
     files: Files,
     share: Share,
-    /// How often the list had changed when it was last looked at.
-    seen: Option<u64>,
+    /// How often the list and the accounts had changed when they were last looked at.
+    seen: Option<(u64, u64)>,
 }
 
 impl Link {
     pub(super) fn still_works(&mut self) -> io::Result<()> {
         let shares = &self.files.0.shares;
-        let changes = shares.changes.load(Ordering::Acquire);
-        let is_there = self.seen == Some(changes) || shares.has(&self.share.id);
+        let changes = (shares.changes.load(Ordering::Acquire), shares.users.version());
+        let is_there = self.seen == Some(changes) || shares.has(&self.share);
         if !is_there || self.share.expires <= now() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, ShareError::Over));
         }
@@ -57,29 +56,70 @@ impl Link {
     }
 }
 
+/// Why what the server keeps of links cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SharesError {
+    #[error("cannot use `{path}`", path = .path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`{path}`, which lists the links to files, is damaged", path = .path.display())]
+    List {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("`{path}`, the key of links to files, is damaged", path = .path.display())]
+    Key { path: PathBuf },
+}
+
+impl SharesError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SharesError::Unusable { .. } => None,
+            SharesError::List { path, .. } | SharesError::Key { path } => Some(format!(
+                "put a backup in its place; without one, remove `{}`: links that were given out no longer work, files \
+                 are not affected",
+                path.display()
+            )),
+        }
+    }
+}
+
 impl Shares {
-    pub(super) fn open(folder: &Path, config: &Config) -> io::Result<Shares> {
+    pub(super) fn open(folder: &Path, users: Users) -> Result<Shares, SharesError> {
         let file = folder.join("shares.json");
         let given = match std::fs::read(&file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| SharesError::List {
+                path: file.clone(),
+                source,
+            })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
+            Err(source) => return Err(SharesError::Unusable { path: file, source }),
         };
         Ok(Shares {
             key: read_or_make_key(&folder.join("share.key"))?,
             file,
             given: Mutex::new(given),
             changes: AtomicU64::new(0),
-            owners: config
-                .users
-                .iter()
-                .filter_map(|user| home_of(user.name.as_str()))
-                .collect(),
+            users,
         })
     }
 
-    fn has(&self, id: &ShareId) -> bool {
-        self.lock().iter().any(|share| share.id == *id)
+    /// Whether a link was not revoked and its owner may still use the server.
+    fn has(&self, share: &Share) -> bool {
+        self.lock().iter().any(|given| given.id == share.id) && self.is_owned(share)
+    }
+
+    fn is_owned(&self, share: &Share) -> bool {
+        let Space::Home(owner) = &share.place.space else {
+            return false;
+        };
+        let name = owner.as_str().parse();
+        name.is_ok_and(|name| self.users.enabled(&name).is_some())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Share>> {
@@ -148,7 +188,8 @@ impl Files {
         let own = Space::Home(owner_of(caller)?);
         let not_found = || FilesError::NotFound(format!("the link {}", id.escape_default()));
         let id: ShareId = id.parse().map_err(|_| not_found())?;
-        let is_it = |share: &Share| share.id == id && (share.place.space == own || caller.admin);
+        let is_it =
+            |share: &Share| share.id == id && (share.place.space == own || caller.may(Action::Administer));
         if !self.0.shares.lock().iter().any(is_it) {
             return Err(not_found());
         }
@@ -164,7 +205,7 @@ impl Files {
         let id = shares.key.read(token)?;
         let now = now();
         let given = shares.lock();
-        let works = |share: &&Share| share.expires > now && shares.owners.contains(&share.place.space);
+        let works = |share: &&Share| share.expires > now && shares.is_owned(share);
         let found = given.iter().find(|share| share.id == id).filter(works);
         Ok(found.cloned().ok_or(ShareError::Over)?)
     }
@@ -191,10 +232,6 @@ impl Files {
     }
 }
 
-fn home_of(user: &str) -> Option<Space> {
-    user.parse().ok().map(Space::Home)
-}
-
 /// Adds a link, unless its owner has as many as one may.
 fn add(given: &mut Vec<Share>, share: Share) -> Result<(), FilesError> {
     let owner = &share.place.space;
@@ -209,25 +246,31 @@ fn now() -> Mtime {
     Mtime::from(SystemTime::now())
 }
 
-fn read_or_make_key(path: &Path) -> io::Result<ShareKey> {
+fn read_or_make_key(path: &Path) -> Result<ShareKey, SharesError> {
+    let unusable = |source| SharesError::Unusable {
+        path: path.to_owned(),
+        source,
+    };
     match std::fs::read(path) {
         Ok(bytes) => {
-            let bytes = bytes
-                .try_into()
-                .map_err(|_| io::Error::other("the key of links is damaged"))?;
+            let bytes = bytes.try_into().map_err(|_| SharesError::Key {
+                path: path.to_owned(),
+            })?;
             Ok(ShareKey::from_bytes(bytes))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut bytes = [0; 32];
-            let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-            if filled != bytes.len() {
-                return Err(io::Error::other("the system gave too few random bytes"));
-            }
-            write_whole(path, &bytes, PRIVATE)?;
-            Ok(ShareKey::from_bytes(bytes))
-        }
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(path).map_err(unusable),
+        Err(error) => Err(unusable(error)),
     }
+}
+
+fn make_key(path: &Path) -> io::Result<ShareKey> {
+    let mut bytes = [0; 32];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled != bytes.len() {
+        return Err(io::Error::other("the system gave too few random bytes"));
+    }
+    write_whole(path, &bytes, PRIVATE)?;
+    Ok(ShareKey::from_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -329,8 +372,32 @@ mod tests {
         let mut given = fixture.files.0.shares.lock();
         given
             .iter_mut()
-            .for_each(|share| share.place.space = home_of("you").unwrap());
+            .for_each(|share| share.place.space = Space::Home("you".parse().unwrap()));
         drop(given);
         fixture.publish().unwrap();
+    }
+
+    #[test]
+    fn a_torn_key_or_list_of_links_is_named_with_a_way_out() {
+        for (name, content) in [("share.key", "short"), ("shares.json", "[{")] {
+            let folder = tempfile::tempdir().unwrap();
+            drop(testing::files(folder.path()));
+            let file = std::fs::canonicalize(folder.path())
+                .unwrap()
+                .join("data/files")
+                .join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, content).unwrap();
+            let error = Shares::open(file.parent().unwrap(), Users::default())
+                .err()
+                .expect("it is torn");
+            assert!(error.to_string().contains(name), "{error}");
+            assert!(
+                error
+                    .hint()
+                    .unwrap()
+                    .contains(&format!("remove `{}`", file.display()))
+            );
+        }
     }
 }

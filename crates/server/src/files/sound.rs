@@ -299,7 +299,7 @@ mod tests {
         fixture.damaged("f", "right", "wrong");
         drop(fixture.asked_for("f"));
         let admin = Caller {
-            admin: true,
+            scopes: paddlecloud_core::access::Scopes::all(),
             ..fixture.me.clone()
         };
         let mut fsck = fixture.files.fsck(&admin).unwrap();

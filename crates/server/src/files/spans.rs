@@ -26,18 +26,6 @@ impl Spans {
         self.0 = left.filter(|(start, end)| start < end).collect();
     }
 
-    /// Both together.
-    pub(super) fn and(&self, other: &Spans) -> Spans {
-        let mut both = self.clone();
-        other.0.iter().for_each(|(from, to)| both.add(*from, *to));
-        both
-    }
-
-    /// Where the last of them ends.
-    pub(super) fn end(&self) -> u64 {
-        self.0.last().map_or(0, |(_, to)| *to)
-    }
-
     /// How many bytes they are.
     pub(super) fn total(&self) -> u64 {
         self.0.iter().map(|(from, to)| to - from).sum()
@@ -75,8 +63,7 @@ mod tests {
         let joined = spans(&[(10, 20), (0, 5), (20, 25), (3, 7)]);
         assert_eq!(joined.0, [(0, 7), (10, 25)]);
         assert_eq!(joined.gaps(30), [(7, 10), (25, 30)]);
-        assert_eq!((joined.end(), joined.total()), (25, 22));
-        assert_eq!((Spans::default().end(), Spans::default().total()), (0, 0));
+        assert_eq!((joined.total(), Spans::default().total()), (22, 0));
         assert_eq!(Spans::default().gaps(0), []);
     }
 

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use paddlecloud_core::access::Scopes;
+
 use super::Files;
 use crate::auth::Caller;
-use crate::config::Config;
-use crate::packages::Storage;
+use crate::config::{Config, SystemUsers};
+use crate::homes::Storage;
+use crate::users::Users;
 
 /// A service for the user `me`, whose home is there.
 pub(super) fn files(folder: &Path) -> Files {
@@ -14,14 +17,22 @@ pub(super) fn files(folder: &Path) -> Files {
 
 /// The same for these users, as a configuration names them.
 pub(super) fn files_of(folder: &Path, users: &str) -> Files {
+    let config = config_of(folder, users);
+    std::fs::create_dir_all(home(folder)).unwrap();
+    let users = Users::configured(&config.users, &SystemUsers::default());
+    let storage = Storage::open(&config.storage, config.datacenter.clone())
+        .unwrap()
+        .with_users(users);
+    Files::open(&config, &storage).unwrap()
+}
+
+fn config_of(folder: &Path, users: &str) -> Config {
     std::fs::write(folder.join("word"), "secret\n").unwrap();
     let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n{users}");
     let mut config = Config::parse(&text, &folder.join("server.yaml")).unwrap();
     // System users of these names do not exist; the server's own does everything for them.
     config.users.iter_mut().for_each(|user| user.system_user = None);
-    std::fs::create_dir_all(home(folder)).unwrap();
-    let storage = Storage::open(&config.storage, config.datacenter.clone()).unwrap();
-    Files::open(&config, &storage).unwrap()
+    config
 }
 
 /// Where the files of `me` are.
@@ -32,6 +43,6 @@ pub(super) fn home(folder: &Path) -> PathBuf {
 pub(super) fn me() -> Caller {
     Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: Scopes::user(),
     }
 }

@@ -16,7 +16,7 @@ use paddlecloud_pfs::{Place, RootError, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
-use crate::auth::Caller;
+use crate::auth::{Action, Caller};
 
 /// Room that is set aside, upload by upload.
 #[derive(Default)]
@@ -108,8 +108,8 @@ impl Files {
         Ok(())
     }
 
-    /// Gives up what was begun of a file that is now there, or is sent anew. What somebody seems to send to goes later,
-    /// unless they do.
+    /// Gives up what was begun of a file that is now there, or is sent anew. What somebody seems to send to stays until it
+    /// expires.
     ///
     /// Only in homes, where all uploads are one user's. It must come while the server acts in the owner's name.
     pub(super) fn give_up_superseded(&self, reached: &Reached, except: Option<&StagedId>) {
@@ -117,12 +117,11 @@ impl Files {
         if !matches!(space, Space::Home(_)) {
             return;
         }
-        self.give_up_left_alone(space, root);
         let given_up = self.find_rooms(space, root).and_then(|()| {
             for (Unfinished { id, .. }, outline) in self.outlines(space, root)? {
                 if except != Some(&id)
                     && outline.plan.path == reached.place.path
-                    && self.0.uploads.supersede(space, &id)
+                    && !self.0.uploads.is_sent_to(&id)
                 {
                     self.give_up(root, &id)?;
                 }
@@ -132,16 +131,6 @@ impl Files {
         // It is in nobody's way but for the room it holds, and it expires.
         if let Err(error) = given_up {
             tracing::warn!(%error, %space, "a superseded upload could not be given up");
-        }
-    }
-
-    /// Gives up what was superseded while somebody seemed to send to it, and nobody did. It must come while the server
-    /// acts in the owner's name.
-    pub(super) fn give_up_left_alone(&self, space: &Space, root: &OpenSpace) {
-        for id in self.0.uploads.left_alone(space) {
-            if let Err(error) = self.give_up(root, &id) {
-                tracing::warn!(%error, %space, "a superseded upload could not be given up");
-            }
         }
     }
 
@@ -159,7 +148,6 @@ impl Files {
         let mut found = Vec::new();
         for space in self.writable(caller)? {
             let _acting = self.act(&space)?;
-            self.give_up_left_alone(&space, &self.space(&space)?);
             found.extend(self.unfinished_in(&space)?);
         }
         found.sort_by_key(|upload| upload.touched);
@@ -194,7 +182,7 @@ impl Files {
     /// The spaces a caller may write to.
     pub(super) fn writable(&self, caller: &Caller) -> Result<Vec<Space>, FilesError> {
         let mut spaces = vec![Space::Home(owner_of(caller)?)];
-        if caller.admin {
+        if caller.may(Action::Administer) {
             spaces.push(Space::Public);
         }
         Ok(spaces)

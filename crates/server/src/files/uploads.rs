@@ -25,7 +25,7 @@ use paddlecloud_pfs::{Access, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
 use full::{EndedFull, Full};
-use presence::{Presence, Superseded, Visit};
+use presence::{Presence, Visit};
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -47,7 +47,6 @@ pub(super) struct Uploads {
     pub(super) rooms: Rooms,
     promised: free::Promised,
     full: EndedFull,
-    superseded: Superseded,
 }
 
 /// An upload that is being worked on.
@@ -104,7 +103,6 @@ impl Uploads {
             rooms: Rooms::default(),
             promised: free::Promised::default(),
             full: EndedFull::default(),
-            superseded: Superseded::default(),
         })
     }
 
@@ -505,7 +503,6 @@ impl Files {
 
     pub(super) fn forget_upload(&self, id: &StagedId) {
         self.0.uploads.lock().remove(id);
-        self.0.uploads.superseded.forget(id);
         drop(self.0.uploads.rooms.take(id));
     }
 

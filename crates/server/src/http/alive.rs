@@ -1,7 +1,7 @@
-//! Replies to work that lasts: whoever wants to hears now and then that the server is still at it.
+//! Replies to long work: a client that asks for it gets a sign of life now and then.
 //!
-//! A copy of terabytes, or a file on its way to a storage behind the server, takes longer than anybody waits in silence,
-//! proxies on the way least of all.
+//! Copying terabytes, or sending a file to a storage behind the server, takes longer than clients and proxies wait in
+//! silence.
 
 use std::pin::Pin;
 
@@ -16,9 +16,9 @@ use futures_util::stream;
 use paddlecloud_api::ALIVE_HEADER;
 use tokio::time::timeout;
 
-use crate::long::SIGN_OF_LIFE;
+use crate::queue::SIGN_OF_LIFE;
 
-/// A reply that is not ready in time begins without waiting for its end, if the request allows that.
+/// A reply that is not ready in time starts before its result is known, if the request allows that.
 pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
     if !is_asked(request.headers()) {
         return next.run(request).await;
@@ -26,14 +26,14 @@ pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
     reply_beside(next.run(request)).await
 }
 
-/// Whether whoever asks wants to hear that the server is still at it.
+/// Whether the client asked for signs of life.
 pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
     headers.contains_key(ALIVE_HEADER)
 }
 
-/// The reply to work that blocks, begun early where that lasts.
+/// The reply to blocking work, started early if it takes long.
 pub(in crate::http) async fn reply_beside(work: impl Future<Output = Response> + Send + 'static) -> Response {
-    // Not on a thread that the work would block: the connection has to go on meanwhile (see `crate::lane`).
+    // Not on a thread that the work would block: the connection must continue meanwhile (see `crate::lane`).
     tokio::task::yield_now().await;
     reply(work).await
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::http::reply::Refused;
 
-    /// Refuses after that many seconds.
+    /// Refuses after this many seconds.
     async fn ask(seconds: u64, headers: &[&str]) -> Response {
         let refuse = move || async move {
             let never = std::future::pending::<()>();

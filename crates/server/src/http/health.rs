@@ -1,4 +1,4 @@
-//! What machines ask: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login.
+//! Routes for monitoring: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login.
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -8,7 +8,7 @@ use paddlecloud_api::Envelope;
 use super::Shared;
 use super::reply::{Reply, envelope};
 
-/// The process answers.
+/// Replies while the process serves requests.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Envelope<String>))
 )]
@@ -16,7 +16,7 @@ pub(super) async fn health_show() -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
-/// The server can take jobs: its store answers and it is not stopping.
+/// Replies whether the server can accept jobs: its store answers and it is not stopping.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = Envelope<String>), (status = 503, body = paddlecloud_api::error::ErrorBody))
@@ -26,7 +26,7 @@ pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
-/// Counts, as Prometheus reads them.
+/// Returns metrics in Prometheus' format.
 #[utoipa::path(
     get, path = "/metrics", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"))
@@ -35,10 +35,10 @@ pub(super) async fn metrics_show(State(app): Shared) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics_text())
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "health", security(()),
-    responses((status = 200, body = String, content_type = "application/json"))
+    responses((status = 200, body = Object, content_type = "application/json"))
 )]
 pub(super) async fn openapi_show() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], crate::openapi::document())

@@ -7,19 +7,20 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use jiff::SignedDuration;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::jobs::{JobDetail, JobPage, JobRequest, KillReply, PruneReply, SubmitReply, WhyView};
+use paddlecloud_api::jobs::{
+    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PruneOptions, PruneReply, SubmitReply, WhyView,
+};
 use paddlecloud_api::{Envelope, IDEMPOTENCY_HEADER};
 use paddlecloud_core::job::IdempotencyKey;
 use paddlecloud_core::names::{JobName, NameError};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Shared;
 use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, Target, flag, job_ref};
+use super::{Shared, scope};
 use crate::app::ListQuery;
-use crate::auth::Caller;
 
 /// Longest wait that one request may ask for.
 const MOST_WAIT: u64 = 24 * 60 * 60;
@@ -28,14 +29,14 @@ const MOST_WAIT: u64 = 24 * 60 * 60;
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListParams {
-    /// Also jobs that are over.
+    /// Include ended jobs.
     #[serde(deserialize_with = "flag")]
     all: bool,
     /// Only runs of this name.
     name: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
-    /// Jobs of the page: 100 unless said otherwise, 1000 at most.
+    /// Jobs per page: 100 by default, 1000 at most.
     limit: Option<usize>,
 }
 
@@ -53,24 +54,24 @@ impl ListParams {
     }
 }
 
-/// Jobs that wait or run, latest first; with `all`, the whole history.
+/// Lists pending and running jobs, latest first; with `all`, the whole history.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(ListParams), responses((status = 200, body = JobPage)))]
 pub(super) async fn job_list(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Asked(params): Asked<ListParams>,
 ) -> Reply<JobPage> {
     Ok(Json(app.job_list(&caller, &params.query()?).await?))
 }
 
-/// Submits a job. The reply is durable; the same `idempotency-key` never makes a second job.
+/// Submits a job. The reply is durable; the same `idempotency-key` never creates a second job.
 #[utoipa::path(
     post, path = "/api/v1/jobs", tag = "jobs", request_body = JobRequest,
     params(("idempotency-key" = Option<String>, Header)), responses((status = 200, body = SubmitReply))
 )]
 pub(super) async fn job_submit(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     headers: HeaderMap,
     Body(request): Body<JobRequest>,
 ) -> Reply<SubmitReply> {
@@ -87,34 +88,38 @@ pub(super) struct KillRequest {
     rm: bool,
 }
 
-/// Ends the job that the body names.
+/// Kills the job that the body names.
 #[utoipa::path(
     delete, path = "/api/v1/jobs", tag = "jobs", request_body = KillRequest,
     responses((status = 200, body = KillReply))
 )]
 pub(super) async fn job_kill_named(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Body(request): Body<KillRequest>,
 ) -> Reply<KillReply> {
     if request.jobname.is_empty() {
         return Err(Refused(ErrorBody::new(
             ErrorName::BadRequest,
-            "`jobname` must name the job to end",
+            "`jobname` must name the job to kill",
         )));
     }
     let target = job_ref(&request.jobname)?;
-    Ok(Json(app.job_kill(&caller, &target, request.rm).await?))
+    let options = KillOptions {
+        remove: request.rm,
+        now: false,
+    };
+    Ok(Json(app.job_kill(&caller, &target, options).await?))
 }
 
-/// One job by name (its latest run), by id, or `last`.
+/// Returns a job by name (its latest run), by id, or `last`.
 #[utoipa::path(
     get, path = "/api/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path)),
     responses((status = 200, body = Envelope<JobDetail>))
 )]
 pub(super) async fn job_show(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Target(target): Target,
 ) -> Reply<Envelope<JobDetail>> {
     Ok(envelope(app.job_show(&caller, &target).await?))
@@ -127,30 +132,37 @@ pub(super) struct KillParams {
     /// Also remove it from the history.
     #[serde(deserialize_with = "flag")]
     rm: bool,
+    /// Kill its workers without waiting for the grace period.
+    #[serde(deserialize_with = "flag")]
+    now: bool,
 }
 
-/// Ends a job.
+/// Kills a job.
 #[utoipa::path(
     delete, path = "/api/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path), KillParams),
     responses((status = 200, body = KillReply))
 )]
 pub(super) async fn job_kill(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Target(target): Target,
     Asked(params): Asked<KillParams>,
 ) -> Reply<KillReply> {
-    Ok(Json(app.job_kill(&caller, &target, params.rm).await?))
+    let options = KillOptions {
+        remove: params.rm,
+        now: params.now,
+    };
+    Ok(Json(app.job_kill(&caller, &target, options).await?))
 }
 
-/// Why a job waits, or how it ended.
+/// Explains why a job waits, or how it ended.
 #[utoipa::path(
     get, path = "/api/v1/jobs/{job}/why", tag = "jobs", params(("job" = String, Path)),
     responses((status = 200, body = Envelope<WhyView>))
 )]
 pub(super) async fn job_why(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Target(target): Target,
 ) -> Reply<Envelope<WhyView>> {
     Ok(envelope(app.job_why(&caller, &target).await?))
@@ -160,7 +172,7 @@ pub(super) async fn job_why(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WaitParams {
-    /// Seconds after which the reply comes even if the job is not final.
+    /// Seconds after which the reply is sent even if the job is not final.
     timeout: Option<u64>,
 }
 
@@ -171,7 +183,7 @@ pub(super) struct WaitParams {
 )]
 pub(super) async fn job_wait(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Target(target): Target,
     Asked(params): Asked<WaitParams>,
 ) -> Reply<Envelope<JobDetail>> {
@@ -185,7 +197,7 @@ pub(super) async fn job_wait(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RerunParams {
-    /// Another name for the new run; its own when left out.
+    /// Another name for the new run; by default its own.
     name: Option<String>,
 }
 
@@ -196,7 +208,7 @@ impl RerunParams {
     }
 }
 
-/// Submits a job again, as it was.
+/// Submits a job again unchanged.
 #[utoipa::path(
     post, path = "/api/v1/jobs/{job}/rerun", tag = "jobs",
     params(("job" = String, Path), RerunParams, ("idempotency-key" = Option<String>, Header)),
@@ -204,7 +216,7 @@ impl RerunParams {
 )]
 pub(super) async fn job_rerun(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Target(target): Target,
     Asked(params): Asked<RerunParams>,
     headers: HeaderMap,
@@ -220,15 +232,17 @@ pub(super) struct PruneRequest {
     older_than_seconds: Option<u32>,
     /// All jobs that have ended. One of the two must be given.
     all: bool,
-    /// Say what would go, remove nothing.
+    /// Return what would be removed, remove nothing.
     dry_run: bool,
+    /// Also remove what the jobs wrote to `output`.
+    outputs: bool,
 }
 
 impl PruneRequest {
-    /// An empty request is more often a mistake than the wish to remove everything.
+    /// An empty request is more often a mistake than a request to remove everything.
     fn age(&self) -> Result<SignedDuration, Refused> {
         match (self.older_than_seconds, self.all) {
-            (Some(_), true) => Err("`older_than_seconds` and `all` exclude each other"),
+            (Some(_), true) => Err("`older_than_seconds` and `all` cannot be combined"),
             (Some(seconds), false) => Ok(SignedDuration::from_secs(seconds.into())),
             (None, true) => Ok(SignedDuration::ZERO),
             (None, false) => {
@@ -239,18 +253,22 @@ impl PruneRequest {
     }
 }
 
-/// Removes jobs that are over from the history, and what they left behind except their output.
+/// Removes ended jobs and their leftovers from the history; their outputs only if requested.
 #[utoipa::path(
     post, path = "/api/v1/prune", tag = "jobs", request_body = PruneRequest,
     responses((status = 200, body = Envelope<PruneReply>))
 )]
 pub(super) async fn job_prune(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Body(request): Body<PruneRequest>,
 ) -> Reply<Envelope<PruneReply>> {
     let age = request.age()?;
-    Ok(envelope(app.job_prune(&caller, age, request.dry_run).await?))
+    let options = PruneOptions {
+        dry_run: request.dry_run,
+        outputs: request.outputs,
+    };
+    Ok(envelope(app.job_prune(&caller, age, options).await?))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refused> {

@@ -9,11 +9,10 @@ use paddlecloud_api::logs::{self, LogQuery};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Shared;
 use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Target, flag, job_ref};
-use crate::auth::Caller;
+use super::{Shared, scope};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
@@ -26,10 +25,10 @@ pub(super) struct LogParams {
     role: Option<String>,
     /// Only what was written since then, RFC 3339.
     since: Option<String>,
-    /// Go on until the job ends.
+    /// Continue until the job ends.
     #[serde(deserialize_with = "flag")]
     follow: bool,
-    /// Where to go on: `<worker name>:<attempt>:<offset>`, separated by commas.
+    /// Where to resume: `<worker name>:<attempt>:<offset>`, separated by commas.
     from: Option<String>,
 }
 
@@ -37,7 +36,7 @@ impl LogParams {
     fn query(self) -> LogQuery {
         LogQuery {
             n: self.n,
-            w: self.w,
+            w: named(self.w),
             role: self.role,
             since: self.since,
             follow: self.follow,
@@ -46,14 +45,19 @@ impl LogParams {
     }
 }
 
-/// The log of a job as frames, so that any bytes pass unharmed.
+/// An empty `w=`, as the documents print it, names no worker.
+fn named(worker: Option<String>) -> Option<String> {
+    worker.filter(|name| !name.is_empty())
+}
+
+/// Returns the log of a job as frames, which can contain any bytes.
 #[utoipa::path(
     get, path = "/api/v1/jobs/{job}/logs", tag = "logs", params(("job" = String, Path), LogParams),
     responses((status = 200, body = Vec<u8>, content_type = "application/vnd.paddlecloud.log"))
 )]
 pub(super) async fn log_stream(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Target(target): Target,
     Asked(params): Asked<LogParams>,
 ) -> Result<Response, Refused> {
@@ -65,7 +69,7 @@ pub(super) async fn log_stream(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TextParams {
-    /// Name or id; left out: the latest job.
+    /// Name or id; by default the latest job.
     jobname: Option<String>,
     /// Only the last lines of each worker.
     n: Option<u64>,
@@ -73,13 +77,13 @@ pub(super) struct TextParams {
     w: Option<String>,
 }
 
-/// What a job has written until now, as text: one worker after the other, each under its name where there are several.
+/// Returns a job's output so far as text: one worker after the other, each under its name if there are several.
 #[utoipa::path(
     get, path = "/api/v1/logs", tag = "logs", params(TextParams), responses((status = 200, body = Envelope<String>))
 )]
 pub(super) async fn log_show(
     State(app): Shared,
-    caller: Caller,
+    scope::Read(caller): scope::Read,
     Asked(params): Asked<TextParams>,
 ) -> Reply<Envelope<String>> {
     let target = job_ref(
@@ -91,7 +95,7 @@ pub(super) async fn log_show(
     )?;
     let query = LogQuery {
         n: params.n,
-        w: params.w,
+        w: named(params.w),
         ..LogQuery::default()
     };
     Ok(envelope(app.log_show(&caller, &target, query).await?))

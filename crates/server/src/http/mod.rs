@@ -3,20 +3,25 @@
 //! Handlers hold no logic: they parse, call one use case of `app`, and reply. This module and `api` are
 //! the only ones that know JSON names and status codes.
 
+mod accounts;
 mod alive;
-mod caller;
 mod files;
+mod gather;
 mod health;
 mod jobs;
 mod logs;
 mod packages;
 mod query;
 mod quota;
+mod refusal;
 mod registry;
 mod reply;
 mod request;
+mod scope;
+mod secrets;
 pub mod serve;
 mod server;
+mod session;
 mod silence;
 mod tokens;
 mod workers;
@@ -29,25 +34,28 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use paddlecloud_api::VERSION_HEADER;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::{REQUEST_ID_HEADER, VERSION_HEADER};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::{App, internal};
+use crate::auth::request_id;
 use reply::Refused;
 
 /// Largest body that is not a stream: a request with ten thousand environment variables fits.
 const MOST_BODY: usize = 4 << 20;
+/// Largest body of a request that needs no login: a user name and a password.
+const MOST_BODY_OF_STRANGERS: usize = 16 << 10;
 
 type Shared = State<Arc<App>>;
 
 /// Every route, and the document that describes them, from one list.
 pub fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(crate::openapi::Head::openapi())
-        .routes(routes!(tokens::token_create))
+        .merge(login())
         .routes(routes!(jobs::job_list, jobs::job_kill_named))
         .routes(routes!(jobs::job_show, jobs::job_kill))
         .routes(routes!(jobs::job_why))
@@ -60,10 +68,19 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
             registry::registry_create,
             registry::registry_delete
         ))
+        .routes(routes!(secrets::secret_list))
+        .routes(routes!(secrets::secret_set, secrets::secret_delete))
+        .routes(routes!(secrets::secrets_rotate))
         .routes(routes!(packages::package_announce))
         .routes(routes!(packages::package_has, packages::package_receive))
         .merge(files::routes())
         .merge(lasting())
+        .merge(accounts::routes())
+        .routes(routes!(tokens::token_list, tokens::token_issue))
+        .routes(routes!(tokens::token_revoke))
+        .routes(routes!(tokens::token_renew))
+        .routes(routes!(tokens::token_logout))
+        .routes(routes!(tokens::password_change))
         .routes(routes!(server::whoami))
         .routes(routes!(server::server_show))
         .routes(routes!(server::server_stop))
@@ -73,6 +90,13 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::openapi_show))
 }
 
+/// The only route that reads a body before it knows the caller.
+fn login() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(tokens::token_create))
+        .layer(DefaultBodyLimit::max(MOST_BODY_OF_STRANGERS))
+}
+
 /// What walks through homes, or has one measured first, and may wait for its turn to do so.
 fn lasting() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -80,10 +104,11 @@ fn lasting() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::job_rerun))
         .routes(routes!(jobs::job_prune))
         .routes(routes!(quota::quota_show))
+        .routes(routes!(accounts::user_delete))
         .layer(middleware::from_fn(alive::say_so))
 }
 
-/// S4 names API versions by the kind of job; here they are the same jobs.
+/// The client design versions the API by the kind of job; here they are the same jobs.
 fn old_names() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/submit", post(jobs::job_submit))
@@ -102,6 +127,10 @@ fn old_names() -> Router<Arc<App>> {
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
     harden(router.merge(old_names()))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            session::end_with_it,
+        ))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
@@ -121,16 +150,20 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
     // The route, not the path: the link of a share is its secret.
     let route = request.extensions().get::<MatchedPath>().cloned();
     let in_flight = app.metrics.begin_request();
-    let mut response = next.run(request).await;
+    let (id, mut response) = request_id::with_new(next.run(request)).await;
     drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.count_request(status);
     let route = route.as_ref().map_or("no such path", MatchedPath::as_str);
-    tracing::debug!(%method, route, status, "request");
+    tracing::debug!(%method, route, status, id, "request");
     let version = HeaderValue::from_static(crate::VERSION);
     response
         .headers_mut()
         .insert(HeaderName::from_static(VERSION_HEADER), version);
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        let name = HeaderName::from_static(REQUEST_ID_HEADER);
+        response.headers_mut().insert(name, id);
+    }
     response
 }
 
@@ -144,7 +177,7 @@ async fn no_such_method(request: Request) -> Refused {
     let (method, path) = (request.method(), request.uri().path());
     Refused(ErrorBody::new(
         ErrorName::MethodNotAllowed,
-        format!("`{}` does not know the method {method}", path.escape_default()),
+        format!("`{}` does not support the method {method}", path.escape_default()),
     ))
 }
 

@@ -14,31 +14,30 @@ use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Shared;
-use super::alive;
 use super::reply::{Refused, envelope};
+use super::{Shared, alive, scope};
 use crate::app::{App, Upload};
 use crate::auth::Caller;
-use crate::long::{Long, SHORT_LIST, Turn};
-use crate::packages::MOST_LIST;
+use crate::packages::{MOST_LIST, SHORT_LIST};
+use crate::queue::{Class, Queue, Turn};
 
-/// How long one that is not short waits for its turn, in silence: clients wait longer, and so do proxies.
+/// How long a long list waits for its turn, in silence: clients and proxies wait longer.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
-/// How long a list may take to come, and bytes a millisecond that give it more.
+/// How long a list may take to arrive, and bytes per millisecond that extend it.
 const LIST_WITHIN: Duration = Duration::from_secs(600);
 const SLOWEST: u64 = 8;
-/// How much of a refused upload is taken, and for how long.
+/// How much of a refused upload is read, and for how long.
 const DRAIN_BYTES: usize = 1 << 30;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Whether a package is here: 200 or 404, without a body.
+/// Returns whether the server has a package: 200 or 404, without a body.
 #[utoipa::path(
     head, path = "/api/v1/packages/{id}", tag = "packages", params(("id" = String, Path)),
     responses((status = 200), (status = 404))
 )]
 pub(super) async fn package_has(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refused> {
     let here = app.package_has(&caller, &id).await?;
@@ -49,19 +48,19 @@ pub(super) async fn package_has(
     })
 }
 
-/// Takes the list of a package's files and says which of them must be sent.
+/// Announces the list of a package's files and returns which of them must be sent.
 #[utoipa::path(
-    post, path = "/api/v1/packages", tag = "packages", request_body(content = String, content_type = "application/json"),
+    post, path = "/api/v1/packages", tag = "packages", request_body(content = Object, content_type = "application/json"),
     responses((status = 200, body = Envelope<PackageReply>))
 )]
 pub(super) async fn package_announce(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     headers: HeaderMap,
     body: Stream,
 ) -> Response {
     // Not before all of it has come: who hears a reply may stop sending, proxies do.
-    let (list, turn) = match list_of(&app.long, &caller.user, body).await {
+    let (list, turn) = match list_of(&app.queue, &caller.user, body).await {
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
@@ -69,7 +68,7 @@ pub(super) async fn package_announce(
     lasting(&headers, announce).await
 }
 
-/// The reply to what may last: whole packages are read, synced or waited for.
+/// The reply to long work: whole packages are read, synced or waited for.
 async fn lasting(
     headers: &HeaderMap,
     work: impl Future<Output = Result<PackageReply, Refused>> + Send + 'static,
@@ -81,45 +80,41 @@ async fn lasting(
     }
 }
 
-/// The whole list, and the turn that a long one has when it has come: whoever sends slowly keeps only their own from that.
-async fn list_of(long: &Long, user: &UserName, body: Stream) -> Result<(Bytes, Option<Turn>), Refused> {
+/// The whole list, and the turn that a long one has as long as it is in memory: whoever sends slowly keeps only their own
+/// waiting.
+async fn list_of(queue: &Queue, user: &UserName, body: Stream) -> Result<(Bytes, Option<Turn>), Refused> {
     let mut pieces = body.into_data_stream();
-    let (mut list, mut coming) = (BytesMut::new(), None);
+    let (mut list, mut turn) = (BytesMut::new(), None);
     let mut until = Instant::now() + LIST_WITHIN;
     while let Some(piece) = timeout_at(until, pieces.next()).await.map_err(|_| late())? {
         let piece = piece.map_err(|_| cut())?;
         if list.len() + piece.len() > MOST_LIST {
-            drop((list, coming));
+            drop((list, turn));
             let _ = timeout(DRAIN_TIME, drain(pieces)).await;
             return Err(too_long());
         }
-        if coming.is_none() && list.len() + piece.len() > SHORT_LIST {
+        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
             let waited = Instant::now();
-            let Ok(free) = timeout(TURN_WITHIN, long.coming_list(user)).await else {
+            let Ok(free) = timeout(TURN_WITHIN, queue.turn(Class::List, user)).await else {
                 drop(list);
                 return Err(refused_at(pieces, busy()).await);
             };
-            coming = Some(free);
+            turn = Some(free);
             until += waited.elapsed();
         }
         until += Duration::from_millis(piece.len() as u64 / SLOWEST);
         list.extend_from_slice(&piece);
     }
-    if coming.is_none() {
-        return Ok((list.freeze(), None));
-    }
-    let turn = timeout(TURN_WITHIN, long.list_turn(user)).await;
-    let turn = turn.map_err(|_| Refused(busy()))?;
-    Ok((list.freeze(), Some(turn)))
+    Ok((list.freeze(), turn))
 }
 
 fn busy() -> ErrorBody {
-    let problem = "the server is busy with other long lists of files";
-    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("submit again in a moment")
+    let problem = "other packages of yours that have very many files are just being sent";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for those `submit`s, or end them")
 }
 
 fn late() -> Refused {
-    let problem = "the list of files did not come in time";
+    let problem = "the list of files did not arrive in time";
     Refused(ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("submit again"))
 }
 
@@ -131,11 +126,11 @@ fn too_long() -> Refused {
     let refused = ErrorBody::new(ErrorName::PayloadTooLarge, problem);
     Refused(
         refused
-            .with_hint("name what is not needed there in `.paddleignore`; bring data up with `paddlectl cp`"),
+            .with_hint("list what the job does not need in `.paddleignore`; upload data with `paddlectl cp`"),
     )
 }
 
-/// Takes the files. The package is stored, whole and synced, when the reply comes.
+/// Uploads the files. The package is complete and synced when the reply is sent.
 #[utoipa::path(
     put, path = "/api/v1/packages/{id}", tag = "packages", params(("id" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -143,7 +138,7 @@ fn too_long() -> Refused {
 )]
 pub(super) async fn package_receive(
     State(app): Shared,
-    caller: Caller,
+    scope::Submit(caller): scope::Submit,
     Path(id): Path<String>,
     headers: HeaderMap,
     body: Stream,
@@ -175,7 +170,7 @@ async fn refused_at(pieces: BodyDataStream, refused: ErrorBody) -> Refused {
     refused.into()
 }
 
-/// Takes the rest and throws it away: a client that is cut off while it sends may never see the reply.
+/// Reads the rest and discards it: a client that is disconnected while it sends may never see the reply.
 async fn drain(mut pieces: BodyDataStream) {
     let mut left = DRAIN_BYTES;
     while let Some(Ok(piece)) = pieces.next().await {
@@ -187,8 +182,8 @@ async fn drain(mut pieces: BodyDataStream) {
 }
 
 fn cut() -> Refused {
-    let refused = ErrorBody::new(ErrorName::BadRequest, "the package did not arrive whole");
-    Refused(refused.with_hint("submit again: what arrived is not sent again"))
+    let refused = ErrorBody::new(ErrorName::BadRequest, "the package did not arrive completely");
+    Refused(refused.with_hint("submit again: files already received are not sent again"))
 }
 
 #[cfg(test)]
@@ -199,35 +194,39 @@ mod tests {
 
     use super::*;
 
-    /// A list that is long and of which the rest never comes.
+    /// A long list whose rest never arrives.
     fn slow_list() -> Stream {
         let first = stream::once(async { Bytes::from(vec![b' '; SHORT_LIST + 1]) });
         Stream::from_stream(first.chain(stream::pending()).map(Ok::<_, Infallible>))
     }
 
-    /// The time is not real.
+    /// The time is virtual.
     #[tokio::test(start_paused = true)]
-    async fn who_sends_a_long_list_slowly_keeps_nobody_else_from_comparing_theirs() {
-        let (long, me) = (Long::default(), "me".parse().unwrap());
+    async fn who_sends_a_long_list_slowly_keeps_nobody_else_from_sending_theirs() {
+        let (queue, me, you) = (Queue::default(), "me".parse().unwrap(), "you".parse().unwrap());
         let began = Instant::now();
-        let (list, turns) = tokio::join!(list_of(&long, &me, slow_list()), async {
-            timeout(Duration::from_secs(1), long.list_turn(&me)).await
+        let whole = || Stream::from(vec![b' '; SHORT_LIST + 1]);
+        let (list, theirs) = tokio::join!(list_of(&queue, &me, slow_list()), async {
+            timeout(Duration::from_secs(1), list_of(&queue, &you, whole())).await
         });
-        assert!(turns.is_ok(), "the turn is for lists that have come");
+        assert!(theirs.is_ok(), "it waits for nobody");
         let Err(Refused(refused)) = list else {
             panic!("it never ends");
         };
         assert_eq!(refused.error, ErrorName::RequestTimeout);
         assert!(began.elapsed() >= LIST_WITHIN, "{:?}", began.elapsed());
-        assert!(long.coming_list(&me).now_or_never().is_some(), "it is free again");
+        let turns = [(); 2].map(|()| queue.turn(Class::List, &me).now_or_never());
+        assert!(turns.iter().all(Option::is_some), "it is free again");
     }
 
     #[tokio::test]
     async fn a_long_list_that_has_come_has_its_turn() {
-        let (long, me) = (Long::default(), "me".parse().unwrap());
+        let (queue, me) = (Queue::default(), "me".parse().unwrap());
         let whole = Stream::from(vec![b' '; SHORT_LIST + 1]);
-        let (list, turn) = list_of(&long, &me, whole).await.unwrap();
+        let (list, turn) = list_of(&queue, &me, whole).await.unwrap();
         assert_eq!(list.len(), SHORT_LIST + 1);
-        assert!(turn.is_some() && long.list_turn(&me).now_or_never().is_none());
+        let other = queue.turn(Class::List, &me).now_or_never();
+        assert!(turn.is_some() && other.is_some());
+        assert!(queue.turn(Class::List, &me).now_or_never().is_none());
     }
 }

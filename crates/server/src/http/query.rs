@@ -1,4 +1,4 @@
-//! The query of a request: every parameter is one the route knows, and what is wrong is named.
+//! The query of a request: only known parameters are accepted, and errors name the parameter.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
@@ -26,7 +26,7 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for A
     }
 }
 
-/// A parameter that is ignored would be believed to work.
+/// An ignored parameter would appear to work.
 fn check_names(sent: &[(String, String)], known: &[String]) -> Result<(), ErrorBody> {
     let Some((unknown, _)) = sent.iter().find(|(name, _)| !known.contains(name)) else {
         return Ok(());
@@ -63,7 +63,7 @@ fn unreadable(words: &str, sent: &[(String, String)]) -> ErrorBody {
     ErrorBody::new(ErrorName::BadRequest, format!("`{name}`: {problem}"))
 }
 
-/// The names of a type's parameters, from the document that is published.
+/// The names of a type's parameters, from the published document.
 fn names_of<T: IntoParams>() -> Vec<String> {
     let all = T::into_params(|| Some(ParameterIn::Query));
     all.into_iter().map(|parameter| parameter.name).collect()

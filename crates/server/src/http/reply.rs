@@ -1,4 +1,4 @@
-//! Replies: S4's envelope for what went well, the error body for what did not.
+//! Replies: the envelope of the client design for successes, the error body for errors.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

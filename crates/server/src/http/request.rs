@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::BytesRejection;
+use axum::RequestExt;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http_body_util::LengthLimitError;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::names::JobRef;
 use serde::Deserialize;
@@ -38,28 +40,42 @@ pub(super) struct Raw(pub Bytes);
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Refused;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
-        let body = tokio::time::timeout(PATIENCE, Bytes::from_request(request, state)).await;
-        let bytes = body
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refused> {
+        let body = request.with_limited_body().into_body();
+        let collected = tokio::time::timeout(PATIENCE, collect(body)).await;
+        let bytes = collected
             .map_err(|_| Refused(too_slow()))?
             .map_err(|error| Refused(body_refused(&error)))?;
         Ok(Raw(bytes))
     }
 }
 
-fn too_slow() -> ErrorBody {
-    let problem = format!("the body did not arrive within {} seconds", PATIENCE.as_secs());
-    ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("send it again, whole")
+/// The whole body, copied: frames would keep the buffers they came in (see [`super::gather`]).
+async fn collect(body: axum::body::Body) -> Result<Bytes, axum::Error> {
+    let mut frames = body.into_data_stream();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = frames.next().await {
+        whole.extend_from_slice(&frame?);
+    }
+    Ok(whole.freeze())
 }
 
-fn body_refused(error: &BytesRejection) -> ErrorBody {
-    match error.status().as_u16() {
-        413 => ErrorBody::new(
-            ErrorName::PayloadTooLarge,
-            "the body is larger than the server takes",
-        ),
-        _ => ErrorBody::new(ErrorName::BadRequest, "the body did not arrive whole"),
+fn too_slow() -> ErrorBody {
+    let problem = format!("the body did not arrive within {} seconds", PATIENCE.as_secs());
+    ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("send the complete body again")
+}
+
+fn body_refused(error: &axum::Error) -> ErrorBody {
+    if is_too_large(error) {
+        let problem = "the body is too large";
+        return ErrorBody::new(ErrorName::PayloadTooLarge, problem);
     }
+    ErrorBody::new(ErrorName::BadRequest, "the body did not arrive completely")
+}
+
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| cause.is::<LengthLimitError>())
 }
 
 fn parse_body<T: DeserializeOwned + PartialSchema>(bytes: &[u8]) -> Result<T, ErrorBody> {
@@ -97,7 +113,7 @@ fn json_refused(field: &str, problem: &str) -> ErrorBody {
             "expected a number or a text",
         );
     let problem = match field {
-        "." | "?" => format!("the body is not the JSON that is expected: {problem}"),
+        "." | "?" => format!("the body is not the expected JSON: {problem}"),
         field => format!("`{field}`: {problem}"),
     };
     ErrorBody::new(ErrorName::BadRequest, problem)
@@ -233,7 +249,7 @@ mod tests {
         `name`: EOF while parsing a value at line 1 column 8
         `cpu`: expected a number or a text at line 1 column 10
         the body must be a JSON object
-        the body is not the JSON that is expected: trailing characters at line 1 column 4
+        the body is not the expected JSON: trailing characters at line 1 column 4
         "#
         );
     }

@@ -1,11 +1,12 @@
-//! Listening: TCP and unix sockets, with TLS where it is configured, until the server is asked to stop.
+//! Listens on TCP and Unix sockets, with TLS if configured, until the server is asked to stop.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -24,24 +25,30 @@ use tower_http::normalize_path::NormalizePathLayer;
 use super::silence::Limited;
 use crate::auth::{Peer, common_name};
 use crate::config::Listen;
+use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
 
-/// How long a client may take to shake hands, and to send a request's head.
+/// How long a client may take for the TLS handshake, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the next piece of a request's body may take.
 const SILENCE: Duration = Duration::from_secs(120);
-/// How long a connection may be quiet before its client is asked whether it is still there.
+/// How long a connection may be idle before its client is probed.
 const STILL_THERE: Duration = Duration::from_secs(60);
-/// Bytes a connection holds at most, either way. Many connections at once make many of these.
+/// The most bytes a connection buffers in each direction. Many connections have many of these.
 const BUFFER: usize = 128 << 10;
-/// How long replies on their way may take when the server stops.
+/// How long replies in flight may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
-/// Longest path the kernel takes for a unix socket, without the final zero.
+/// The reply to a connection above the limit.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n\
+retry-after: 5\r\n\r\n{\"code\":429,\"error\":\"too-many-requests\",\"msg\":\"there are too many connections\"}";
+/// How often such refusals are logged.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+/// Longest path the kernel accepts for a Unix socket, without the final zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// Why the server cannot listen somewhere.
+/// Why the server cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on `{place}`")]
 pub struct ListenError {
@@ -50,10 +57,10 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// A socket that is open. Clients can connect from now on.
+/// An open socket. Clients can connect from now on.
 pub struct Bound {
     socket: Socket,
-    /// Where it is, with the real port.
+    /// Its address, with the real port.
     pub address: String,
 }
 
@@ -95,7 +102,7 @@ pub async fn bind(listen: &Listen) -> Result<Bound, ListenError> {
     }
 }
 
-/// Binds a unix socket that only its owner can use. One that a dead server left behind is replaced.
+/// Binds a Unix socket that only its owner can use. One that a dead server left behind is replaced.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(
@@ -103,7 +110,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
             "the path names no file",
         ));
     };
-    // A path that is too long for the kernel is reached through its opened folder.
+    // A path that is too long for the kernel is reached through its open folder.
     let opened = std::fs::File::open(folder)?;
     let short = match path.as_os_str().len() {
         0..=LONGEST_SOCKET_PATH => path.to_owned(),
@@ -124,7 +131,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         Ok(_) => {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "something else lies there",
+                "something else is there",
             ));
         }
         Err(_) => {}
@@ -134,8 +141,8 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers on all sockets until `stop`, then finishes the replies that are on their way. Nothing of a connection is left
-/// when this returns, also of one whose client does not read.
+/// Serves all sockets until `stop`, then finishes replies in flight. No connection is left when this returns, even if
+/// its client does not read.
 pub async fn serve(sockets: Vec<Bound>, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
     serve_patiently(sockets, tls, router, stop, LAST_REPLIES).await;
 }
@@ -149,6 +156,7 @@ async fn serve_patiently(
 ) {
     let open = Arc::new(GracefulShutdown::new());
     let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
+    let counted = Connections::of_this_process();
     let loops = sockets.into_iter().map(|bound| {
         let front = Front {
             router: router.clone(),
@@ -157,6 +165,8 @@ async fn serve_patiently(
             connections: connections.clone(),
             cut: cut.clone(),
             stop: stop.clone(),
+            counted: Arc::clone(&counted),
+            complained: Mutex::default(),
         };
         tokio::spawn(front.accept_all(bound.socket))
     });
@@ -189,6 +199,9 @@ struct Front {
     /// Ends connections that do not end by themselves.
     cut: CancellationToken,
     stop: CancellationToken,
+    counted: Arc<Connections>,
+    /// When a refusal was last logged.
+    complained: Mutex<Option<Instant>>,
 }
 
 impl Front {
@@ -216,9 +229,28 @@ impl Front {
         }
     }
 
+    /// Counts a connection. One above the limit gets an error reply, if it reads it, and is closed.
+    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<Arc<Connection>> {
+        let admitted = self.counted.begin(address);
+        if admitted.is_none() {
+            refuse(TOO_MANY);
+            let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+            if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                *complained = Some(Instant::now());
+                tracing::warn!(?address, "connections are refused: there are too many");
+            }
+        }
+        admitted
+    }
+
     fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
+        let tell = |words: &[u8]| drop(stream.try_write(words));
+        let Some(connection) = self.admit(None, tell) else {
+            return Ok(());
+        };
         let peer = Peer {
             uid: stream.peer_cred().ok().map(|credentials| credentials.uid()),
+            connection: Some(connection),
             ..Peer::default()
         };
         let wire = Wire::new(stream.into_std()?);
@@ -236,6 +268,15 @@ impl Front {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let address = stream.peer_addr().ok().map(|address| address.ip());
+        let has_tls = self.tls.is_some();
+        let tell = |words: &[u8]| {
+            if !has_tls {
+                drop(stream.try_write(words));
+            }
+        };
+        let Some(connection) = self.admit(address, tell) else {
+            return Ok(());
+        };
         keep_alive(&stream);
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
@@ -244,6 +285,7 @@ impl Front {
             None => {
                 let peer = Peer {
                     address,
+                    connection: Some(connection),
                     ..Peer::default()
                 };
                 self.spawn(answer(wire, lane, peer, router, watcher));
@@ -258,6 +300,7 @@ impl Front {
                     uid: None,
                     certificate,
                     address,
+                    connection: Some(connection),
                 };
                 answer(stream, lane, peer, router, watcher).await;
             }),
@@ -266,7 +309,7 @@ impl Front {
     }
 }
 
-/// A client whose machine vanished is noticed also while it is only waited for.
+/// A client whose machine vanished is noticed even while it is only waited for.
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
     let set = sockopt::set_socket_keepalive(stream, true)

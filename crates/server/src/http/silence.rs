@@ -1,6 +1,6 @@
-//! A limit on silence in a request's body: a client that vanished without a word does not hold its upload for ever.
+//! Limits silence in a request's body: a client that vanished does not hold its upload forever.
 //!
-//! How long a whole body takes is nobody's business here, only how long nothing comes.
+//! The whole body may take any time; only the time without data is limited.
 
 use std::io;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// A body that ends with an error when its next piece does not come in time.
+/// A body that ends with an error if its next piece does not arrive in time.
 pub struct Limited<B> {
     body: B,
     limit: Duration,
-    /// Made at the first wait and set anew at each.
+    /// Created at the first wait and reset at each.
     alarm: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
 }
@@ -83,10 +83,10 @@ mod tests {
 
     use super::*;
 
-    /// Pieces after so many seconds each, and then nothing for ever.
+    /// Pieces after this many seconds each, and then nothing forever.
     struct Slow(VecDeque<u64>, Option<Pin<Box<dyn Future<Output = ()>>>>);
 
-    /// The clock of this test stands still but for such waits.
+    /// The clock of this test moves only in such waits.
     async fn nothing_for(seconds: u64) {
         let limit = Duration::from_secs(seconds);
         let _ = tokio::time::timeout(limit, std::future::pending::<()>()).await;

@@ -1,16 +1,22 @@
-//! `/api-token-auth`.
+//! `/api-token-auth`, `/api/v1/tokens` and `/api/v1/password`.
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
+use paddlecloud_api::Envelope;
+use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, PasswordRequest, TokenView};
 use paddlecloud_api::server::{TokenReply, TokenRequest};
+use paddlecloud_core::access::Scopes;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::Shared;
-use super::caller::refused;
-use super::reply::Reply;
+use super::query::Asked;
+use super::reply::{Reply, envelope};
 use super::request::Body;
+use super::scope::refused;
+use super::{Shared, scope};
 use crate::auth::Peer;
 
-/// A token for a user name and a password.
+/// Exchanges a user name and a password for a token.
 #[utoipa::path(
     post, path = "/api-token-auth", tag = "login", request_body = TokenRequest, security(()),
     responses((status = 200, body = TokenReply))
@@ -23,9 +29,97 @@ pub(super) async fn token_create(
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
     let token = app
         .auth
-        .token_create(&peer, &request.username, &request.password)
+        .token_create(&peer, &request.username, &request.password, Scopes::all())
         .await;
     Ok(Json(TokenReply {
         token: token.map_err(refused)?,
     }))
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UserParams {
+    /// Another user, for administrators.
+    user: Option<String>,
+}
+
+/// The caller's tokens, without their secrets.
+#[utoipa::path(
+    get, path = "/api/v1/tokens", tag = "login", params(UserParams),
+    responses((status = 200, body = Envelope<Vec<TokenView>>))
+)]
+pub(super) async fn token_list(
+    State(app): Shared,
+    scope::Any(caller): scope::Any,
+    Asked(params): Asked<UserParams>,
+) -> Reply<Envelope<Vec<TokenView>>> {
+    Ok(envelope(app.token_list(&caller, params.user.as_deref()).await?))
+}
+
+/// Hands out a token with the caller's scopes or fewer. Its secret is shown this once.
+#[utoipa::path(
+    post, path = "/api/v1/tokens", tag = "login", request_body = NewTokenRequest,
+    responses((status = 200, body = Envelope<NewTokenReply>))
+)]
+pub(super) async fn token_issue(
+    State(app): Shared,
+    scope::Any(caller): scope::Any,
+    Body(request): Body<NewTokenRequest>,
+) -> Reply<Envelope<NewTokenReply>> {
+    Ok(envelope(app.token_issue(&caller, request).await?))
+}
+
+/// Revokes a token; requests and streams that use it end.
+#[utoipa::path(
+    delete, path = "/api/v1/tokens/{id}", tag = "login", params(("id" = String, Path), UserParams),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn token_revoke(
+    State(app): Shared,
+    scope::Any(caller): scope::Any,
+    Path(id): Path<String>,
+    Asked(params): Asked<UserParams>,
+) -> Reply<Envelope<String>> {
+    app.token_revoke(&caller, &id, params.user.as_deref()).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Exchanges the token of this request for a new one, up to the server's `tokens.max_age` after the login.
+#[utoipa::path(
+    post, path = "/api/v1/tokens/renew", tag = "login", responses((status = 200, body = Envelope<NewTokenReply>))
+)]
+pub(super) async fn token_renew(
+    State(app): Shared,
+    scope::AnyLogin(login): scope::AnyLogin,
+) -> Reply<Envelope<NewTokenReply>> {
+    Ok(envelope(app.token_renew(&login).await?))
+}
+
+/// Revokes the token of this request.
+#[utoipa::path(post, path = "/api/v1/logout", tag = "login", responses((status = 200, body = Envelope<String>)))]
+pub(super) async fn token_logout(
+    State(app): Shared,
+    scope::AnyLogin(login): scope::AnyLogin,
+) -> Reply<Envelope<String>> {
+    Ok(envelope(app.token_logout(&login).await?.to_owned()))
+}
+
+/// Changes the caller's own password. Tokens that were handed out before end.
+#[utoipa::path(
+    post, path = "/api/v1/password", tag = "login", request_body = PasswordRequest,
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn password_change(
+    State(app): Shared,
+    scope::Any(caller): scope::Any,
+    peer: Option<Extension<Peer>>,
+    Body(request): Body<PasswordRequest>,
+) -> Reply<Envelope<String>> {
+    let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
+    // A wrong old password is counted like a wrong login.
+    let checked = app.auth.password_check(&peer, &caller.user, &request.old).await;
+    checked.map_err(refused)?;
+    app.password_change(&caller, request.new).await?;
+    Ok(envelope("OK".to_owned()))
 }

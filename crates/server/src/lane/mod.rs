@@ -1,9 +1,10 @@
 //! Threads for connections that move many bytes.
 //!
-//! Most requests wait more than they work, and share few threads that must not block. Whoever takes in or sends a file
-//! hashes it and meets the disk for every piece, and handing each piece to another thread costs as much as hashing it.
-//! So the whole connection moves to a thread that may block, stays while bytes keep coming, and goes back when they do not.
-//! Only so many can be there at a time; for others [`blocking`] hands over one piece after the other.
+//! Most requests wait more than they work, and share a few threads that must not block. A connection that receives or
+//! sends a file hashes it and accesses the disk for every piece, and handing each piece to another thread costs as much
+//! as hashing it. So the whole connection moves to a thread that may block, stays while bytes keep coming, and moves
+//! back when they do not. The number of such threads is limited; other connections use [`blocking`], which hands over
+//! one piece at a time.
 
 mod wire;
 
@@ -21,11 +22,11 @@ use tokio::task::{JoinError, spawn_blocking};
 
 pub use wire::Wire;
 
-/// Connections that may have a thread at a time: more than there are cores to use, and not all threads for what blocks.
+/// Connections that may have a thread at the same time: more than there are cores, and fewer than the blocking threads.
 pub const LANES: usize = 8;
 /// How long a thread waits for a peer that has nothing to send, or no room to receive.
 const SILENCE: Duration = Duration::from_millis(10);
-/// How long a connection keeps its thread at most. When the server stops, it ends at the next chance.
+/// How long a connection keeps its thread at most. When the server stops, it ends at the next opportunity.
 const STINT: Duration = Duration::from_secs(1);
 
 static FREE: Semaphore = Semaphore::const_new(LANES);
@@ -34,17 +35,17 @@ tokio::task_local! {
     static LANE: Arc<Lane>;
 }
 
-/// Where a connection is just now, and what it waits for.
+/// Where a connection runs now, and what it waits for.
 #[derive(Debug)]
 pub struct Lane {
     socket: Arc<OwnedFd>,
     /// On a thread that may block.
     is_here: AtomicBool,
-    /// Wants to get there.
+    /// Wants to move there.
     is_called: AtomicBool,
-    /// Somebody wants to stay there.
+    /// A request wants to stay there.
     is_taken: AtomicBool,
-    /// Somebody wanted to: the next request will soon come, and want the same.
+    /// A request wanted to: the next one will soon come, and want the same.
     lingers: AtomicBool,
     /// A request is being answered.
     is_serving: AtomicBool,
@@ -72,19 +73,19 @@ impl Lane {
         self.is_here.load(Ordering::Relaxed)
     }
 
-    /// Tells that a request is being answered, as long as the answer lives.
+    /// Marks a request as being answered, as long as the answer lives.
     pub fn serve(self: &Arc<Self>) -> Serving {
         self.is_serving.store(true, Ordering::Relaxed);
         Serving(self.clone())
     }
 
-    /// Whether the connection is worth its thread: bytes are moved, or were moved and the next request is waited for.
+    /// Whether the connection is worth its thread: bytes are moved, or were moved and the next request is expected.
     fn stays(&self) -> bool {
         let is_between = self.lingers.load(Ordering::Relaxed) && !self.is_serving.load(Ordering::Relaxed);
         is_between || self.is_taken.load(Ordering::Relaxed)
     }
 
-    /// Waits until the socket is ready for what the connection wants of it.
+    /// Waits until the socket is ready for the connection.
     fn wait(&self) -> bool {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.waits_to_read.load(Ordering::Relaxed));
@@ -94,7 +95,7 @@ impl Lane {
         !events.is_empty() && is_ready.is_ok_and(|ready| ready > 0)
     }
 
-    /// Works on a connection as long as it is worth a thread; hands it back unless it ended.
+    /// Works on a connection as long as it is worth a thread; returns it unless it ended.
     fn work(self: Arc<Self>, mut connection: Connection) -> Option<Connection> {
         let waker = Waker::from(self.clone());
         let until = Instant::now() + STINT;
@@ -138,7 +139,7 @@ pub async fn run(lane: Arc<Lane>, connection: impl Future<Output = ()> + Send + 
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending if lane.is_called.swap(false, Ordering::Relaxed) => match FREE.try_acquire() {
                 Ok(permit) => Poll::Ready(Some(permit)),
-                // Somebody else was faster; whoever called is told at the next look.
+                // Another connection was faster; the caller notices at the next poll.
                 Err(_) => connection.as_mut().poll(context).map(|()| None),
             },
             Poll::Pending => Poll::Pending,
@@ -164,7 +165,7 @@ async fn on_thread(
     .await
 }
 
-/// The wish of a request to be on a thread that may block, as long as it lives.
+/// The wish of a request to run on a thread that may block, as long as it lives.
 #[derive(Debug)]
 pub struct Seat(Option<Arc<Lane>>);
 
@@ -178,7 +179,7 @@ impl Seat {
         Self(lane)
     }
 
-    /// Gets there if there is room; says whether it is there now.
+    /// Moves there if a thread is free; returns whether it is there now.
     pub async fn reach(&self) -> bool {
         let Some(lane) = &self.0 else { return false };
         let mut has_called = false;
@@ -218,7 +219,7 @@ pub fn is_here() -> bool {
     LANE.try_with(|lane| lane.is_here()).unwrap_or(false)
 }
 
-/// Does something that may block: here, if the connection is on such a thread, else on one of those for short work.
+/// Runs work that may block: here, if the connection is on such a thread, otherwise on one of those for short work.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     match is_here() {
         true => Ok(work()),

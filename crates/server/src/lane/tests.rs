@@ -1,4 +1,4 @@
-//! Connections change threads, and their bytes do not notice.
+//! Connections change threads without affecting their bytes.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! A socket that can be waited for in both ways: by the runtime, which watches all sockets at once, and by a thread of its
-//! own, for which the runtime need not wake up whenever bytes come.
+//! A socket that can be waited for in two ways: by the runtime, which watches all sockets, and by a thread of its own,
+//! without waking up the runtime whenever bytes arrive.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Takes over a socket that does not block.
+    /// Takes over a non-blocking socket.
     pub fn new(socket: impl Into<OwnedFd>) -> Self {
         let socket = Arc::new(socket.into());
         Self {

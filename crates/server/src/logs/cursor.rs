@@ -1,12 +1,13 @@
-//! What a query asks for: which workers, and where in each log to begin.
+//! What a query selects: which workers, and where in each log to begin.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::plan::Role;
+
+use super::LogsError;
 
 /// Where to begin in an attempt's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,25 +20,22 @@ pub enum Begin {
     Offset(u64),
 }
 
-/// A query that was understood.
+/// A parsed query.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct LogSelection {
     worker: Option<String>,
     role: Option<Role>,
     begin: Begin,
     cursors: HashMap<(String, u32), u64>,
 }
 
-impl Wanted {
-    pub fn parse(query: &LogQuery, job: &Job) -> Result<Wanted, ErrorBody> {
+impl LogSelection {
+    pub fn parse(query: &LogQuery, job: &Job) -> Result<LogSelection, LogsError> {
         let role = match query.role.as_deref() {
             None => None,
             Some("trainer" | "trainers") => Some(Role::Trainer),
             Some("pserver" | "pservers") => Some(Role::Pserver),
-            Some(other) => {
-                return Err(bad(format!("`{}` is not a role", other.escape_default()))
-                    .with_hint("roles are `trainer` and `pserver`"));
-            }
+            Some(other) => return Err(LogsError::NotARole(other.to_owned())),
         };
         let begin = match (query.n, &query.since) {
             (Some(lines), _) => Begin::Tail(usize::try_from(lines).unwrap_or(usize::MAX)),
@@ -50,7 +48,7 @@ impl Wanted {
             .map(parse_cursors)
             .transpose()?
             .unwrap_or_default();
-        let wanted = Wanted {
+        let wanted = LogSelection {
             worker: query.w.clone(),
             role,
             begin,
@@ -60,28 +58,21 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// A job that has its workers must have the one asked for.
-    fn check_worker(&self, job: &Job) -> Result<(), ErrorBody> {
+    /// The requested worker must exist, once the job has workers.
+    fn check_worker(&self, job: &Job) -> Result<(), LogsError> {
         let Some(name) = &self.worker else { return Ok(()) };
         if job.workers.is_empty() || job.workers.iter().any(|worker| self.takes(worker)) {
             return Ok(());
         }
-        let known: Vec<&str> = job
-            .workers
-            .iter()
-            .take(6)
-            .map(|worker| worker.name.as_str())
-            .collect();
-        let problem = format!(
-            "job `{}` has no worker `{}`",
-            job.spec.name,
-            name.escape_default()
-        );
-        Err(ErrorBody::new(ErrorName::NotFound, problem)
-            .with_hint(format!("its workers are {}", known.join(", "))))
+        let known = job.workers.iter().take(6);
+        Err(LogsError::NoWorker {
+            job: job.spec.name.clone(),
+            worker: name.clone(),
+            known: known.map(|worker| worker.name.clone()).collect(),
+        })
     }
 
-    /// Whether this worker's log is asked for. `trainer-0` means the same as its full name.
+    /// Whether this worker's log is selected. `trainer-0` means the same as its full name.
     pub fn takes(&self, worker: &Worker) -> bool {
         let short = format!("{}-{}", worker.key.role, worker.key.index);
         self.role.is_none_or(|role| role == worker.key.role)
@@ -91,7 +82,7 @@ impl Wanted {
                 .is_none_or(|name| *name == worker.name || *name == short)
     }
 
-    /// The first attempt that is of interest: the first that a cursor names, or for a tail the latest.
+    /// The first attempt of interest: the first that a cursor names, or for a tail the latest.
     pub fn first_attempt(&self, worker: &Worker) -> u32 {
         match self.first_named(&worker.name) {
             Some(named) => named,
@@ -100,7 +91,7 @@ impl Wanted {
         }
     }
 
-    /// Where to begin. What comes after an attempt that a cursor names is new, and begins at its start.
+    /// Where to begin. Attempts after one that a cursor names are new, and begin at their start.
     pub fn begin(&self, worker: &str, attempt: u32) -> Begin {
         match self.cursors.get(&(worker.to_owned(), attempt)) {
             Some(offset) => Begin::Offset(*offset),
@@ -109,7 +100,7 @@ impl Wanted {
         }
     }
 
-    /// The choice was made for what is there: whatever joins from now on is wanted whole.
+    /// The selection applied to existing logs: attempts that join from now on are read completely.
     pub fn take_all_that_joins(&mut self) {
         self.begin = Begin::Start;
     }
@@ -120,15 +111,12 @@ impl Wanted {
     }
 }
 
-fn parse_since(text: &str) -> Result<u64, ErrorBody> {
-    let at: Timestamp = text.parse().map_err(|_| {
-        bad(format!("`{}` is not a time", text.escape_default()))
-            .with_hint("write it like 2026-01-31T12:00:00Z")
-    })?;
+fn parse_since(text: &str) -> Result<u64, LogsError> {
+    let at: Timestamp = text.parse().map_err(|_| LogsError::NotATime(text.to_owned()))?;
     Ok(u64::try_from(at.as_nanosecond()).unwrap_or(0))
 }
 
-fn parse_cursors(text: &str) -> Result<HashMap<(String, u32), u64>, ErrorBody> {
+fn parse_cursors(text: &str) -> Result<HashMap<(String, u32), u64>, LogsError> {
     let parse = |cursor: &str| {
         let mut parts = cursor.rsplitn(3, ':');
         let offset = parts.next()?.parse().ok()?;
@@ -137,14 +125,8 @@ fn parse_cursors(text: &str) -> Result<HashMap<(String, u32), u64>, ErrorBody> {
     };
     text.split(',')
         .filter(|cursor| !cursor.is_empty())
-        .map(|cursor| {
-            parse(cursor).ok_or_else(|| bad("`from` is not a list of `worker:attempt:offset`".to_owned()))
-        })
+        .map(|cursor| parse(cursor).ok_or(LogsError::BadCursors))
         .collect()
-}
-
-fn bad(problem: String) -> ErrorBody {
-    ErrorBody::new(ErrorName::BadRequest, problem)
 }
 
 #[cfg(test)]
@@ -171,7 +153,7 @@ mod tests {
                 from: Some(format!("{}:2:40", named.name)),
                 ..LogQuery::default()
             };
-            Wanted::parse(&query, &job).unwrap()
+            LogSelection::parse(&query, &job).unwrap()
         };
         let follow = wanted(None);
         assert_eq!(follow.first_attempt(&named), 2);
@@ -194,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_gets_an_example() {
-        assert!(parse_since("yesterday").unwrap_err().hints[0].contains("2026"));
+    fn a_time_that_is_none_is_refused() {
+        assert!(matches!(parse_since("yesterday"), Err(LogsError::NotATime(_))));
         assert_eq!(parse_since("1970-01-01T00:00:01Z").unwrap(), 1_000_000_000);
     }
 }

@@ -1,51 +1,74 @@
-//! Reading workers' logs: merged in time order, from any offset, to the end or as they grow.
+//! Reads workers' logs: merged in time order, from any offset, to the end or as they grow.
 //!
-//! The logs themselves are files of the supervisors. Nothing here polls: growth and changes of the job are
-//! events. Whoever reads holds one small buffer, so a thousand followers cost little.
+//! The logs themselves are behind [`LogStore`], implemented by `segments`. Nothing here polls: growth and changes of
+//! the job are events. Each reader has one small buffer, so a thousand followers cost little.
 
 mod cursor;
+mod error;
+pub mod folders;
+mod segments;
 mod source;
 mod stream;
 mod text;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::job::Job;
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::LogStore;
 use tokio::sync::Semaphore;
 
-use crate::engine::local::LocalEngine;
 use crate::reconcile::Jobs;
 
+pub use error::LogsError;
+pub use segments::{SegmentLogs, Tail};
 pub use stream::LogStream;
 
-/// Reads of files that are under way at the same moment.
+/// File reads in progress at the same time.
 const READS_AT_ONCE: usize = 8;
 
 /// Access to all logs of this server. Cheap to clone.
 #[derive(Clone)]
 pub struct Logs {
-    data: PathBuf,
-    engine: LocalEngine,
+    store: Arc<dyn LogStore>,
     jobs: Jobs,
     reads: Arc<Semaphore>,
 }
 
 impl Logs {
-    /// `data` is the folder in which the engine keeps its attempts.
-    pub fn new(data: PathBuf, engine: LocalEngine, jobs: Jobs) -> Logs {
+    pub fn new(store: Arc<dyn LogStore>, jobs: Jobs) -> Logs {
         Logs {
-            data,
-            engine,
+            store,
             jobs,
             reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
         }
     }
 
-    /// Begins to read a job's logs as the query says.
-    pub async fn open(&self, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
+    /// Jobs that have logs.
+    pub async fn jobs_with_logs(&self) -> std::io::Result<Vec<JobId>> {
+        let store = Arc::clone(&self.store);
+        let listed = tokio::task::spawn_blocking(move || store.jobs()).await;
+        listed.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
+    }
+
+    /// Deletes the oldest parts of these jobs' logs until they occupy at most this many bytes; returns how many were
+    /// deleted.
+    pub async fn trim(&self, jobs: Vec<JobId>, most: u64) -> u64 {
+        let store = Arc::clone(&self.store);
+        let trimmed = tokio::task::spawn_blocking(move || store.trim(&jobs, most)).await;
+        trimmed.unwrap_or(0)
+    }
+
+    /// Starts to read a job's logs as the query says.
+    pub async fn open(&self, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, LogsError> {
         LogStream::open(self.clone(), job, query).await
+    }
+
+    /// The bytes that the logs of these jobs occupy.
+    pub async fn occupied(&self, jobs: &[JobId]) -> u64 {
+        let (store, jobs) = (Arc::clone(&self.store), jobs.to_vec());
+        let measure = move || jobs.iter().map(|job| store.occupied(job)).sum();
+        tokio::task::spawn_blocking(measure).await.unwrap_or(0)
     }
 }

@@ -1,42 +1,36 @@
 //! One attempt's log as one of many that are merged.
 
 use std::collections::VecDeque;
-use std::path::Path;
 
-use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::log::{LogError, LogReader, Piece, Stream};
-use paddlecloud_supervisor::protocol::{UnixNanos, files};
-use tokio::sync::watch;
+use paddlecloud_core::ports::{AttemptKey, Follower, LogError, LogReader, LogStore, Piece, Stream};
 
 use super::cursor::Begin;
-use crate::engine::local::{LogMark, attempt_folder};
 
 /// Bytes read from one log at a time.
 const BLOCK: usize = 64 << 10;
 
 /// A log that is read from some offset on.
-pub struct Source {
+pub struct LogSource {
     pub attempt: AttemptKey,
-    reader: LogReader,
+    reader: Box<dyn LogReader>,
     begin: Option<Begin>,
     first: Option<u64>,
-    /// The first byte that was not handed out.
+    /// The first byte that was not returned.
     next: u64,
     /// Where to stop; a snapshot has an end.
     stop: Option<u64>,
     ready: VecDeque<Piece>,
-    /// Tells of growth while the attempt lives.
-    pub growth: Option<watch::Receiver<LogMark>>,
-    /// Everything there was when we last looked has been read.
+    /// Reports growth while the attempt lives.
+    pub growth: Option<Box<dyn Follower>>,
+    /// Everything that existed at the last read has been read.
     dry: bool,
 }
 
-impl Source {
-    pub fn new(data: &Path, attempt: AttemptKey, begin: Begin) -> Source {
-        let folder = attempt_folder(data, &attempt).join(files::LOG);
-        Source {
+impl LogSource {
+    pub fn new(logs: &dyn LogStore, attempt: AttemptKey, begin: Begin) -> LogSource {
+        LogSource {
+            reader: logs.reader(&attempt),
             attempt,
-            reader: LogReader::open(&folder),
             begin: Some(begin),
             first: None,
             next: 0,
@@ -47,9 +41,9 @@ impl Source {
         }
     }
 
-    /// Reads no further than what is there now.
+    /// Reads no further than the current end.
     pub fn stop_at_present_end(&mut self) -> Result<(), LogError> {
-        self.stop = Some(self.reader.len()?);
+        self.stop = Some(self.reader.length()?);
         Ok(())
     }
 
@@ -74,7 +68,7 @@ impl Source {
             self.dry = true;
             return Ok(());
         }
-        let pieces = self.reader.read_at(self.next, max)?;
+        let pieces = self.reader.read(self.next, max)?;
         self.dry = pieces.is_empty();
         if let Some(last) = pieces.last() {
             self.next = last.end();
@@ -88,11 +82,11 @@ impl Source {
             Begin::Start => Ok(0),
             Begin::Offset(offset) => Ok(offset),
             Begin::Tail(lines) => self.reader.tail_lines(lines),
-            Begin::Since(nanos) => self.reader.seek_time(UnixNanos(nanos)),
+            Begin::Since(nanos) => self.reader.seek_time(nanos),
         }
     }
 
-    /// The first byte that was asked for; known once something was read.
+    /// The first requested byte; known once something was read.
     pub fn first(&self) -> Option<u64> {
         self.first
     }
@@ -100,7 +94,7 @@ impl Source {
     /// When the next piece was written; a gap comes before everything.
     pub fn stamp(&self) -> Option<u64> {
         match self.ready.front()? {
-            Piece::Chunk(chunk) => Some(chunk.stamp.0),
+            Piece::Chunk(chunk) => Some(chunk.stamp),
             Piece::Gap(_) => Some(0),
         }
     }
@@ -114,7 +108,6 @@ impl Source {
 pub fn wire_stream(stream: Stream) -> u8 {
     match stream {
         Stream::Launcher => 0,
-        Stream::Stdout => 1,
-        Stream::Stderr => 2,
+        Stream::Output => 1,
     }
 }

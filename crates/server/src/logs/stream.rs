@@ -3,43 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::logs::{Frame, LogEnd, LogQuery, LogWorker, encode_data};
 use paddlecloud_core::job::{Job, Worker};
-use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::log::Piece;
+use paddlecloud_core::ports::{AttemptKey, LogError, LogMark, Piece};
 use tokio::sync::watch;
 
-use super::Logs;
-use super::cursor::Wanted;
-use super::source::{Source, wire_stream};
-use crate::app::view::status;
+use super::cursor::LogSelection;
+use super::source::{LogSource, wire_stream};
+use super::{Logs, LogsError};
+use crate::job_status::job_status;
 
-/// A quiet stream says this often that it lives.
+/// How often a quiet stream sends a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Bytes gathered before they are handed on.
+/// Bytes collected before they are passed on.
 const PORTION: usize = 64 << 10;
 
 /// One reader of a job's logs.
 pub struct LogStream {
     logs: Logs,
     job: Arc<Job>,
-    wanted: Wanted,
+    wanted: LogSelection,
     follow: bool,
     /// Changes of the job; `None` once it is final.
     changes: Option<watch::Receiver<Arc<Job>>>,
-    /// Nobody tells of changes, though it may not be final.
+    /// There are no notifications, though the job may not be final.
     is_unwatched: bool,
-    sources: Vec<Source>,
+    sources: Vec<LogSource>,
     announced: usize,
     out: Vec<u8>,
     ended: bool,
 }
 
 impl LogStream {
-    pub(super) async fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, ErrorBody> {
-        let wanted = Wanted::parse(query, &job)?;
+    pub(super) async fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, LogsError> {
+        let wanted = LogSelection::parse(query, &job)?;
         let mut stream = LogStream {
             logs,
             job,
@@ -54,11 +52,11 @@ impl LogStream {
         };
         stream.find_watch().await?;
         let opened = tokio::task::spawn_blocking(move || stream.begin()).await;
-        opened.map_err(|_| crate::app::internal())?
+        opened.map_err(|_| LogsError::Thread)?
     }
 
-    /// Looks for what is there now. Blocks on the disk.
-    fn begin(mut self) -> Result<LogStream, ErrorBody> {
+    /// Reads what exists now. Blocks on the disk.
+    fn begin(mut self) -> Result<LogStream, LogsError> {
         self.add_sources();
         self.wanted.take_all_that_joins();
         if !self.follow {
@@ -69,19 +67,19 @@ impl LogStream {
         Ok(self)
     }
 
-    /// Follows the job, or learns from the store how it ended: what was looked up before may be old.
-    async fn find_watch(&mut self) -> Result<(), ErrorBody> {
+    /// Follows the job, or reads from the store how it ended: the earlier lookup may be stale.
+    async fn find_watch(&mut self) -> Result<(), LogsError> {
         if !std::mem::take(&mut self.is_unwatched) {
             return Ok(());
         }
-        // Watch first, look afterwards: nothing that happens in between is missed.
+        // Watch first, read afterwards: nothing that happens in between is missed.
         self.changes = self.logs.jobs.watch(&self.job.id);
         if self.changes.is_none() {
             match self.logs.jobs.get_any(&self.job.id).await? {
                 Some(job) if job.phase.is_final() => self.job = job,
-                // The loop is just starting over. Whoever is cut off asks again.
-                Some(_) => return Err(crate::app::starting_over()),
-                // Removed: there is no end to tell.
+                // The loop is just starting over. A disconnected client retries.
+                Some(_) => return Err(LogsError::StartingOver),
+                // Removed: there is no end to report.
                 None => {}
             }
         }
@@ -89,8 +87,8 @@ impl LogStream {
         Ok(())
     }
 
-    /// The next bytes of the reply, or `None` when it is complete. An error cuts the reply off.
-    pub async fn next(&mut self) -> Option<Result<Vec<u8>, ErrorBody>> {
+    /// The next bytes of the reply, or `None` when it is complete. An error aborts the reply.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, LogsError>> {
         while !self.ended {
             if let Err(error) = self.gather().await {
                 self.ended = true;
@@ -108,8 +106,8 @@ impl LogStream {
         None
     }
 
-    /// Merges what is there, oldest first, until a portion is full or everything is read.
-    async fn gather(&mut self) -> Result<(), ErrorBody> {
+    /// Merges existing data, oldest first, until a block is full or everything is read.
+    async fn gather(&mut self) -> Result<(), LogsError> {
         if self.is_unwatched {
             self.find_watch().await?;
             self.look_around();
@@ -131,25 +129,20 @@ impl LogStream {
         }
     }
 
-    async fn read_where_needed(&mut self) -> Result<(), ErrorBody> {
-        if !self.sources.iter().any(Source::needs_reading) {
+    async fn read_where_needed(&mut self) -> Result<(), LogsError> {
+        if !self.sources.iter().any(LogSource::needs_reading) {
             return Ok(());
         }
-        let _turn = self
-            .logs
-            .reads
-            .acquire()
-            .await
-            .map_err(|_| crate::app::internal())?;
+        let _turn = self.logs.reads.acquire().await.map_err(|_| LogsError::Thread)?;
         let mut sources = std::mem::take(&mut self.sources);
         let read = tokio::task::spawn_blocking(move || {
             let result = sources
                 .iter_mut()
                 .filter(|source| source.needs_reading())
-                .try_for_each(Source::read);
+                .try_for_each(LogSource::read);
             (sources, result)
         });
-        let (sources, result) = read.await.map_err(|_| crate::app::internal())?;
+        let (sources, result) = read.await.map_err(|_| LogsError::Thread)?;
         self.sources = sources;
         result.map_err(unreadable)
     }
@@ -161,7 +154,7 @@ impl LogStream {
                 at as u32,
                 wire_stream(chunk.stream),
                 chunk.offset,
-                chunk.stamp.0,
+                chunk.stamp,
                 &chunk.bytes,
             ),
             Some(Piece::Gap(gap)) => {
@@ -176,7 +169,7 @@ impl LogStream {
         }
     }
 
-    /// Tells the reader of workers it does not know yet.
+    /// Announces workers that the reader does not know yet.
     fn announce(&mut self) {
         if self.announced == self.sources.len() && self.announced > 0 {
             return;
@@ -198,7 +191,7 @@ impl LogStream {
         }
     }
 
-    /// One source for each attempt that is not among them.
+    /// One source for each new attempt.
     fn add_sources(&mut self) {
         let job = Arc::clone(&self.job);
         for worker in &job.workers {
@@ -227,11 +220,11 @@ impl LogStream {
         let at = known.unwrap_or_else(|| {
             let begin = self.wanted.begin(&worker.name, attempt);
             self.sources
-                .push(Source::new(&self.logs.data, key.clone(), begin));
+                .push(LogSource::new(&*self.logs.store, key.clone(), begin));
             self.sources.len() - 1
         });
         if self.follow && self.sources[at].growth.is_none() {
-            self.sources[at].growth = self.logs.engine.follow_log(&key);
+            self.sources[at].growth = self.logs.store.follow(&key);
         }
     }
 
@@ -244,7 +237,7 @@ impl LogStream {
         }
     }
 
-    /// The final status is written after the last byte, so a final job whose logs were read on is complete.
+    /// The final status is written after the last byte, so a final job whose logs were read afterwards is complete.
     fn is_complete(&self) -> bool {
         self.changes.is_none()
     }
@@ -253,8 +246,8 @@ impl LogStream {
         self.ended = true;
         let end = self.job.phase.is_final().then(|| LogEnd {
             id: self.job.id.to_string(),
-            status: status(self.job.phase),
-            message: Some(self.job.message.clone()),
+            status: job_status(self.job.phase),
+            message: self.job.message_in_full(),
         });
         Frame::End(end).encode(&mut self.out);
     }
@@ -264,7 +257,7 @@ impl LogStream {
         let LogStream { changes, sources, .. } = self;
         let growth = sources.iter_mut().enumerate().filter_map(|(at, source)| {
             let growth = source.growth.as_mut()?;
-            Some(Box::pin(async move { (at, growth.changed().await.is_ok()) }))
+            Some(Box::pin(async move { (at, growth.changed().await) }))
         });
         let growth: Vec<_> = growth.collect();
         let any_growth = async {
@@ -280,28 +273,24 @@ impl LogStream {
             }
         };
         tokio::select! {
-            (at, lives) = any_growth => self.grown(at, lives),
+            (at, mark) = any_growth => self.grown(at, mark),
             lives = change => self.changed(lives),
             () = tokio::time::sleep(HEARTBEAT) => Frame::Alive.encode(&mut self.out),
         }
     }
 
-    fn grown(&mut self, at: usize, lives: bool) {
+    fn grown(&mut self, at: usize, mark: Option<LogMark>) {
         let source = &mut self.sources[at];
         source.wake();
-        let complete = source
-            .growth
-            .as_mut()
-            .is_none_or(|growth| growth.borrow_and_update().complete);
-        if !lives || complete {
+        if mark.is_none_or(|mark| mark.complete) {
             source.growth = None;
         }
     }
 
-    /// The job changed: it may have new attempts, or be over.
+    /// The job changed: it may have new attempts, or have ended.
     fn changed(&mut self, lives: bool) {
         self.refresh_job();
-        // The last word was not final: the store has it.
+        // The last notification was not final: the store has the final state.
         self.is_unwatched = !lives && self.changes.take().is_some();
         self.look_around();
     }
@@ -314,7 +303,7 @@ impl LogStream {
     }
 }
 
-fn unreadable(error: paddlecloud_supervisor::log::LogError) -> ErrorBody {
+fn unreadable(error: LogError) -> LogsError {
     tracing::error!(%error, "a log cannot be read");
-    ErrorBody::new(ErrorName::Internal, format!("a log cannot be read: {error}"))
+    LogsError::Unreadable(error)
 }

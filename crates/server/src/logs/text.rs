@@ -1,26 +1,23 @@
-//! Logs as plain text: the old interface's whole reply, and the last lines of one worker.
+//! Logs as plain text: the whole reply of the old interface, and the last lines of one worker.
 
 use std::sync::Arc;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::logs::{Frame, LogQuery, LogWorker};
 use paddlecloud_core::job::{Job, WorkerKey};
-use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::log::{LogReader, Piece};
-use paddlecloud_supervisor::protocol::files;
+use paddlecloud_core::ports::{AttemptKey, Chunk, LogReader, Piece, Stream};
+use paddlecloud_supervisor::log::REMARK;
 
-use super::Logs;
-use crate::engine::local::attempt_folder;
+use super::{Logs, LogsError};
 
-/// Most bytes of a reply that is one text; more is what the stream is for.
+/// Most bytes of a reply that is one text; use the stream for more.
 const LONGEST_TEXT: usize = 16 << 20;
 
 /// Bytes read for the last lines of a worker.
 const TAIL_BYTES: u64 = 64 << 10;
 
 impl Logs {
-    /// All asked-for logs as one text, each worker's lines whole.
-    pub async fn text(&self, job: Arc<Job>, query: &LogQuery) -> Result<String, ErrorBody> {
+    /// All requested logs as one text, with each worker's lines complete.
+    pub async fn text(&self, job: Arc<Job>, query: &LogQuery) -> Result<String, LogsError> {
         let query = LogQuery {
             follow: false,
             ..query.clone()
@@ -30,32 +27,28 @@ impl Logs {
         while let Some(portion) = stream.next().await {
             text.add(&portion?);
             if text.bytes > LONGEST_TEXT {
-                return Err(ErrorBody::new(
-                    ErrorName::PayloadTooLarge,
-                    "the logs are too long for one reply",
-                )
-                .with_hint("ask for the last lines with `n`, or read the stream `/api/v1/jobs/{job}/logs`"));
+                return Err(LogsError::TooLong);
             }
         }
         Ok(text.into_string())
     }
 
-    /// The last lines of a worker's latest attempt that wrote any.
+    /// The last lines of a worker's latest attempt that wrote any, without the preamble.
     pub async fn last_lines(&self, job: &Job, worker: WorkerKey, lines: usize) -> Vec<String> {
         let latest = job.worker(worker).map_or(1, |worker| worker.attempt);
-        let folders: Vec<_> = (1..=latest)
+        let readers: Vec<_> = (1..=latest)
             .rev()
             .map(|attempt| AttemptKey {
                 job: job.id.clone(),
                 worker,
                 attempt,
             })
-            .map(|attempt| attempt_folder(&self.data, &attempt).join(files::LOG))
+            .map(|attempt| self.store.reader(&attempt))
             .collect();
         let read = move || {
-            folders
-                .iter()
-                .map(|folder| tail(folder, lines))
+            readers
+                .into_iter()
+                .map(|reader| tail(reader, lines))
                 .find(|tail| !tail.is_empty())
         };
         tokio::task::spawn_blocking(read)
@@ -66,7 +59,7 @@ impl Logs {
     }
 }
 
-/// The logs of several attempts, each in one piece.
+/// The logs of several attempts, one after the other.
 #[derive(Default)]
 struct Text {
     workers: Vec<LogWorker>,
@@ -83,7 +76,7 @@ impl Text {
                 Frame::Workers(workers) => self.workers = workers,
                 Frame::Data { worker, bytes, .. } => self.put(worker, &bytes),
                 Frame::Gap { worker, offset, to } => {
-                    let mark = format!("--- bytes {offset} to {to} of the log are gone ---\n");
+                    let mark = format!("--- bytes {offset} to {to} of the log are missing ---\n");
                     self.put(worker, mark.as_bytes());
                 }
                 Frame::Alive | Frame::End(_) => {}
@@ -100,7 +93,7 @@ impl Text {
         self.bytes += bytes.len();
     }
 
-    /// Where several workers speak, each is introduced by its name between `=`, as the original did.
+    /// With several workers, each is introduced by its name between `=`, as in the original.
     fn into_string(self) -> String {
         let is_several = self
             .workers
@@ -127,9 +120,8 @@ fn banner(worker: &LogWorker) -> String {
     }
 }
 
-fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
-    let mut reader = LogReader::open(folder);
-    let Ok(length) = reader.len() else {
+fn tail(mut reader: Box<dyn LogReader>, lines: usize) -> Vec<String> {
+    let Ok(length) = reader.length() else {
         return Vec::new();
     };
     let from = reader
@@ -138,12 +130,12 @@ fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
         .max(length.saturating_sub(TAIL_BYTES));
     let mut bytes = Vec::new();
     let mut at = from;
-    while let Ok(pieces) = reader.read_at(at, TAIL_BYTES as usize) {
+    while let Ok(pieces) = reader.read(at, TAIL_BYTES as usize) {
         let Some(last) = pieces.last() else { break };
         at = last.end();
         for piece in pieces {
             if let Piece::Chunk(chunk) = piece {
-                bytes.extend(chunk.bytes);
+                bytes.extend(without_preamble(chunk));
             }
         }
     }
@@ -155,9 +147,19 @@ fn tail(folder: &std::path::Path, lines: usize) -> Vec<String> {
         .collect()
 }
 
+/// Of the launcher's own lines, only its remarks on the worker's exit.
+fn without_preamble(chunk: Chunk) -> Vec<u8> {
+    if chunk.stream != Stream::Launcher {
+        return chunk.bytes;
+    }
+    let lines = chunk.bytes.split_inclusive(|byte| *byte == b'\n');
+    let remarks: Vec<&[u8]> = lines.filter(|line| line.starts_with(REMARK.as_bytes())).collect();
+    remarks.concat()
+}
+
 #[cfg(test)]
 mod tests {
-    use paddlecloud_api::logs::{Stream, encode_data};
+    use paddlecloud_api::logs::{Stream as WireStream, encode_data};
 
     use super::*;
 
@@ -178,7 +180,7 @@ mod tests {
             encode_data(
                 &mut portion,
                 *worker,
-                Stream::Stdout as u8,
+                WireStream::Output as u8,
                 0,
                 0,
                 bytes.as_bytes(),
@@ -187,6 +189,46 @@ mod tests {
         let mut text = Text::default();
         text.add(&portion);
         text.into_string()
+    }
+
+    #[test]
+    fn the_launchers_preamble_is_not_among_the_last_lines() {
+        use paddlecloud_core::names::JobId;
+        use paddlecloud_core::ports::LogStore as _;
+        use paddlecloud_supervisor::protocol::LogLimits;
+
+        let folder = tempfile::tempdir().unwrap();
+        let limits = LogLimits {
+            segment_bytes: 1 << 20,
+            keep_bytes: 1 << 20,
+        };
+        let logs = super::super::SegmentLogs::open(folder.path(), limits).unwrap();
+        let attempt = AttemptKey {
+            job: JobId::new(1, 0),
+            worker: WorkerKey::trainer(0),
+            attempt: 1,
+        };
+        let pieces: [(Stream, &[u8]); 4] = [
+            (Stream::Launcher, b"label selector: a\n"),
+            (Stream::Launcher, b"Starting training job: b\n"),
+            (Stream::Output, b"Traceback\n"),
+            (Stream::Launcher, b"paddlecloud: no such program\n"),
+        ];
+        let mut offset = logs.begin(&attempt).unwrap();
+        for (stream, bytes) in pieces {
+            let chunk = Chunk {
+                offset,
+                stamp: 1,
+                stream,
+                bytes: bytes.to_vec(),
+            };
+            offset = logs.append(&attempt, &chunk).unwrap();
+        }
+        logs.close(&attempt, offset).unwrap();
+        assert_eq!(
+            tail(logs.reader(&attempt), 20),
+            ["Traceback", "paddlecloud: no such program"]
+        );
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! stream broke stays and is gone on with; see `unfinished`.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Read as _;
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
 
@@ -16,12 +15,13 @@ use paddlecloud_pfs::root::{Durability, FileAttributes, StagedFile, Usage};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
 use super::unfinished::stock;
-use super::{Owner, PackageError, Storage, Turn, ours};
+use super::{list_path, read_list, stored_packages, tree_path, wanted_path};
+use crate::homes::{Owner, Storage, StorageError, UserLocks, ours};
 
 /// Longest list of files that is taken, in bytes: some 300,000 files.
 pub const MOST_LIST: usize = 64 << 20;
-/// Longest one that is read from a home. A job of the owner's may have put any file there.
-const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
+/// Bytes of a list that is short: it waits for nobody.
+pub const SHORT_LIST: usize = 4 << 20;
 /// Earlier packages that are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
 
@@ -36,12 +36,12 @@ pub struct Wanted {
 
 impl Storage {
     /// Whether the user's package is here, whole.
-    pub fn has_package(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
+    pub fn has_package(&self, user: &UserName, id: PackageId) -> Result<bool, StorageError> {
         Ok(self.home(user)?.exists(&list_path(id))?)
     }
 
     /// Remembers a list of files and says what is missing, with what came of the package before.
-    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Wanted, PackageError> {
+    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Wanted, StorageError> {
         let id = manifest.id();
         if self.has_package(user, id)? {
             return Ok(Wanted::default());
@@ -69,13 +69,13 @@ impl Storage {
         Ok(Wanted { missing, parts })
     }
 
-    /// Begins to take in the announced package, or goes on with what came before; [`RootError::Busy`] while somebody else
+    /// Begins to take in the announced package, or resumes an earlier upload; [`RootError::Busy`] while somebody else
     /// is at it.
-    pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, PackageError> {
+    pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, StorageError> {
         let home = self.home(user)?;
         let manifest = Arc::new(announced(&home, id)?);
         if manifest.id() != id {
-            return Err(PackageError::WrongId(id.to_string()));
+            return Err(StorageError::WrongId(id.to_string()));
         }
         let staged = StagedTree::keep(&home, id)?;
         let held = staged.tidy(&manifest)?;
@@ -88,20 +88,20 @@ impl Storage {
             parser,
             manifest,
             id,
-            turn: self.turn(user),
+            locks: self.locks(user),
         })
     }
 }
 
 /// The list of files of a package that is expected, or that another upload has just brought.
-fn announced(home: &Root, id: PackageId) -> Result<Manifest, PackageError> {
+fn announced(home: &Root, id: PackageId) -> Result<Manifest, StorageError> {
     for path in [wanted_path(id), list_path(id)] {
         match read_list(home, &path) {
-            Err(PackageError::Storage(error)) if error.is_not_found() => {}
+            Err(StorageError::Storage(error)) if error.is_not_found() => {}
             other => return other,
         }
     }
-    Err(PackageError::NotAnnounced(id.to_string()))
+    Err(StorageError::NotAnnounced(id.to_string()))
 }
 
 /// Whether a file still is what its digest says.
@@ -122,7 +122,7 @@ pub struct Receiver {
     parser: PackParser<Unpacker>,
     manifest: Arc<Manifest>,
     id: PackageId,
-    turn: Arc<Turn>,
+    locks: Arc<UserLocks>,
 }
 
 impl Receiver {
@@ -137,12 +137,12 @@ impl Receiver {
     }
 
     /// Takes the next bytes of the stream. What was not announced is refused before it is written.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), PackageError> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         let _acting = self.owner.act()?;
         Ok(self.parser.feed(bytes)?)
     }
 
-    /// Stops here. What came stays for whoever goes on with it.
+    /// Stops here. What arrived stays for the resuming client.
     pub fn put_down(self) {
         self.end(Unpublished::Stays);
     }
@@ -162,7 +162,7 @@ impl Receiver {
     }
 
     /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
-    pub fn finish(self) -> Result<(), PackageError> {
+    pub fn finish(self) -> Result<(), StorageError> {
         let Receiver {
             owner,
             home,
@@ -170,14 +170,14 @@ impl Receiver {
             parser,
             manifest,
             id,
-            turn,
+            locks,
             ..
         } = self;
         let _acting = owner.act()?;
-        let unpacked = parser.finish_unpacking().map_err(PackageError::from);
+        let unpacked = parser.finish_unpacking().map_err(StorageError::from);
         let published = unpacked
             .and_then(|_| complete(&home, &staged, &manifest))
-            .and_then(|()| publish(&home, &staged, &manifest, &turn));
+            .and_then(|()| publish(&home, &staged, &manifest, &locks));
         match &published {
             Ok(Published::Now) => {}
             Ok(Published::Before) => leave(&home, staged, id, Unpublished::Goes),
@@ -203,7 +203,7 @@ enum Unpublished {
 
 impl Unpublished {
     /// A disk that is full is not made emptier by what lies on it.
-    fn after(error: &PackageError) -> Unpublished {
+    fn after(error: &StorageError) -> Unpublished {
         match error.is_full() {
             true => Unpublished::Goes,
             false => Unpublished::Stays,
@@ -221,7 +221,7 @@ fn leave(home: &Root, staged: StagedTree, id: PackageId, what_came: Unpublished)
     }
 }
 
-fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), PackageError> {
+fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), StorageError> {
     // What came while nobody could look: a job of the owner's writes there too.
     staged.tidy(manifest)?;
     let absent = staged.missing(manifest)?;
@@ -236,7 +236,7 @@ fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(),
     }
     match missing.first() {
         None => Ok(()),
-        Some(entry) => Err(PackageError::Incomplete(missing.len(), entry.path.to_string())),
+        Some(entry) => Err(StorageError::Incomplete(missing.len(), entry.path.to_string())),
     }
 }
 
@@ -249,7 +249,7 @@ impl Sources {
         staged: &StagedTree,
         manifest: &Manifest,
         absent: &[&Entry],
-    ) -> Result<Sources, PackageError> {
+    ) -> Result<Sources, StorageError> {
         let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
         let absent: HashSet<&RelPath> = absent.iter().map(|entry| &entry.path).collect();
         let mut staging = HashMap::new();
@@ -272,7 +272,7 @@ impl Sources {
 }
 
 /// Adds what did not come with the stream; answers whether it could. A file is checked as it is copied.
-fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) -> Result<bool, PackageError> {
+fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) -> Result<bool, StorageError> {
     if let Some((parent, _)) = entry.path.split_last() {
         tree.make_dirs(&parent)?;
     }
@@ -312,11 +312,11 @@ fn publish(
     home: &Root,
     staged: &StagedTree,
     manifest: &Manifest,
-    turn: &Turn,
-) -> Result<Published, PackageError> {
+    locks: &UserLocks,
+) -> Result<Published, StorageError> {
     staged.settle()?;
     let id = manifest.id();
-    let _alone = turn.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = locks.publishing.lock().unwrap_or_else(PoisonError::into_inner);
     if home.exists(&list_path(id))? {
         return Ok(Published::Before);
     }
@@ -348,7 +348,7 @@ fn written_list(home: &Root, manifest: &Manifest) -> Result<StagedFile, RootErro
 }
 
 /// Where the user's latest packages have these contents.
-fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, PackageError> {
+fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, StorageError> {
     let mut known = HashMap::new();
     for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
         if known.len() == wanted.len() {
@@ -366,42 +366,6 @@ fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, 
         }
     }
     Ok(known)
-}
-
-/// Packages that are here whole, the latest first.
-pub(super) fn stored_packages(home: &Root) -> Result<Vec<PackageId>, PackageError> {
-    let entries = match home.list(&ours(&["packages"])) {
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut found: Vec<_> = entries
-        .iter()
-        .filter_map(|entry| {
-            let name = std::str::from_utf8(entry.path.name()?).ok()?;
-            let id: PackageId = name.strip_suffix(".json")?.parse().ok()?;
-            Some((entry.meta.mtime, id))
-        })
-        .collect();
-    found.sort_unstable();
-    Ok(found.into_iter().rev().map(|(_, id)| id).collect())
-}
-
-pub(super) fn read_list(home: &Root, path: &RelPath) -> Result<Manifest, PackageError> {
-    let (file, _) = home.open_file_no_links(path)?;
-    let list = std::io::BufReader::new(file.take(MOST_STORED_LIST));
-    serde_json::from_reader(list).map_err(PackageError::Manifest)
-}
-
-pub(super) fn tree_path(id: PackageId) -> RelPath {
-    ours(&["packages", &id.to_string()])
-}
-
-pub(super) fn list_path(id: PackageId) -> RelPath {
-    ours(&["packages", &format!("{id}.json")])
-}
-
-pub(super) fn wanted_path(id: PackageId) -> RelPath {
-    ours(&["packages", &format!("{id}.wanted")])
 }
 
 #[cfg(test)]
@@ -448,7 +412,7 @@ mod tests {
         fixture.announce();
         let mut receiver = fixture.receive();
         receiver.feed(&fixture.stream(&Wanted::default())).unwrap();
-        assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
+        assert!(matches!(receiver.finish(), Err(StorageError::Incomplete(1, _))));
         assert!(!fixture.has_it());
     }
 
@@ -537,7 +501,7 @@ mod tests {
         fs::write(fixture.stored(id).join("t.sh"), "POISONED").unwrap();
         let mut receiver = fixture.receive();
         receiver.feed(&stream).unwrap();
-        assert!(matches!(receiver.finish(), Err(PackageError::Incomplete(1, _))));
+        assert!(matches!(receiver.finish(), Err(StorageError::Incomplete(1, _))));
         assert!(!fixture.has_it());
     }
 

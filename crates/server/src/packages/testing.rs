@@ -8,8 +8,8 @@ use paddlecloud_pfs::Root;
 use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::package::{Manifest, PackageId, ScanOptions, scan};
 
-use super::receive::tree_path;
-use super::{Receiver, Storage, Wanted};
+use super::{Receiver, Wanted, tree_path};
+use crate::homes::Storage;
 
 pub(super) struct Fixture {
     folder: tempfile::TempDir,

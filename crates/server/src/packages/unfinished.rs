@@ -10,12 +10,12 @@ use paddlecloud_pfs::root::Usage;
 use paddlecloud_pfs::staging::{UnfinishedPackage, unfinished_package_ids, unfinished_packages};
 use paddlecloud_pfs::{Root, RootError};
 
-use super::receive::{read_list, wanted_path};
-use super::{PackageError, Storage};
+use super::{read_list, wanted_path};
+use crate::homes::{Storage, StorageError};
 
 impl Storage {
     /// Removes from what came of a package what does not belong to it; answers what is left. Contents are not looked at.
-    pub fn tidy_unfinished(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, PackageError> {
+    pub fn tidy_unfinished(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, StorageError> {
         match StagedTree::kept(&*self.home(user)?, manifest.id())? {
             Some(tree) => Ok(tree.tidy(manifest)?),
             None => Ok(Usage::default()),
@@ -23,23 +23,23 @@ impl Storage {
     }
 
     /// Packages of which something came, also those that somebody is sending.
-    pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<UnfinishedPackage>, PackageError> {
+    pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<UnfinishedPackage>, StorageError> {
         Ok(unfinished_packages(&*self.home(user)?)?)
     }
 
     /// Their ids alone.
-    pub fn unfinished_ids(&self, user: &UserName) -> Result<Vec<PackageId>, PackageError> {
+    pub fn unfinished_ids(&self, user: &UserName) -> Result<Vec<PackageId>, StorageError> {
         Ok(unfinished_package_ids(&*self.home(user)?)?)
     }
 
     /// The bytes of a whole package that is awaited, where that is known.
-    pub fn awaited_bytes(&self, user: &UserName, id: PackageId) -> Result<Option<u64>, PackageError> {
+    pub fn awaited_bytes(&self, user: &UserName, id: PackageId) -> Result<Option<u64>, StorageError> {
         let list = read_list(&*self.home(user)?, &wanted_path(id));
         Ok(list.ok().map(|list| list.total_bytes()))
     }
 
     /// How long the list of a package is that is awaited; nothing where none is.
-    pub fn awaited_list(&self, user: &UserName, id: PackageId) -> Result<u64, PackageError> {
+    pub fn awaited_list(&self, user: &UserName, id: PackageId) -> Result<u64, StorageError> {
         match self.home(user)?.stat_link(&wanted_path(id)) {
             Err(error) if error.is_not_found() => Ok(0),
             found => Ok(found?.size),
@@ -48,14 +48,14 @@ impl Storage {
 
     /// Gives up what came of a package and the list of what is to come, unless somebody is sending it. Answers whether
     /// anything went.
-    pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, PackageError> {
+    pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, StorageError> {
         let home = self.home(user)?;
         let tree = match StagedTree::kept(&home, id) {
             Err(RootError::Busy(_)) | Ok(None) => return Ok(false),
             Ok(Some(tree)) => tree,
             Err(error) => return Err(error.into()),
         };
-        // The tree is held until the list is gone: nobody goes on with it meanwhile.
+        // The tree is held until the list is gone: nobody resumes it meanwhile.
         match home.remove(&wanted_path(id)) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
@@ -66,7 +66,7 @@ impl Storage {
 }
 
 /// What is there of a package.
-pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, PackageError> {
+pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, StorageError> {
     match StagedTree::kept(home, manifest.id())? {
         Some(tree) => Ok(tree.take_stock(manifest)?),
         None => Ok(Stock::default()),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     /// Sends what is missing; answers how many bytes that were.
-    fn finish(fixture: &Fixture) -> (usize, Result<(), PackageError>) {
+    fn finish(fixture: &Fixture) -> (usize, Result<(), StorageError>) {
         let stream = fixture.stream(&fixture.announce());
         let mut receiver = fixture.receive();
         receiver.feed(&stream).unwrap();
@@ -153,7 +153,7 @@ mod tests {
             fixture.storage.tidy_unfinished(user, &manifest).map(drop),
         ];
         for refused in refused {
-            let is_busy = matches!(refused, Err(PackageError::Storage(RootError::Busy(_))));
+            let is_busy = matches!(refused, Err(StorageError::Storage(RootError::Busy(_))));
             assert!(is_busy, "{refused:?}");
         }
         first.put_down();
@@ -182,7 +182,7 @@ mod tests {
         fs::write(&part, bytes).unwrap();
         let (sent, finished) = finish(&fixture);
         assert!(
-            sent < LARGE && matches!(finished, Err(PackageError::Incomplete(1, _))),
+            sent < LARGE && matches!(finished, Err(StorageError::Incomplete(1, _))),
             "{sent}"
         );
         let (sent, finished) = finish(&fixture);

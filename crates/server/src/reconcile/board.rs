@@ -1,4 +1,4 @@
-//! The jobs that are not final, as everyone may read them; changed only after the change is durable.
+//! The unfinished jobs, readable by everyone; changed only after the change is durable.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use paddlecloud_core::job::Job;
 use paddlecloud_core::names::JobId;
 use tokio::sync::watch;
 
-/// Who wants to know about a job gets its latest state, and its final one last.
+/// A watcher of a job gets its latest state, and its final one last.
 #[derive(Default)]
 pub struct Board {
     jobs: Mutex<BTreeMap<JobId, watch::Sender<Arc<Job>>>>,
@@ -20,7 +20,7 @@ impl Board {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with these; watchers of others learn nothing more.
+    /// Starts with these; watchers of other jobs get no more notifications.
     pub fn fill(&self, jobs: impl Iterator<Item = Arc<Job>>) {
         let mut board = self.jobs();
         let mut fresh = BTreeMap::new();
@@ -37,7 +37,7 @@ impl Board {
         *board = fresh;
     }
 
-    /// Shows what was just made durable.
+    /// Publishes changes that have just become durable.
     pub fn publish(&self, writes: &[Write]) {
         let mut board = self.jobs();
         for write in writes {
@@ -58,7 +58,7 @@ impl Board {
         }
     }
 
-    /// Follows a job; `None` if it is final or unknown. The sender goes away after the last change.
+    /// Follows a job; `None` if it is final or unknown. The sender is dropped after the last change.
     pub fn watch(&self, id: &JobId) -> Option<watch::Receiver<Arc<Job>>> {
         self.jobs().get(id).map(watch::Sender::subscribe)
     }
@@ -67,7 +67,7 @@ impl Board {
         self.jobs().get(id).map(|sender| Arc::clone(&sender.borrow()))
     }
 
-    /// The latest jobs that `wanted` takes, at most `limit`; with `before`, only older ones.
+    /// The latest jobs that `wanted` accepts, at most `limit`; with `before`, only older ones.
     pub fn latest(
         &self,
         before: Option<&JobId>,
@@ -88,7 +88,7 @@ impl Board {
             .collect()
     }
 
-    /// How many wait, and how many hold room.
+    /// How many wait, and how many hold resources.
     pub fn counts(&self) -> (u64, u64) {
         let board = self.jobs();
         let pending = board

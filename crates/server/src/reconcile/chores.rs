@@ -1,33 +1,38 @@
-//! Carries out the engine's orders beside the loop: those about one worker in their order, all others at once.
+//! Carries out the engine's orders beside the loop: orders for one worker in sequence, all others concurrently.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::job::WorkerKey;
 use paddlecloud_core::names::JobId;
-use paddlecloud_core::ports::{AttemptKey, Engine, EngineCommand, carry_out};
-use tokio::sync::oneshot;
+use paddlecloud_core::ports::{AttemptKey, Engine, EngineCommand, Report};
+use tokio::sync::{mpsc, oneshot};
 
-/// Which orders must not overtake each other: those about one worker, and the end of a whole job after all of them.
+use super::orders::Orders;
+
+/// Which orders must not overtake each other: those for one worker, and the end of a whole job after all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Line {
     Worker(JobId, WorkerKey),
     Job(JobId),
 }
 
-/// Orders on their way.
+/// Orders in flight.
 pub struct Chores<E> {
-    engine: E,
+    orders: Arc<Orders<E>>,
+    /// Reports that the engine cannot make.
+    reports: mpsc::UnboundedSender<Report>,
     /// Resolves when the latest order of a line has been carried out.
     latest: HashMap<Line, oneshot::Receiver<()>>,
     /// Attempts whose launch was ordered and has not been carried out.
     launches: Arc<Mutex<HashSet<AttemptKey>>>,
 }
 
-impl<E: Engine + Clone + 'static> Chores<E> {
-    pub fn new(engine: E) -> Chores<E> {
+impl<E: Engine + 'static> Chores<E> {
+    pub fn new(orders: Arc<Orders<E>>, reports: mpsc::UnboundedSender<Report>) -> Chores<E> {
         Chores {
-            engine,
+            orders,
+            reports,
             latest: HashMap::new(),
             launches: Arc::default(),
         }
@@ -47,13 +52,17 @@ impl<E: Engine + Clone + 'static> Chores<E> {
         }
         let launched = launched_by(&command);
         lock(&self.launches).extend(launched.clone());
-        let (engine, launches) = (self.engine.clone(), Arc::clone(&self.launches));
+        let (orders, launches) = (Arc::clone(&self.orders), Arc::clone(&self.launches));
+        let reports = self.reports.clone();
         tokio::spawn(async move {
             for earlier in before {
                 // An error means that the earlier order is done too.
                 let _ = earlier.await;
             }
-            carry_out(&engine, &command).await;
+            if let Some(report) = orders.carry_out(&command).await {
+                // A loop that has ended needs no report: the next one repeats the order.
+                let _ = reports.send(report);
+            }
             if let Some(attempt) = launched {
                 lock(&launches).remove(&attempt);
             }
@@ -75,7 +84,7 @@ impl<E: Engine + Clone + 'static> Chores<E> {
         earlier.into_iter().collect()
     }
 
-    /// Keeps the table as small as what is really under way.
+    /// Keeps the table as small as the number of orders in flight.
     fn forget_what_is_done(&mut self) {
         if self.latest.len() > 1024 {
             self.latest
@@ -101,12 +110,10 @@ fn launched_by(command: &EngineCommand) -> Option<AttemptKey> {
 
 fn line_of(command: &EngineCommand) -> Option<Line> {
     match command {
-        EngineCommand::Launch { job, worker, .. } | EngineCommand::Go { job, worker, .. } => {
-            Some(Line::Worker(job.id.clone(), *worker))
-        }
-        EngineCommand::Stop { attempt, .. } | EngineCommand::Clean { attempt } => {
-            Some(Line::Worker(attempt.job.clone(), attempt.worker))
-        }
+        EngineCommand::Launch { job, worker, .. } => Some(Line::Worker(job.id.clone(), *worker)),
+        EngineCommand::Go { attempt }
+        | EngineCommand::Stop { attempt, .. }
+        | EngineCommand::Clean { attempt } => Some(Line::Worker(attempt.job.clone(), attempt.worker)),
         EngineCommand::Discard { job } => Some(Line::Job(job.clone())),
     }
 }

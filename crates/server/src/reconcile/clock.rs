@@ -1,16 +1,16 @@
-//! The time of day, and whether somebody has set the clock since the last look.
+//! The time of day, and whether the clock was changed since the last call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A difference to the time that really passed is no jump up to this much.
+/// A difference to the elapsed time up to this much is not a jump.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// A clock that is being corrected gently runs faster or slower by less than one part in so many.
+/// A clock that is being slewed runs faster or slower by less than one part in this many.
 const GENTLY: u32 = 1000;
 
-/// Where the time comes from: the machine, or a test that wants to set it.
+/// The source of time: the machine, or a test that sets it.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -29,9 +29,9 @@ impl Clock {
     }
 }
 
-/// Compares the clock with time that passed by a counter nobody can set.
+/// Compares the clock with a monotonic counter.
 ///
-/// A machine that slept looks like one whose clock was set forward, which is what its jobs' limits want.
+/// A machine that slept looks like one whose clock was set forward, which is what its jobs' limits need.
 pub(super) struct Watch {
     clock: Clock,
     seen: (Timestamp, Instant),
@@ -47,7 +47,7 @@ impl Watch {
         self.clock.now()
     }
 
-    /// The time, and by how much the clock was set since the last look.
+    /// The time, and by how much the clock was changed since the last call.
     pub fn look(&mut self) -> (Timestamp, Option<SignedDuration>) {
         let (clock, counter) = (self.clock.now(), Instant::now());
         let (before, counted) = std::mem::replace(&mut self.seen, (clock, counter));

@@ -1,11 +1,10 @@
-//! What the rest of the server can ask about jobs and of them.
+//! The interface of the loop for the rest of the server.
 
 use std::sync::Arc;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::KillReply;
 use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
-use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job};
+use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::scheduler::{Quota, Usage, Why};
@@ -14,14 +13,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::board::Board;
 use super::ids::Ids;
-use super::{Message, Undone};
-use crate::app::{disk_is_full, store_failed};
+use super::{Done, JobsError, Message, Undone};
 use crate::store::Store;
 
-/// Tries to find an unused id before giving up; one is enough unless the clock stands still.
+/// How often another id is tried; one is enough unless the clock stands still.
 const ID_TRIES: usize = 8;
 
-/// A job somebody wants to run, checked and complete.
+/// A job to submit, checked and complete.
 #[derive(Debug, Clone)]
 pub struct Submission {
     pub user: UserName,
@@ -33,9 +31,9 @@ pub struct Submission {
 #[derive(Debug, Clone)]
 pub struct Submitted {
     pub job: Arc<Job>,
-    /// False when the key showed that it had been accepted before.
+    /// False if the key showed that it had been accepted before.
     pub created: bool,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -46,7 +44,7 @@ pub struct Jobs {
     board: Arc<Board>,
     store: Store,
     ids: Arc<Ids>,
-    /// Sentences every submitter should read: what this machine does not permit.
+    /// Notes for every submitter: what this machine does not permit.
     notes: Arc<[String]>,
 }
 
@@ -68,7 +66,7 @@ impl Jobs {
     }
 
     /// Accepts a job. It is durable when this returns.
-    pub async fn submit(&self, asked: Submission) -> Result<Submitted, ErrorBody> {
+    pub async fn submit(&self, asked: Submission) -> Result<Submitted, JobsError> {
         if let Some(earlier) = self.submitted_before(&asked).await? {
             return self.submitted_again(earlier, &asked.spec).await;
         }
@@ -80,36 +78,30 @@ impl Jobs {
                 spec: Arc::clone(&spec),
                 key: asked.key.clone(),
             };
-            return match self.order(Input::Submit(submission)).await {
+            return match self.record(Input::Submit(submission)).await {
                 Ok(Reply::Accepted(id)) => self.submitted(id, true).await,
                 Ok(Reply::AlreadyAccepted(id)) => self.submitted_again(id, &spec).await,
                 Err(Undone::Refused(Refusal::IdTaken(_))) => continue,
-                Err(undone) => Err(refused(undone)),
+                Err(undone) => Err(undone.into()),
                 Ok(other) => unreachable!("a submit is never answered with {other:?}"),
             };
         }
-        Err(refused(Undone::NotStored {
-            words: "no unused id was found".into(),
-            full: false,
-        }))
+        let words = "no unused id was found".into();
+        Err(Undone::NotStored { words, full: false }.into())
     }
 
-    async fn submitted_before(&self, asked: &Submission) -> Result<Option<JobId>, ErrorBody> {
+    async fn submitted_before(&self, asked: &Submission) -> Result<Option<JobId>, JobsError> {
         match &asked.key {
-            Some(key) => self
-                .store
-                .find_by_key(&asked.user, key)
-                .await
-                .map_err(store_failed),
+            Some(key) => Ok(self.store.find_by_key(&asked.user, key).await?),
             None => Ok(None),
         }
     }
 
-    /// A key stands for one request: the same key with another job is a mistake, and said to be one.
-    async fn submitted_again(&self, id: JobId, asked: &JobSpec) -> Result<Submitted, ErrorBody> {
+    /// A key belongs to one request: the same key with another job is an error.
+    async fn submitted_again(&self, id: JobId, asked: &JobSpec) -> Result<Submitted, JobsError> {
         let submitted = self.submitted(id, false).await?;
         let first = &submitted.job.spec;
-        // A name that was not given may have come out differently, and a shell changes from call to call.
+        // A generated name may differ, and the shell's environment changes between calls.
         let alike = JobSpec {
             name: first.name.clone(),
             shell_env: first.shell_env.clone(),
@@ -118,26 +110,21 @@ impl Jobs {
         if **first == alike {
             return Ok(submitted);
         }
-        let problem = format!(
-            "this idempotency key was used for another request, which made job {}",
-            submitted.job.id
-        );
-        Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("use a new key for a new job"))
+        Err(JobsError::KeyUsed(submitted.job.id.clone()))
     }
 
-    async fn submitted(&self, id: JobId, created: bool) -> Result<Submitted, ErrorBody> {
+    async fn submitted(&self, id: JobId, created: bool) -> Result<Submitted, JobsError> {
         let job = match self.board.get(&id) {
             Some(job) => Some(job),
-            None => self.store.get(&id).await.map_err(store_failed)?,
+            None => self.store.get(&id).await?,
         };
-        let job = job
-            .ok_or_else(|| ErrorBody::new(ErrorName::NotFound, format!("job {id} was removed meanwhile")))?;
+        let job = job.ok_or(JobsError::Removed(id))?;
         let notes = self.notes.iter().cloned().chain(job.note.clone()).collect();
         Ok(Submitted { job, created, notes })
     }
 
-    /// Whether a job would be accepted, and what its submitter should know.
-    pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, ErrorBody> {
+    /// Whether a job would be accepted, and the notes for its submitter.
+    pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, JobsError> {
         let submission = conductor::Submission {
             id: self.ids.fresh(),
             user: asked.user.clone(),
@@ -148,14 +135,16 @@ impl Jobs {
         self.messages
             .send(Message::Check(submission, answer))
             .await
-            .map_err(|_| refused(Undone::Stopping))?;
-        let checked = reply.await.map_err(|_| refused(Undone::Stopping))?;
-        let note = checked.map_err(|refusal| refused(Undone::Refused(refusal)))?;
+            .map_err(|_| Undone::Stopping)?;
+        let checked = reply.await.map_err(|_| Undone::Stopping)?;
+        let alone = checked.map_err(Undone::Refused)?;
+        let note = alone.as_ref().map(runs_alone);
         Ok(self.notes.iter().cloned().chain(note).collect())
     }
 
-    /// Ends a job, or removes one that is over. Accepted, and durable, when this returns; workers end in the background.
-    pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, ErrorBody> {
+    /// Kills a job, or removes an ended one. Accepted when this returns, and durable unless the reply has a note that
+    /// says otherwise; workers terminate in the background.
+    pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, JobsError> {
         let job = self.find(user, target).await?;
         let id = job.id.clone();
         let after = if remove {
@@ -163,37 +152,43 @@ impl Jobs {
         } else {
             AfterKill::KeepInHistory
         };
-        let killed = self
-            .order(Input::Kill {
-                job: id.clone(),
-                after,
-            })
-            .await;
-        let (msg, ending, removed) = match killed {
-            Ok(_) => {
+        let kill = Input::Kill {
+            job: id.clone(),
+            after,
+        };
+        let (msg, ending, removed, done) = match self.order(kill).await {
+            Ok(done) => {
                 let ending = self.board.get(&id).map_or(0, |job| live_workers(&job));
-                ("OK".to_owned(), ending, remove)
+                ("OK", ending, remove, Some(done))
             }
             Err(Undone::Refused(_)) if remove => {
-                self.order(Input::Remove { job: id.clone() })
-                    .await
-                    .map_err(refused)?;
-                ("it was over; removed from the history".to_owned(), 0, true)
+                let done = self.order(Input::Remove { job: id.clone() }).await?;
+                ("it had ended; removed from the history", 0, true, Some(done))
             }
-            Err(Undone::Refused(_)) => ("it was over already".to_owned(), 0, false),
-            Err(undone) => return Err(refused(undone)),
+            Err(Undone::Refused(_)) => ("it had already ended", 0, false, None),
+            Err(undone) => return Err(undone.into()),
         };
         Ok(KillReply {
             code: 200,
-            msg,
+            msg: msg.to_owned(),
             id: id.to_string(),
             name: job.spec.name.to_string(),
             ending,
             removed,
+            note: done.and_then(not_recorded).map(str::to_owned),
         })
     }
 
-    async fn find(&self, user: &UserName, target: JobRef) -> Result<Arc<Job>, ErrorBody> {
+    /// Kills the workers of a stopping job without waiting for its grace period. One that has ended meanwhile needs
+    /// nothing.
+    pub async fn skip_grace(&self, job: &JobId) -> Result<(), JobsError> {
+        match self.order(Input::SkipGrace { job: job.clone() }).await {
+            Ok(_) | Err(Undone::Refused(_)) => Ok(()),
+            Err(undone) => Err(undone.into()),
+        }
+    }
+
+    async fn find(&self, user: &UserName, target: JobRef) -> Result<Arc<Job>, JobsError> {
         let found = match target {
             JobRef::Id(id) => match self.board.get(&id) {
                 Some(job) => Ok(Some(job)),
@@ -202,8 +197,7 @@ impl Jobs {
             JobRef::Name(name) => self.store.latest(user, Some(&name)).await,
             JobRef::Latest => self.store.latest(user, None).await,
         };
-        let found = found.map_err(store_failed)?;
-        found.ok_or_else(|| ErrorBody::new(ErrorName::NotFound, "there is no such job"))
+        found?.ok_or(JobsError::NoSuchJob)
     }
 
     /// Why a pending job waits.
@@ -229,15 +223,15 @@ impl Jobs {
         self.board.watch(job)
     }
 
-    /// A job in its newest durable state, also when it is over; `None` if it was removed.
-    pub async fn get_any(&self, job: &JobId) -> Result<Option<Arc<Job>>, ErrorBody> {
+    /// A job in its newest durable state, also if it has ended; `None` if it was removed.
+    pub async fn get_any(&self, job: &JobId) -> Result<Option<Arc<Job>>, JobsError> {
         match self.board.get(job) {
             Some(job) => Ok(Some(job)),
-            None => self.store.get(job).await.map_err(store_failed),
+            None => Ok(self.store.get(job).await?),
         }
     }
 
-    /// Resolves when the job is final, or is not there at all.
+    /// Resolves when the job is final, or does not exist.
     pub async fn wait_final(&self, job: &JobId) {
         let Some(mut changes) = self.watch(job) else {
             return;
@@ -249,12 +243,12 @@ impl Jobs {
         }
     }
 
-    /// A job that is not final, in its newest durable state.
+    /// An unfinished job, in its newest durable state.
     pub fn get(&self, job: &JobId) -> Option<Arc<Job>> {
         self.board.get(job)
     }
 
-    /// The latest jobs that are not final and that `wanted` takes, at most `limit`; with `before`, only older ones.
+    /// The latest unfinished jobs that `wanted` accepts, at most `limit`; with `before`, only older ones.
     pub fn latest_active(
         &self,
         before: Option<&JobId>,
@@ -264,17 +258,27 @@ impl Jobs {
         self.board.latest(before, limit, wanted)
     }
 
-    /// All jobs that are not final, in no order.
+    /// All unfinished jobs, in no order.
     pub fn active(&self) -> Vec<Arc<Job>> {
         self.board.all()
     }
 
-    /// How many wait, and how many hold room.
+    /// How many wait, and how many hold resources.
     pub fn counts(&self) -> (u64, u64) {
         self.board.counts()
     }
 
-    async fn order(&self, input: Input) -> Result<Reply, Undone> {
+    /// The same for orders that are only carried out after they were recorded.
+    async fn record(&self, input: Input) -> Result<Reply, Undone> {
+        match self.order(input).await? {
+            Done::Recorded(reply) => Ok(reply),
+            Done::Unrecorded { .. } => {
+                unreachable!("only kills and removals are carried out without a record")
+            }
+        }
+    }
+
+    async fn order(&self, input: Input) -> Result<Done, Undone> {
         let (answer, reply) = oneshot::channel();
         self.messages
             .send(Message::Do(input, answer))
@@ -284,31 +288,22 @@ impl Jobs {
     }
 }
 
+/// The note for an order that took effect but is not durable.
+fn not_recorded(done: Done) -> Option<&'static str> {
+    match done {
+        Done::Recorded(_) => None,
+        Done::Unrecorded { full: true } => {
+            Some("the server's disk is full: this takes effect now and is recorded when there is space again")
+        }
+        Done::Unrecorded { full: false } => Some(
+            "the server cannot reach its database: this takes effect now and is recorded when it can again",
+        ),
+    }
+}
+
 fn live_workers(job: &Job) -> u32 {
     job.workers
         .iter()
         .filter(|worker| worker.status.is_live())
         .count() as u32
-}
-
-fn refused(undone: Undone) -> ErrorBody {
-    let words = undone.to_string();
-    match undone {
-        Undone::Refused(Refusal::NameTaken { name, holder, free }) => ErrorBody::new(
-            ErrorName::NameTaken,
-            format!("the name `{name}` is taken by {holder}, which is not over yet"),
-        )
-        .with_hint(format!(
-            "use `-jobname {free}`, or end the other with `paddlectl kill {name}`"
-        )),
-        Undone::Refused(Refusal::TooBig(_)) => ErrorBody::new(ErrorName::TooBig, words),
-        Undone::Refused(Refusal::NotActive(_)) => ErrorBody::new(ErrorName::NotFound, words),
-        Undone::Refused(_) => ErrorBody::new(ErrorName::Conflict, words),
-        Undone::NotStored { full: true, .. } => disk_is_full(),
-        Undone::NotStored { .. } => ErrorBody::new(ErrorName::Unavailable, words)
-            .with_hint("try again; the server's log has the cause"),
-        Undone::Stopping => {
-            ErrorBody::new(ErrorName::Unavailable, words).with_hint("ask again when it is back")
-        }
-    }
 }

@@ -7,14 +7,14 @@ use paddlecloud_core::names::JobId;
 
 use super::Clock;
 
-/// Hands out ids. Lists and "the latest run" sort by them.
+/// Generates ids. Lists and "the latest run" sort by them.
 pub struct Ids {
     latest: Mutex<Option<JobId>>,
     clock: Clock,
 }
 
 impl Ids {
-    /// Goes on after the latest id in the store.
+    /// Continues after the latest id in the store.
     pub fn after(latest: Option<JobId>, clock: Clock) -> Ids {
         Ids {
             latest: Mutex::new(latest),
@@ -41,7 +41,7 @@ impl Ids {
 
 fn random() -> u32 {
     let mut random = [0u8; 4];
-    // The id is no secret: without randomness the clock alone must do, and doubles are refused.
+    // The id is not a secret: without randomness the clock must do, and duplicates are refused.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     u32::from_le_bytes(random)
 }

@@ -1,95 +1,112 @@
-//! The loop around the conductor: takes in requests and reports, makes the outcome durable, then acts on it.
+//! The loop around the conductor: receives requests and reports, makes the result durable, then acts on it.
 //!
-//! One task owns the conductor. While one batch is being written, the next gathers: that is the group commit.
-//! All decisions are the conductor's; here is only the order *write, act, answer*.
+//! One task owns the conductor. While one batch is being written, the next one accumulates: that is the group commit.
+//! The conductor makes all decisions; this module only keeps the order *write, act, answer*. While the store refuses
+//! writes, kills and removals are carried out first and recorded later (see [`Unrecorded`]); everything else is
+//! refused.
 
 mod board;
 mod chores;
 mod clock;
+mod error;
 mod handle;
 mod ids;
+mod orders;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use paddlecloud_core::conductor::{self, Conductor, Input, Loopback, Output, Refusal, Reply};
-use paddlecloud_core::job::News;
+use paddlecloud_core::conductor::{self, Conductor, Input, Output, Refusal, Reply, Unrecorded};
+use paddlecloud_core::job::{AfterKill, News};
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::ports::{
-    AttemptKey, Engine, EngineError, EngineState, JobStore, PageRequest, Report, StoreError,
+    AttemptKey, Engine, EngineError, EngineEvent, EngineState, JobStore, LogStore, PageRequest, Report,
+    RunPreparer, SecretSource, StoreError,
 };
-use paddlecloud_core::scheduler::{Inventory, Policy, Quota, Scheduler, Usage, Why};
-use tokio::sync::{mpsc, oneshot};
+use paddlecloud_core::scheduler::{Excess, Inventory, Node, Policy, Quota, Scheduler, Usage, Why};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use board::Board;
 use chores::Chores;
 pub use clock::Clock;
 use clock::Watch;
+pub use error::{JobsError, Undone};
 pub use handle::{Jobs, Submission, Submitted};
 use ids::Ids;
+use orders::Orders;
 
 use crate::store::{self, Store};
+use crate::users::Users;
 
-/// Requests taken into one batch at most.
+/// Most requests in one batch.
 const BATCH: usize = 1024;
 
 /// Pause before the next try when the store does not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why an order was not carried out.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Undone {
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    #[error("the change could not be stored: {words}")]
-    NotStored { words: String, full: bool },
-    #[error("the server is stopping")]
-    Stopping,
+/// How an order was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// It is durable.
+    Recorded(Reply),
+    /// The store refuses writes. It is carried out, and recorded when the store accepts it.
+    Unrecorded { full: bool },
 }
 
-/// What the loop is asked.
+type Answer = oneshot::Sender<Result<Done, Undone>>;
+
+/// A request to the loop.
 enum Message {
-    Do(Input, oneshot::Sender<Result<Reply, Undone>>),
+    Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
     Usage(UserName, oneshot::Sender<(Quota, Usage)>),
     Check(
         conductor::Submission,
-        oneshot::Sender<Result<Option<String>, Refusal>>,
+        oneshot::Sender<Result<Option<Excess>, Refusal>>,
     ),
 }
 
-/// How this server shares out what it has.
+/// How this server shares the resources of its engine.
 #[derive(Debug, Clone)]
 pub struct Sharing {
-    /// Different for every server on a machine: where its workers' addresses begin.
-    pub seed: u64,
-    pub inventory: Inventory,
     pub policy: Policy,
-    pub quotas: Vec<(UserName, Quota)>,
+    /// Whose quotas limit the jobs.
+    pub users: Users,
 }
 
 /// What the loop works with.
 pub struct Parts<E> {
     pub store: Store,
     pub engine: E,
+    pub runs: Arc<dyn RunPreparer>,
+    pub logs: Arc<dyn LogStore>,
+    pub secrets: Arc<dyn SecretSource>,
     pub clock: Clock,
 }
 
 impl Sharing {
-    fn scheduler(&self) -> Scheduler {
-        let mut scheduler = Scheduler::new(self.inventory.clone(), self.policy);
-        for (user, quota) in &self.quotas {
-            scheduler.set_quota(user.clone(), *quota);
+    fn scheduler(&self, nodes: Vec<Node>) -> Scheduler {
+        let mut scheduler = Scheduler::new(Inventory { nodes }, self.policy);
+        for account in self.users.all() {
+            scheduler.set_quota(account.name.clone(), account.quota);
         }
         scheduler
     }
+
+    /// The current quotas.
+    fn quotas(&self) -> impl Iterator<Item = Input> {
+        self.users.all().into_iter().map(|account| Input::QuotaChanged {
+            user: account.name.clone(),
+            quota: account.quota,
+        })
+    }
 }
 
-/// Takes up what the store and the engine have, and starts the loop. Returns when jobs can be submitted.
+/// Restores the jobs of the store and the engine's state, and starts the loop. Returns when jobs can be submitted.
 ///
-/// `notes` are sentences that every submitter should read.
+/// `notes` are sentences for every submitter.
 pub async fn start<E>(
     parts: Parts<E>,
     sharing: Sharing,
@@ -102,7 +119,7 @@ where
     start_with(parts, keeps, sharing, notes).await
 }
 
-/// The same with a store of its own for what the loop writes.
+/// The same with a separate store for what the loop writes.
 async fn start_with<E, S>(
     parts: Parts<E>,
     keeps: S,
@@ -113,16 +130,29 @@ where
     E: Engine + Clone + 'static,
     S: JobStore + 'static,
 {
-    let Parts { store, engine, clock } = parts;
+    let Parts {
+        store,
+        engine,
+        runs,
+        logs,
+        secrets,
+        clock,
+    } = parts;
+    let orders = Arc::new(Orders::new(engine.clone(), runs, logs, secrets));
+    let (reports, unheard) = mpsc::unbounded_channel();
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
     let mut keeper = Keeper {
         store: keeps,
-        engine: engine.clone(),
+        engine,
+        // Before the quotas are read: a later change is noticed.
+        accounts: sharing.users.changes(),
         sharing,
         board: Arc::clone(&board),
-        chores: Chores::new(engine),
+        chores: Chores::new(Arc::clone(&orders), reports),
+        unheard,
         watch: Watch::new(clock.clone()),
+        unrecorded: Unrecorded::default(),
     };
     let (conductor, wake_at) = keeper.restore().await?;
     let newest = PageRequest {
@@ -132,6 +162,7 @@ where
         limit: 1,
     };
     let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
+    drop(tokio::spawn(discard_strays(store.clone(), orders)));
     let jobs = Jobs::new(sender, board, store, Ids::after(latest, clock), notes);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
     Ok((jobs, Reconciler { task }))
@@ -161,33 +192,38 @@ struct Keeper<E, S> {
     store: S,
     engine: E,
     sharing: Sharing,
+    accounts: watch::Receiver<u64>,
     board: Arc<Board>,
     chores: Chores<E>,
+    /// Reports about attempts that never reached an engine.
+    unheard: mpsc::UnboundedReceiver<Report>,
     watch: Watch,
+    unrecorded: Unrecorded,
 }
 
 impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
-    /// A conductor made anew from what is stored, its first output carried out.
+    /// A new conductor from the stored jobs, with its first output carried out.
     async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), StartError> {
         let stored = self.store.load_active().await?;
         let found = self.engine_state().await?;
-        let addresses = Box::new(Loopback::from_seed(self.sharing.seed));
         let (conductor, output) = Conductor::restore(
-            self.sharing.scheduler(),
-            addresses,
+            self.sharing.scheduler(found.nodes.clone()),
+            self.engine.addresses(),
             stored,
             found,
+            &self.unrecorded,
             self.watch.now(),
         );
         self.store.save(&output.writes).await?;
+        self.unrecorded = Unrecorded::default();
         let wake_at = output.wake_at;
-        // Those who watch a job that ended just now hear of it before its place is gone.
+        // Watchers of a job that has just ended are notified before its entry is removed.
         self.act(output);
         self.board.fill(conductor.jobs().cloned());
         Ok((conductor, wake_at))
     }
 
-    /// What the engine has, and what it was told to launch before this loop started over.
+    /// The engine's state, and the launches that were ordered before this loop started over.
     async fn engine_state(&self) -> Result<EngineState, EngineError> {
         let ordered = self.chores.launches();
         let mut found = self.engine.state().await?;
@@ -212,19 +248,22 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
             let mut inputs = Vec::new();
             tokio::select! {
                 count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return },
-                reports = engine.next_reports() => inputs.extend(reports.into_iter().map(Input::Report)),
+                events = engine.next_events() => inputs.extend(events.into_iter().map(input_of)),
+                Some(report) = self.unheard.recv() => inputs.push(Input::Report(report)),
                 () = until(wake_at, &self.watch) => inputs.push(Input::Tick),
+                Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }
             let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
             }
             let skip = inputs.len() - answers.len();
+            let endings: Vec<Option<Ending>> = inputs[skip..].iter().map(Ending::of).collect();
             let (now, set) = self.watch.look();
             if let Some(by) = set {
                 tracing::warn!(
                     seconds = by.as_secs(),
-                    "the machine's clock was set; limits go on as if it had not been"
+                    "the machine's clock was changed; time limits are not affected"
                 );
                 conductor.clock_was_set(by);
             }
@@ -234,39 +273,120 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
             match self.store.save(&output.writes).await {
                 Ok(()) => {
                     self.act(output);
-                    answer(
-                        answers,
-                        replies.into_iter().map(|reply| reply.map_err(Undone::Refused)),
-                    );
+                    for (answer, reply) in answers.into_iter().zip(replies) {
+                        drop(answer.send(reply.map(Done::Recorded).map_err(Undone::Refused)));
+                    }
                 }
                 Err(error) => {
-                    let undone = Undone::NotStored {
-                        full: store::is_full(&error),
-                        words: words_of(&error),
+                    let undone = undone(&StartError::Store(error));
+                    tracing::error!(error = %undone, "the store refused a write; reloading the jobs from it");
+                    self.end_unrecorded(answers.into_iter().zip(endings), &undone);
+                    let Some(restored) = self.restore_until_it_works(conductor, &mut messages).await else {
+                        return;
                     };
-                    tracing::error!(error = %undone, "the store refused; starting over from what it has");
-                    answer(answers, replies.into_iter().map(|_| Err(undone.clone())));
-                    (conductor, wake_at) = self.restore_until_it_works().await;
+                    (conductor, wake_at) = restored;
                 }
             }
         }
     }
 
-    async fn restore_until_it_works(&mut self) -> (Conductor, Option<Timestamp>) {
+    /// Meanwhile questions are answered from the last known state, and jobs can be killed. `None`: there are no more
+    /// callers.
+    async fn restore_until_it_works(
+        &mut self,
+        stale: Conductor,
+        messages: &mut mpsc::Receiver<Message>,
+    ) -> Option<(Conductor, Option<Timestamp>)> {
+        let mut gathered = Vec::new();
         loop {
-            match self.restore().await {
-                Ok(restored) => return restored,
-                Err(error) => tracing::error!(%error, "the store still refuses"),
+            let error = match self.restore().await {
+                Ok(restored) => return Some(restored),
+                Err(error) => error,
+            };
+            let undone = undone(&error);
+            tracing::error!(error = %undone, "the store still refuses");
+            self.stop_unrecorded_again();
+            let pause = tokio::time::sleep(STORE_PAUSE);
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return None },
+                }
+                let mut inputs = Vec::new();
+                let answers = sort_messages(&mut gathered, &stale, &self.watch, &mut inputs);
+                let endings = inputs.iter().map(Ending::of);
+                self.end_unrecorded(answers.into_iter().zip(endings), &undone);
             }
-            tokio::time::sleep(STORE_PAUSE).await;
         }
     }
 
-    /// Everything is durable now: tell those who watch, and the engine.
+    /// The store refuses writes: orders that stop a job are carried out anyway, everything else is refused.
+    fn end_unrecorded(&mut self, asked: impl Iterator<Item = (Answer, Option<Ending>)>, undone: &Undone) {
+        let full = matches!(undone, Undone::NotStored { full: true, .. });
+        for (answer, ending) in asked {
+            let done = match ending {
+                None => Err(undone.clone()),
+                Some(Ending::Kill(job, after)) => match self.board.get(&job) {
+                    None => Err(Undone::Refused(Refusal::NotActive(job))),
+                    Some(job) => {
+                        let commands = self.unrecorded.kill(&job, after, self.watch.now());
+                        commands.into_iter().for_each(|command| self.chores.add(command));
+                        Ok(Done::Unrecorded { full })
+                    }
+                },
+                // Workers that were stopped exit after their grace period.
+                Some(Ending::SkipGrace) => Ok(Done::Unrecorded { full }),
+                Some(Ending::Remove(job)) => match self.board.get(&job) {
+                    Some(job) => Err(Undone::Refused(Refusal::StillActive(job.id.clone()))),
+                    None => {
+                        let command = self.unrecorded.remove(job);
+                        self.chores.add(command);
+                        Ok(Done::Unrecorded { full })
+                    }
+                },
+            };
+            // The caller may be gone.
+            drop(answer.send(done));
+        }
+    }
+
+    /// A supervisor that does not answer on a full disk is killed when the order is repeated.
+    fn stop_unrecorded_again(&mut self) {
+        let now = self.watch.now();
+        for id in self.unrecorded.killed() {
+            let Some(job) = self.board.get(id) else { continue };
+            for command in self.unrecorded.stop_again(&job, now) {
+                self.chores.add(command);
+            }
+        }
+    }
+
+    /// Everything is durable now: notify watchers and the engine.
     fn act(&mut self, output: Output) {
         self.board.publish(&output.writes);
         for command in output.commands {
             self.chores.add(command);
+        }
+    }
+}
+
+fn input_of(event: EngineEvent) -> Input {
+    match event {
+        EngineEvent::Worker(report) => Input::Report(report),
+        EngineEvent::Node(change) => Input::NodeChanged(change),
+    }
+}
+
+/// Removes leftovers of unknown jobs: the server stopped between removing a job and removing its logs.
+async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
+    let found = match orders.jobs_with_logs().await {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(%error, "the logs cannot be listed"),
+    };
+    for job in found {
+        if let Ok(None) = store.get(&job).await {
+            orders.discard(&job).await;
         }
     }
 }
@@ -277,10 +397,10 @@ fn sort_messages(
     conductor: &Conductor,
     watch: &Watch,
     inputs: &mut Vec<Input>,
-) -> Vec<oneshot::Sender<Result<Reply, Undone>>> {
+) -> Vec<Answer> {
     let mut answers = Vec::new();
     for message in gathered.drain(..) {
-        // Whoever asked and went away does not mind.
+        // It does not matter if the caller is gone.
         match message {
             Message::Do(input, answer) => {
                 inputs.push(input);
@@ -296,12 +416,33 @@ fn sort_messages(
     answers
 }
 
-fn answer(
-    answers: Vec<oneshot::Sender<Result<Reply, Undone>>>,
-    replies: impl Iterator<Item = Result<Reply, Undone>>,
-) {
-    for (answer, reply) in answers.into_iter().zip(replies) {
-        drop(answer.send(reply));
+/// An order that stops something: possible even while the store refuses writes.
+enum Ending {
+    Kill(JobId, AfterKill),
+    Remove(JobId),
+    SkipGrace,
+}
+
+impl Ending {
+    fn of(input: &Input) -> Option<Ending> {
+        match input {
+            Input::Kill { job, after } => Some(Ending::Kill(job.clone(), *after)),
+            Input::Remove { job } => Some(Ending::Remove(job.clone())),
+            Input::SkipGrace { .. } => Some(Ending::SkipGrace),
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing can be stored now.
+fn undone(error: &StartError) -> Undone {
+    let full = match error {
+        StartError::Store(error) => store::is_full(error),
+        StartError::Engine(_) => false,
+    };
+    Undone::NotStored {
+        full,
+        words: words_of(error),
     }
 }
 
@@ -313,7 +454,7 @@ async fn until(at: Option<Timestamp>, watch: &Watch) {
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
 }
 
-fn words_of(error: &dyn std::error::Error) -> String {
+fn words_of(error: &(dyn std::error::Error + 'static)) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

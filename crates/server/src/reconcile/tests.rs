@@ -1,24 +1,25 @@
-//! The loop with a clock that a test sets and a store that refuses when a test says so.
+//! The loop with a clock that a test sets and a store that refuses writes on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::conductor::Write;
-use paddlecloud_core::job::{IdempotencyKey, Job, Phase, WorkerKey};
+use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase, WorkerKey};
 use paddlecloud_core::names::{JobName, JobRef};
 use paddlecloud_core::ports::Page;
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Inventory, Node, Policy};
+use paddlecloud_core::scheduler::{Node, Policy};
 use paddlecloud_core::testing::engine_suite::Program;
-use paddlecloud_core::testing::{PretendEngine, PretendMachine};
+use paddlecloud_core::testing::{MemoryLogs, PretendEngine, PretendMachine, PretendRuns, UNPREPARED};
 
 use super::*;
 use crate::config::DatabaseUrl;
+use crate::users::{Account, AccountTable, Users};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// A store whose next so many saves are refused, as on a full disk.
+/// A store that refuses this many next saves, as on a full disk.
 #[derive(Clone)]
 struct Refusing {
     store: Store,
@@ -62,9 +63,11 @@ impl JobStore for Refusing {
 struct Stage {
     jobs: Jobs,
     engine: PretendEngine,
+    runs: PretendRuns,
     refused: Arc<AtomicUsize>,
     reconciler: Reconciler,
     set: Arc<AtomicI64>,
+    accounts: Arc<AccountTable>,
     _folder: tempfile::TempDir,
 }
 
@@ -76,38 +79,44 @@ impl Stage {
             .unwrap();
         let set = Arc::new(AtomicI64::new(0));
         let hand = Arc::clone(&set);
-        let engine = PretendMachine::default().engine();
-        let keeps = Refusing {
-            store: store.clone(),
-            left: Arc::default(),
-        };
-        let refused = Arc::clone(&keeps.left);
-        let parts = Parts {
-            store,
-            engine: engine.clone(),
-            clock: Clock::new(move || {
-                Timestamp::now() + SignedDuration::from_secs(hand.load(Ordering::SeqCst))
-            }),
-        };
         let node = Node {
             name: "here".into(),
             cpu: Cpu::cores(4),
             memory: Bytes::new(1 << 40),
             gpus: 0,
+            taken: Default::default(),
         };
+        let engine = PretendMachine::default().with_nodes(vec![node]).engine();
+        let keeps = Refusing {
+            store: store.clone(),
+            left: Arc::default(),
+        };
+        let refused = Arc::clone(&keeps.left);
+        let runs = PretendRuns::default();
+        let parts = Parts {
+            store,
+            engine: engine.clone(),
+            runs: Arc::new(runs.clone()),
+            logs: Arc::new(MemoryLogs::default()),
+            secrets: Arc::new(paddlecloud_core::ports::NoSecrets),
+            clock: Clock::new(move || {
+                Timestamp::now() + SignedDuration::from_secs(hand.load(Ordering::SeqCst))
+            }),
+        };
+        let accounts = Arc::new(AccountTable::default());
         let sharing = Sharing {
-            seed: 1,
-            inventory: Inventory { nodes: vec![node] },
             policy: Policy::default(),
-            quotas: Vec::new(),
+            users: Users::new(Arc::clone(&accounts)),
         };
         let (jobs, reconciler) = start_with(parts, keeps, sharing, Vec::new()).await.unwrap();
         Stage {
             jobs,
             engine,
+            runs,
             refused,
             reconciler,
             set,
+            accounts,
             _folder: folder,
         }
     }
@@ -118,15 +127,45 @@ impl Stage {
     }
 
     async fn submit(&self, name: &str) -> Arc<Job> {
+        self.submit_of(name, &Program::Serves.command()).await
+    }
+
+    async fn submit_of(&self, name: &str, entry: &str) -> Arc<Job> {
+        self.try_submit(name, entry).await.unwrap()
+    }
+
+    async fn try_submit(&self, name: &str, entry: &str) -> Result<Arc<Job>, JobsError> {
         let mut spec = paddlecloud_core::testing::samples::spec(name, 0, 1);
-        spec.entry = Program::Serves.command();
+        spec.entry = entry.into();
         spec.max_runtime = Some(SignedDuration::from_hours(1));
         let asked = Submission {
             user: "ada".parse().unwrap(),
             spec,
             key: None,
         };
-        self.jobs.submit(asked).await.unwrap().job
+        Ok(self.jobs.submit(asked).await?.job)
+    }
+
+    async fn wait_until_nothing_runs(&self) {
+        let stopped = async {
+            while self.engine.state().await.unwrap().attempts.iter().any(is_live) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let stopped = tokio::time::timeout(Duration::from_secs(60), stopped).await;
+        stopped.expect("the workers end");
+    }
+
+    /// Lets ada run this many trainers at once.
+    async fn wait_until_allowed(&self, trainers: u32) {
+        let ada: UserName = "ada".parse().unwrap();
+        let mut account = Account::new(ada.clone());
+        account.quota.parallelism = Some(trainers);
+        self.accounts.put(account);
+        let known = async { while self.jobs.usage(&ada).await.0.parallelism != Some(trainers) {} };
+        tokio::time::timeout(Duration::from_secs(60), known)
+            .await
+            .expect("within the limit");
     }
 
     async fn wait_until_it_runs(&self, job: &Job) {
@@ -138,6 +177,14 @@ impl Stage {
             .unwrap();
     }
 
+    async fn wait_until_its_run_is_gone(&self, job: &Job) {
+        let begun = std::time::Instant::now();
+        while self.runs.prepared(&job.id).is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "its folders are left");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn end(self) {
         for job in self.jobs.active() {
             let target = JobRef::Id(job.id.clone());
@@ -147,6 +194,10 @@ impl Stage {
         drop(self.jobs);
         self.reconciler.ended().await;
     }
+}
+
+fn is_live(report: &Report) -> bool {
+    !matches!(report.news, News::Exited(_) | News::Lost(_))
 }
 
 #[tokio::test]
@@ -170,19 +221,99 @@ async fn a_clock_that_jumps_ends_no_job_and_keeps_the_order_of_runs() {
 }
 
 #[tokio::test]
+async fn a_larger_quota_starts_the_job_that_waited_for_it() {
+    let stage = Stage::new().await;
+    stage.wait_until_allowed(1).await;
+    let first = stage.submit("first").await;
+    stage.wait_until_it_runs(&first).await;
+    let second = stage.submit("second").await;
+    let why = stage.jobs.explain(&second.id).await.unwrap();
+    assert!(format!("{:?}", why.reason).contains("Quota"), "{:?}", why.reason);
+    stage.wait_until_allowed(2).await;
+    stage.wait_until_it_runs(&second).await;
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn a_refused_write_is_told_and_ends_no_job() {
     let stage = Stage::new().await;
     let job = stage.submit("goes-on").await;
     stage.wait_until_it_runs(&job).await;
     let mut changes = stage.jobs.watch(&job.id).unwrap();
-    stage.refused.store(2, Ordering::SeqCst);
-    let target = JobRef::Id(job.id.clone());
-    let told = stage.jobs.kill(&job.user, target, false).await.unwrap_err();
-    assert!(told.msg.contains("no space left"), "{told:?}");
+    stage.refused.store(1, Ordering::SeqCst);
+    let told = stage.try_submit("refused", "true").await.unwrap_err();
+    assert!(told.to_string().contains("no space left"), "{told:?}");
     let next = stage.submit("next").await;
     stage.wait_until_it_runs(&next).await;
     assert_eq!(changes.borrow_and_update().phase, Phase::Running);
     stage.end().await;
+}
+
+/// The disk stays full until the job that fills it is stopped.
+#[tokio::test]
+async fn a_job_is_stopped_while_the_store_refuses_and_the_kill_is_recorded_when_it_accepts() {
+    let stage = Stage::new().await;
+    let job = stage.submit("fills-the-disk").await;
+    stage.wait_until_it_runs(&job).await;
+    let mut changes = stage.jobs.watch(&job.id).unwrap();
+    stage.refused.store(usize::MAX, Ordering::SeqCst);
+    // The first finds out that the store refuses, the second comes while it is tried again.
+    for _ in 0..2 {
+        let target = JobRef::Id(job.id.clone());
+        let killed = stage.jobs.kill(&job.user, target, false).await.unwrap();
+        assert_eq!((killed.msg.as_str(), killed.ending), ("OK", 1));
+        assert!(killed.note.unwrap().contains("recorded when"));
+    }
+    stage.try_submit("refused", "true").await.unwrap_err();
+    stage.wait_until_nothing_runs().await;
+    assert_eq!(
+        changes.borrow_and_update().phase,
+        Phase::Running,
+        "nothing is stored"
+    );
+
+    stage.refused.store(0, Ordering::SeqCst);
+    let end = changes.wait_for(|job| job.phase.is_final());
+    let end = tokio::time::timeout(Duration::from_secs(60), end).await;
+    let end = end.expect("within the limit").unwrap().clone();
+    assert_eq!(end.phase, Phase::Final(Outcome::Killed), "{}", end.message);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_over_is_removed_while_the_store_refuses_and_leaves_the_history_later() {
+    let stage = Stage::new().await;
+    let job = stage.submit("over").await;
+    stage.wait_until_it_runs(&job).await;
+    let target = || JobRef::Id(job.id.clone());
+    stage.jobs.kill(&job.user, target(), false).await.unwrap();
+    stage.jobs.wait_final(&job.id).await;
+    stage.refused.store(usize::MAX, Ordering::SeqCst);
+    let removed = stage.jobs.kill(&job.user, target(), true).await.unwrap();
+    assert!(removed.removed && removed.note.is_some(), "{removed:?}");
+    assert!(stage.jobs.get_any(&job.id).await.unwrap().is_some());
+    stage.refused.store(0, Ordering::SeqCst);
+    let gone = async {
+        while stage.jobs.get_any(&job.id).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(60), gone).await;
+    gone.expect("it leaves the history");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
+    let stage = Stage::new().await;
+    let job = stage.submit("left").await;
+    stage.wait_until_it_runs(&job).await;
+    stage.refused.store(usize::MAX, Ordering::SeqCst);
+    let target = JobRef::Id(job.id.clone());
+    stage.jobs.kill(&job.user, target, false).await.unwrap();
+    drop(stage.jobs);
+    let ended = tokio::time::timeout(Duration::from_secs(60), stage.reconciler.ended()).await;
+    ended.expect("a full disk does not hold a stop up");
 }
 
 #[tokio::test]
@@ -211,5 +342,31 @@ async fn who_watches_a_job_that_ends_while_the_loop_starts_over_learns_its_end()
             .phase
             .is_final()
     );
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_run_is_prepared_before_its_worker_starts_and_goes_with_its_job() {
+    let stage = Stage::new().await;
+    let job = stage.submit("tidy").await;
+    stage.wait_until_it_runs(&job).await;
+    assert_eq!(stage.runs.prepared(&job.id), Some(1));
+    let target = JobRef::Id(job.id.clone());
+    stage.jobs.kill(&job.user, target, true).await.unwrap();
+    stage.wait_until_its_run_is_gone(&job).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_prepared_fails_its_job_with_the_reason() {
+    let stage = Stage::new().await;
+    let job = stage.submit_of("unprepared", UNPREPARED).await;
+    let ended = stage.jobs.wait_final(&job.id);
+    tokio::time::timeout(Duration::from_secs(60), ended)
+        .await
+        .expect("within the limit");
+    let job = stage.jobs.get_any(&job.id).await.unwrap().unwrap();
+    assert!(job.phase.is_final());
+    assert!(job.message.contains("cannot be prepared"), "{}", job.message);
     stage.end().await;
 }

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row as _};
+use tokio::time::Instant;
 
 use super::OpenError;
 use crate::config::DatabaseUrl;
@@ -20,6 +21,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Durable commits (`FULL` syncs the log at each) that do not block readers, and a small cache.
 const SQLITE_SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 10000; \
      PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 67108864";
+
+/// The advisory lock of the one server that writes to a PostgreSQL database; `PaddleCl` in ASCII.
+const POSTGRES_LOCK: i64 = 0x5061_6464_6c65_436c;
+/// How long to wait for it: PostgreSQL may need a moment to notice that the connection of a dead server is closed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// PostgreSQL frees the lock of a server whose machine vanished after about a minute, not after hours.
+const POSTGRES_SETTINGS: &str =
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
+
+/// Why there is no connection to write on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
+    Sql(#[from] sqlx::Error),
+    #[error("another server uses the same database")]
+    InUse,
+}
 
 /// A database that can be connected to.
 #[derive(Clone)]
@@ -48,10 +67,15 @@ impl Place {
         Ok(Place { options, file })
     }
 
-    pub async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
+    /// The connection to write on. On PostgreSQL it holds the lock of the database for as long as it lives, so that a
+    /// server whose connection broke cannot write before it has the lock again. A SQLite file is locked with its folder.
+    pub async fn connect_to_write(&self) -> Result<AnyConnection, ConnectError> {
         let mut connection = AnyConnection::connect_with(&self.options).await?;
         if self.file.is_some() {
             connection.execute(SQLITE_SETTINGS).await?;
+        } else {
+            connection.execute(POSTGRES_SETTINGS).await?;
+            lock(&mut connection).await?;
         }
         Ok(connection)
     }
@@ -79,6 +103,19 @@ impl Place {
     /// Makes the new file's entry in its folder durable; SQLite does that for its log, not for the file itself.
     pub fn sync_folder(&self) -> std::io::Result<()> {
         self.file.as_deref().map_or(Ok(()), durable::sync_entry)
+    }
+}
+
+async fn lock(connection: &mut AnyConnection) -> Result<(), ConnectError> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let query = sqlx::query("SELECT CASE WHEN pg_try_advisory_lock($1) THEN 1 ELSE 0 END");
+        let row = query.bind(POSTGRES_LOCK).fetch_one(&mut *connection).await?;
+        match row.try_get::<i32, _>(0)? {
+            1 => return Ok(()),
+            _ if Instant::now() >= until => return Err(ConnectError::InUse),
+            _ => tokio::time::sleep(LOCK_PAUSE).await,
+        }
     }
 }
 

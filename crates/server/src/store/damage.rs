@@ -44,6 +44,17 @@ pub fn damage(error: &StoreError) -> Option<&Damaged> {
     }
 }
 
+/// What to do about a database that is damaged, as a whole or in the record of one job.
+pub fn hint(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Damaged { job, .. } => Some(format!(
+            "put a backup of the database in its place; without one, remove this record with \
+             `DELETE FROM jobs WHERE id = '{job}'`: the job is then forgotten, its files stay"
+        )),
+        other => damage(other).map(Damaged::hint),
+    }
+}
+
 /// SQLite's words for a file that is none of its own, or no longer.
 fn is_damaged(error: &sqlx::Error) -> bool {
     const CORRUPT: i64 = 11;

@@ -34,7 +34,7 @@ pub(super) struct JobRow {
 }
 
 impl JobRow {
-    fn new(job: &Job) -> Result<JobRow, StoreError> {
+    pub(super) fn new(job: &Job) -> Result<JobRow, StoreError> {
         let document = serde_json::to_string(job).map_err(|error| StoreError::Write(error.into()))?;
         Ok(JobRow {
             id: job.id.to_string(),
@@ -71,6 +71,17 @@ impl JobRow {
         .bind(&self.document)
         .execute(connection)
         .await?;
+        Ok(())
+    }
+
+    /// Writes the row with its owner, which [`JobRow::save`] never changes.
+    pub(super) async fn give(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        sqlx::query("UPDATE jobs SET owner = $2, idem_key = NULL, document = $3 WHERE id = $1")
+            .bind(&self.id)
+            .bind(&self.owner)
+            .bind(&self.document)
+            .execute(connection)
+            .await?;
         Ok(())
     }
 

@@ -1,13 +1,16 @@
-//! Jobs and tokens in SQL: SQLite in a file, or PostgreSQL by its address. One text serves both.
+//! Jobs, accounts, tokens and the audit log in SQL: SQLite in a file, or PostgreSQL by its address. One text serves both.
 //!
 //! All writes go through one writer that commits many callers' rows at once; reads have a small pool
 //! beside it. This is the only module that knows the SQL crate.
 
+mod accounts;
+mod audit;
 mod connect;
 mod damage;
 mod jobs;
 mod reserve;
 mod schema;
+mod secrets;
 mod tokens;
 mod writer;
 
@@ -19,11 +22,16 @@ use std::sync::Arc;
 use paddlecloud_core::ports::StoreError;
 use sqlx::AnyPool;
 
-pub use damage::{Damaged, damage, jobs_below};
+pub use accounts::Heir;
+pub use audit::{AuditEntry, AuditRecord, AuditState};
+pub use damage::{Damaged, damage, hint, jobs_below};
+pub use secrets::SecretRow;
 pub use tokens::TokenRow;
 pub use writer::WriterCounts;
 
 use crate::config::DatabaseUrl;
+use audit::AuditKey;
+use connect::ConnectError;
 use reserve::Reserve;
 use writer::{Row, Writer};
 
@@ -36,6 +44,7 @@ pub struct Store {
     place: Arc<str>,
     /// Kept for a database that is a file.
     reserve: Option<Arc<Reserve>>,
+    audit_key: AuditKey,
 }
 
 /// Why a database cannot be used.
@@ -55,8 +64,19 @@ pub enum OpenError {
     Emptied { place: String, jobs: usize },
     #[error("cannot open the database `{0}`")]
     Unusable(String, #[source] Arc<sqlx::Error>),
+    #[error("another server uses the database `{0}`")]
+    InUse(String),
     #[error("the database refused")]
     Sql(#[from] sqlx::Error),
+}
+
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Sql(error) => OpenError::Sql(error),
+            ConnectError::InUse => OpenError::InUse(String::new()),
+        }
+    }
 }
 
 impl OpenError {
@@ -69,6 +89,7 @@ impl OpenError {
                 Err(error) => OpenError::Unusable(shown, error),
             },
             OpenError::Emptied { jobs, .. } => OpenError::Emptied { place: shown, jobs },
+            OpenError::InUse(_) => OpenError::InUse(shown),
             other => other,
         }
     }
@@ -86,6 +107,11 @@ impl OpenError {
             OpenError::Emptied { .. } => Some(
                 "put a backup of the database in its place; to go on with an empty history, move the folder \
                  `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)"
+                    .to_owned(),
+            ),
+            OpenError::InUse(_) => Some(
+                "stop the other server, or give this one a database of its own; if the other server's machine failed, \
+                 try again in a minute"
                     .to_owned(),
             ),
             OpenError::Unusable(place, _) if place.starts_with("postgres") => {
@@ -125,13 +151,15 @@ impl Store {
 
     async fn open_there(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
         let place = connect::Place::new(url)?;
-        let mut connection = place.connect().await?;
+        let mut connection = place.connect_to_write().await?;
         schema::migrate(&mut connection, jobs).await?;
         place.sync_folder().map_err(OpenError::Folder)?;
         let reserve = url.sqlite_path().map(|path| Arc::new(Reserve::take(path)));
+        let audit_key = AuditKey::default();
         Ok(Store {
             reads: place.pool(),
-            writer: Writer::start(place, connection, reserve.clone()),
+            writer: Writer::start(place, connection, reserve.clone(), audit_key.clone()),
+            audit_key,
             place: shown(url).into(),
             reserve,
         })
@@ -206,8 +234,19 @@ fn says_full(error: &sqlx::Error) -> bool {
 enum WriteError {
     #[error("the database refused the change")]
     Sql(#[source] Arc<sqlx::Error>),
+    #[error("another server uses the same database")]
+    InUse,
     #[error("the server is stopping")]
     Closed,
+}
+
+impl From<ConnectError> for WriteError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Sql(error) => error.into(),
+            ConnectError::InUse => WriteError::InUse,
+        }
+    }
 }
 
 impl From<sqlx::Error> for WriteError {

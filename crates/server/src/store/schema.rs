@@ -7,9 +7,12 @@ use sqlx::{AnyConnection, Connection, Row};
 use super::OpenError;
 
 /// What each version adds, the first one first.
-const VERSIONS: [&str; 2] = [
+const VERSIONS: [&str; 5] = [
     include_str!("schema/0001_jobs.sql"),
     include_str!("schema/0002_tokens.sql"),
+    include_str!("schema/0003_token_scopes.sql"),
+    include_str!("schema/0004_accounts.sql"),
+    include_str!("schema/0005_secrets.sql"),
 ];
 
 /// Brings the database to the present version. All steps happen, or none.

@@ -1,62 +1,142 @@
 //! Tokens that were handed out, by their digests.
 
+use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
+use super::audit::{AuditEntry, AuditRow};
 use super::writer::Row;
 use super::{Store, read_failed};
 
 /// A token that was handed out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TokenRow {
     /// Of the token, in hexadecimal.
     pub digest: String,
+    /// What people call it by; says nothing about the token.
+    pub id: String,
+    pub name: String,
     pub owner: String,
+    /// The number of the owner's account; 0 for one of the configuration.
+    pub account: i64,
     /// Of what the owner proved to get it; it ends with the password.
     pub credential: String,
-    /// Unix seconds.
+    /// What it may be used for, with commas between.
+    pub scopes: String,
+    /// Unix seconds, here and below.
+    pub created: i64,
+    /// When the first of those was handed out that this one renews.
+    pub since: i64,
     pub expires: i64,
 }
 
+const COLUMNS: &str = "digest, id, name, owner, account, credential, scopes, created, since, expires";
+
 impl Store {
-    /// Keeps a token and drops those that expired before `now`.
-    pub async fn token_save(&self, token: TokenRow, now: i64) -> Result<(), StoreError> {
-        self.write(vec![Row::RemoveTokensBefore(now), Row::SaveToken(token)])
+    /// Keeps a token and drops those that expired before `now`, and the one it replaces.
+    pub async fn token_save(
+        &self,
+        token: TokenRow,
+        now: i64,
+        replaces: Option<String>,
+        entry: AuditEntry,
+    ) -> Result<(), StoreError> {
+        let mut rows = vec![Row::RemoveTokensBefore(now), Row::SaveToken(token)];
+        rows.extend(replaces.map(Row::RemoveToken));
+        rows.push(Row::Audit(AuditRow::new(entry)));
+        self.write(rows).await
+    }
+
+    pub async fn token_remove(&self, digest: String, entry: AuditEntry) -> Result<(), StoreError> {
+        self.write(vec![Row::RemoveToken(digest), Row::Audit(AuditRow::new(entry))])
             .await
     }
 
     pub async fn token_find(&self, digest: &str) -> Result<Option<TokenRow>, StoreError> {
-        let query = sqlx::query("SELECT digest, owner, credential, expires FROM tokens WHERE digest = $1");
-        let row = query
+        let text = format!("SELECT {COLUMNS} FROM tokens WHERE digest = $1");
+        let row = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(digest)
             .fetch_optional(&self.reads)
             .await
             .map_err(|error| self.read_failed(error))?;
-        let read = |row: sqlx::any::AnyRow| {
-            Ok(TokenRow {
-                digest: row.try_get(0)?,
-                owner: row.try_get(1)?,
-                credential: row.try_get(2)?,
-                expires: row.try_get(3)?,
-            })
-        };
-        row.map(read).transpose().map_err(read_failed)
+        row.as_ref().map(TokenRow::read).transpose().map_err(read_failed)
+    }
+
+    /// The tokens of a user, the latest first.
+    pub async fn tokens_of(&self, owner: &UserName) -> Result<Vec<TokenRow>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM tokens WHERE owner = $1 ORDER BY created DESC, id");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(owner.as_str())
+            .fetch_all(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
+        rows.iter()
+            .map(TokenRow::read)
+            .collect::<Result<_, _>>()
+            .map_err(read_failed)
     }
 }
 
 impl TokenRow {
+    fn read(row: &AnyRow) -> Result<TokenRow, sqlx::Error> {
+        Ok(TokenRow {
+            digest: row.try_get(0)?,
+            id: row.try_get(1)?,
+            name: row.try_get(2)?,
+            owner: row.try_get(3)?,
+            account: row.try_get(4)?,
+            credential: row.try_get(5)?,
+            scopes: row.try_get(6)?,
+            created: row.try_get(7)?,
+            since: row.try_get(8)?,
+            expires: row.try_get(9)?,
+        })
+    }
+
     /// For the user the token belongs to.
     pub fn user(&self) -> Option<UserName> {
         self.owner.parse().ok()
     }
 
+    /// What the token may be used for. A set that this version cannot read grants nothing.
+    pub fn scopes(&self) -> Scopes {
+        self.scopes.parse().unwrap_or_default()
+    }
+
     pub(super) async fn save(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-        sqlx::query("INSERT INTO tokens (digest, owner, credential, expires) VALUES ($1, $2, $3, $4) ON CONFLICT (digest) DO NOTHING")
+        let text = format!(
+            "INSERT INTO tokens ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+             ON CONFLICT (digest) DO NOTHING"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(&self.digest)
+            .bind(&self.id)
+            .bind(&self.name)
             .bind(&self.owner)
+            .bind(self.account)
             .bind(&self.credential)
+            .bind(&self.scopes)
+            .bind(self.created)
+            .bind(self.since)
             .bind(self.expires)
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove(digest: &str, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        sqlx::query("DELETE FROM tokens WHERE digest = $1")
+            .bind(digest)
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove_of(account: i64, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        sqlx::query("DELETE FROM tokens WHERE account = $1")
+            .bind(account)
             .execute(connection)
             .await?;
         Ok(())

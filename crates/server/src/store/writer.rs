@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sqlx::{AnyConnection, Connection, Executor as _};
 use tokio::sync::{mpsc, oneshot};
 
+use super::accounts::{AccountRow, GroupRow};
+use super::audit::{AuditKey, AuditRow};
 use super::connect::Place;
 use super::jobs::JobRow;
 use super::reserve::Reserve;
+use super::secrets::SecretRow;
 use super::tokens::TokenRow;
 use super::{WriteError, says_full};
 
@@ -27,6 +30,18 @@ pub(super) enum Row {
     RemoveJob(String),
     SaveToken(TokenRow),
     RemoveTokensBefore(i64),
+    RemoveToken(String),
+    RemoveTokensOf(i64),
+    SaveAccount(AccountRow),
+    SaveGroup(GroupRow),
+    RemoveGroup(String),
+    SaveSecret(SecretRow),
+    RemoveSecret(SecretRow),
+    /// All secrets of a user.
+    RemoveSecretsOf(String),
+    /// A job that is over gets another owner.
+    GiveJob(JobRow),
+    Audit(AuditRow),
 }
 
 /// Rows that belong together: all are written, or none.
@@ -61,7 +76,12 @@ enum Message {
 }
 
 impl Writer {
-    pub fn start(place: Place, connection: AnyConnection, reserve: Option<Arc<Reserve>>) -> Writer {
+    pub fn start(
+        place: Place,
+        connection: AnyConnection,
+        reserve: Option<Arc<Reserve>>,
+        audit_key: AuditKey,
+    ) -> Writer {
         let (batches, inbox) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
         let task = Task {
@@ -70,6 +90,7 @@ impl Writer {
             inbox,
             counters: Arc::clone(&counters),
             reserve,
+            audit_key,
         };
         tokio::spawn(task.run());
         Writer { batches, counters }
@@ -105,6 +126,7 @@ struct Task {
     inbox: mpsc::Receiver<Message>,
     counters: Arc<Counters>,
     reserve: Option<Arc<Reserve>>,
+    audit_key: AuditKey,
 }
 
 impl Task {
@@ -173,14 +195,14 @@ impl Task {
     /// Writes rows in one transaction. A broken connection is replaced once: every row may be written twice.
     async fn transact(&mut self, rows: Vec<&Row>) -> Result<(), WriteError> {
         let mut result = self.try_transact(&rows).await;
-        if let Err(error) = &result
+        if let Err(WriteError::Sql(error)) = &result
             && error.as_database_error().is_none()
         {
             tracing::warn!(%error, "connecting to the database again");
             self.hang_up().await;
             result = self.try_transact(&rows).await;
         }
-        if let Err(error) = &result
+        if let Err(WriteError::Sql(error)) = &result
             && says_full(error)
             && self.reserve.as_ref().is_some_and(|reserve| reserve.give_up())
         {
@@ -199,7 +221,7 @@ impl Task {
         if result.is_ok() {
             self.counters.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
         }
-        Ok(result?)
+        result
     }
 
     /// A commit that failed can leave its transaction open (a full disk does), and the next one would end inside it,
@@ -221,10 +243,10 @@ impl Task {
         }
     }
 
-    async fn try_transact(&mut self, rows: &[&Row]) -> Result<(), sqlx::Error> {
+    async fn try_transact(&mut self, rows: &[&Row]) -> Result<(), WriteError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            empty => empty.insert(self.place.connect().await?),
+            empty => empty.insert(self.place.connect_to_write().await?),
         };
         let mut change = connection.begin().await?;
         for row in rows {
@@ -233,9 +255,19 @@ impl Task {
                 Row::RemoveJob(id) => JobRow::remove(id, &mut change).await?,
                 Row::SaveToken(token) => token.save(&mut change).await?,
                 Row::RemoveTokensBefore(time) => TokenRow::remove_before(*time, &mut change).await?,
+                Row::RemoveToken(digest) => TokenRow::remove(digest, &mut change).await?,
+                Row::RemoveTokensOf(account) => TokenRow::remove_of(*account, &mut change).await?,
+                Row::SaveAccount(account) => account.save(&mut change).await?,
+                Row::SaveGroup(group) => group.save(&mut change).await?,
+                Row::RemoveGroup(name) => GroupRow::remove(name, &mut change).await?,
+                Row::SaveSecret(secret) => secret.save(&mut change).await?,
+                Row::RemoveSecret(secret) => secret.remove(&mut change).await?,
+                Row::RemoveSecretsOf(owner) => SecretRow::remove_of(owner, &mut change).await?,
+                Row::GiveJob(job) => job.give(&mut change).await?,
+                Row::Audit(entry) => entry.append(&self.audit_key, &mut change).await?,
             }
         }
-        change.commit().await
+        Ok(change.commit().await?)
     }
 }
 

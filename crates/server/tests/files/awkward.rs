@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions, Upload};
+use paddlecloud_transfer::{FileService, ListOptions, RemoveOptions, TransferOptions, Upload};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::stage::{Stage, assert_tidy, entries, mine};

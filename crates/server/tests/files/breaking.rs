@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paddlecloud_api::client::files::{
-    Download, ListOptions, Summary, TransferError, TransferOptions, Upload,
-};
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_server::queue::Class;
+use paddlecloud_transfer::{
+    Download, FileService, ListOptions, Summary, TransferError, TransferOptions, Upload,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -409,10 +410,10 @@ async fn who_waits_for_long_work_hears_that_the_server_is_there() {
     let stage = Stage::new().await;
     let user = "me".parse().unwrap();
     let turns = [
-        stage.app.long.turn(&user).await,
-        stage.app.long.turn(&user).await,
-        stage.app.long.turn(&user).await,
-        stage.app.long.turn(&user).await,
+        stage.app.queue.turn(Class::Long, &user).await,
+        stage.app.queue.turn(Class::Long, &user).await,
+        stage.app.queue.turn(Class::Long, &user).await,
+        stage.app.queue.turn(Class::Long, &user).await,
     ];
     let mut stream = TcpStream::connect(&stage.address).await.unwrap();
     // `me:secret`

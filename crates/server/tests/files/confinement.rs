@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{ListOptions, RemoveOptions, TransferOptions, Upload};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_transfer::{FileService, ListOptions, RemoveOptions, TransferOptions, Upload};
 
 use crate::stage::{Stage, entries, mine, raw};
 

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{Summary, TransferError, TransferOptions, Upload};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FsckVerdict, StorageView};
 use paddlecloud_pfs::content::{Assembly, AssemblyPlan};
 use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::{Existing, Root};
+use paddlecloud_transfer::{FileService, Summary, TransferError, TransferOptions, Upload};
 
 use crate::stage::{Stage, assert_tidy, entries, mine, noise, raw};
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use paddlecloud_api::client::files::ListOptions;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest, TakeRequest};
 use paddlecloud_core::names::UserName;
@@ -13,11 +12,16 @@ use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::{Layout, Op};
 use paddlecloud_pfs::pack::{PackTotals, PackWriter};
 use paddlecloud_server::files::Files;
-use paddlecloud_server::long::{AT_ONCE, ENDS_AT_ONCE, Turn};
+use paddlecloud_server::locks::Key;
+use paddlecloud_server::queue::{Class, Turn};
+use paddlecloud_transfer::{FileService, ListOptions};
 use tokio::io::AsyncReadExt;
 
 use crate::breaking::SmallDisk;
 use crate::stage::{Stage, begin, me, mine, raw, send};
+
+const AT_ONCE: usize = Class::Long.limit().at_once;
+const ENDS_AT_ONCE: usize = Class::End.limit().at_once;
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,7 +33,7 @@ async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 
 async fn wait_until_all_turns_are_taken(stage: &Stage) {
     let taken = async {
-        while stage.app.long.free() > 0 {
+        while stage.app.queue.free(Class::Long) > 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -60,14 +64,14 @@ fn who_reads_for_long_leaves_threads_to_who_looks() {
             files.mkdir(&mine("d"), true).await.unwrap();
             let listed = files.list(&home, ListOptions::default()).await.unwrap();
             assert_eq!(listed.collect().await.unwrap().len(), 1);
-            assert_eq!(stage.app.long.free(), 0, "they still read");
+            assert_eq!(stage.app.queue.free(Class::Long), 0, "they still read");
             // Now there is nothing to read any more, and all end.
             endless.set_len(0).unwrap();
         };
         let (read, ()) = soon("an answer", async { tokio::join!(reading, looking) }).await;
         assert_eq!(read.len(), 40);
         soon("the end of all", async {
-            while stage.app.long.free() < AT_ONCE {
+            while stage.app.queue.free(Class::Long) < AT_ONCE {
                 tokio::task::yield_now().await;
             }
         })
@@ -94,7 +98,7 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     };
     let caller = me();
     // As if the first of them took long.
-    let first = stage.app.long.ending(&id).await;
+    let first = stage.app.locks.lock(Key::Upload(id.clone())).await;
     let mut again: Vec<_> = (0..ENDS_AT_ONCE + 1)
         .map(|_| Box::pin(stage.app.upload_commit(&caller, &name, request.clone())))
         .collect();
@@ -102,7 +106,7 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
         assert!(repeated.now_or_never().is_none(), "it waits for the first");
     }
     assert_eq!(
-        stage.app.long.free_ends(),
+        stage.app.queue.free(Class::End),
         ENDS_AT_ONCE,
         "and takes nobody's turn"
     );
@@ -116,9 +120,11 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     stage.finish().await;
 }
 
-/// Each turn has a user of its own.
-async fn turns<F: Future<Output = Turn>>(count: usize, turn: impl Fn(UserName) -> F) -> Vec<Turn> {
-    join_all((0..count).map(|index| turn(format!("user{index}").parse().unwrap()))).await
+/// All turns of a class, each of a user of its own.
+async fn turns(stage: &Stage, class: Class) -> Vec<Turn> {
+    let users = (0..class.limit().at_once).map(|index| format!("user{index}").parse().unwrap());
+    let turns = users.map(async |user: UserName| stage.app.queue.turn(class, &user).await);
+    join_all(turns).await
 }
 
 #[tokio::test]
@@ -129,7 +135,7 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
     std::fs::create_dir_all(home.join("d")).unwrap();
     std::fs::write(home.join("f"), "old").unwrap();
     std::fs::write(home.join("same"), vec![1; 8 << 10]).unwrap();
-    let copies = turns(AT_ONCE, async |user| app.long.turn(&user).await).await;
+    let copies = turns(&stage, Class::Long).await;
 
     soon("a signature", app.file_signature(&caller, &path("f")))
         .await
@@ -163,25 +169,18 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         dry_run: false,
         empty_folders: false,
     };
-    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
+    let ends = turns(&stage, Class::End).await;
     let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();
     assert!(removed[0].error.is_none(), "{removed:?}");
     drop(ends);
 
-    // An old client that shortens a file finds what is left the same, and says nothing more.
     app.old_touch(&caller, &path("same"), 4 << 10).await.unwrap();
-    drop(
-        app.old_range_sum(&caller, &path("same"), 0, 4 << 10)
-            .await
-            .unwrap(),
-    );
-    let published = async {
-        while std::fs::metadata(home.join("same")).unwrap().len() > 4 << 10 {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the old client's file", published).await;
-    assert_eq!(app.long.free(), 0, "the copies go on");
+    let same = path("same");
+    let mut taking = app.old_post(&caller, &same, 0, 4 << 10).await.unwrap();
+    taking.feed(vec![vec![1; 4 << 10].into()]).await.unwrap();
+    soon("the old client's file", taking.finish()).await.unwrap();
+    assert_eq!(std::fs::metadata(home.join("same")).unwrap().len(), 4 << 10);
+    assert_eq!(app.queue.free(Class::Long), 0, "the copies go on");
     drop(copies);
     stage.finish().await;
 }
@@ -194,7 +193,7 @@ fn empty_pack() -> Vec<u8> {
 #[tokio::test]
 async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
     let stage = Stage::new().await;
-    let ends = turns(ENDS_AT_ONCE, async |user| stage.app.long.end_turn(&user).await).await;
+    let ends = turns(&stage, Class::End).await;
     let target = "/api/v1/pfs/pack?path=/pfs/dc/home/me&bytes=0&entries=0";
     let mut stream = send(
         &stage,
@@ -209,7 +208,7 @@ async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
     let begun = soon("the beginning of a reply", stream.read(&mut reply)).await;
     reply.truncate(begun.unwrap());
     assert!(reply.starts_with(b"HTTP/1.1 200"), "{:?}", reply.escape_ascii());
-    assert_eq!(stage.app.long.free_ends(), 0, "it still waits");
+    assert_eq!(stage.app.queue.free(Class::End), 0, "it still waits");
     drop(ends);
     soon("its end", stream.read_to_end(&mut reply)).await.unwrap();
     let reply = String::from_utf8(reply).unwrap();
@@ -225,7 +224,7 @@ async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
     let home = "/pfs/dc/home/me";
     let mut taking = app.pack_in(&caller, home, announced, false).await.unwrap();
     taking.feed(vec![empty_pack().into()]).await.unwrap();
-    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
+    let ends = turns(&stage, Class::End).await;
     let mut ending = Box::pin(taking.finish());
     assert!((&mut ending).now_or_never().is_none(), "others have all turns");
     drop(ends);
@@ -239,15 +238,15 @@ async fn who_needs_a_home_measured_waits_for_a_turn() {
     let stage =
         Stage::with("users:\n- {name: me, password_file: word, system_user: a, quota: {files: 9}}\n").await;
     let (app, caller) = (&stage.app, me());
-    let ends = turns(ENDS_AT_ONCE, async |user| app.long.end_turn(&user).await).await;
+    let ends = turns(&stage, Class::End).await;
     let names: Vec<String> = (0..8).map(|index| format!("f{index}")).collect();
     let begins = join_all(names.iter().map(|name| app.upload_begin(&caller, begin(name, 1))));
     let home = Files::home_of(&caller).unwrap();
     let waiting = async {
-        while app.long.measuring(&home).now_or_never().is_some() {
+        while app.locks.lock(Key::Space(home.clone())).now_or_never().is_some() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(app.long.free_ends(), 0);
+        assert_eq!(app.queue.free(Class::End), 0);
         drop(ends);
     };
     let (begun, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
@@ -307,7 +306,11 @@ async fn one_run_that_cannot_be_cleared_keeps_no_other() {
     };
     soon("the end of the other run", cleared).await;
     let caller = me();
-    let prune = || stage.app.job_prune(&caller, jiff::SignedDuration::ZERO, false);
+    let prune = || {
+        stage
+            .app
+            .job_prune(&caller, jiff::SignedDuration::ZERO, Default::default())
+    };
     drop(prune().await.unwrap());
     assert!(stuck.exists(), "it could be cleared: this tests nothing");
     drop(mounted);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use paddlecloud_api::client::files::{RemoveOptions, TransferError, TransferOptions, Upload};
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::Existing;
+use paddlecloud_transfer::{FileService, RemoveOptions, TransferError, TransferOptions, Upload};
 
 use crate::stage::{Stage, assert_tidy, entries, me, mine, noise, raw};
 

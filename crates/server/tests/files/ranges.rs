@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use paddlecloud_transfer::FileService;
+
 use crate::stage::{Stage, mine, raw_with};
 
 /// A reply's head, in small letters, and its body.

@@ -1,10 +1,10 @@
 //! Single calls: what they do and what they refuse.
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::client::files::{ListOptions, RemoveOptions};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FileKind, FsckVerdict};
 use paddlecloud_pfs::Existing;
+use paddlecloud_transfer::{FileService, ListOptions, RemoveOptions};
 
 use crate::stage::{Stage, mine};
 
@@ -164,7 +164,7 @@ async fn a_part_of_a_file_can_be_read() {
 
 #[tokio::test]
 async fn a_home_that_cannot_be_opened_does_not_end_a_check() {
-    use paddlecloud_api::client::files::{TransferOptions, Upload};
+    use paddlecloud_transfer::{TransferOptions, Upload};
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     let path = local.path().join("f");
@@ -198,7 +198,7 @@ async fn a_home_that_cannot_be_opened_does_not_end_a_check() {
 
 #[tokio::test]
 async fn a_check_tells_damage_from_changes() {
-    use paddlecloud_api::client::files::{TransferOptions, Upload};
+    use paddlecloud_transfer::{TransferOptions, Upload};
     use std::os::unix::fs::FileExt;
     let stage = Stage::new().await;
     let files = stage.me.files();

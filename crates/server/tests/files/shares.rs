@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_transfer::FileService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{Stage, mine};

@@ -102,7 +102,7 @@ pub fn client(address: &str, user: &str) -> Client {
 pub fn me() -> Caller {
     Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     }
 }
 

@@ -4,13 +4,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use paddlecloud_api::client::files::{Download, TransferError, TransferOptions, Upload};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{CommitRequest, UploadRequest};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan};
 use paddlecloud_pfs::{Digest, Root, RootError};
+use paddlecloud_transfer::{Download, FileService, TransferError, TransferOptions, Upload};
 
 use crate::breaking::SmallDisk;
 use crate::stage::{self, Stage, assert_tidy, entries, me, mine, noise};
@@ -38,14 +37,6 @@ async fn unfinished(stage: &Stage) -> Vec<String> {
     let mut names: Vec<String> = listed.iter().map(|one| name(one.path.0.to_string())).collect();
     names.sort();
     names
-}
-
-async fn wait_until_unfinished(stage: &Stage, count: u64) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while stage.me.files().quota().await.unwrap().unfinished_uploads != count {
-        assert!(Instant::now() < limit, "there are not {count} unfinished uploads");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 fn request(name: &str, key: &str) -> UploadRequest {
@@ -128,32 +119,6 @@ async fn an_upload_that_was_broken_off_goes_at_once_when_the_file_is_sent_anew()
     let mut expected = [beside, last];
     expected.sort();
     assert_eq!(listed, expected, "the others may be between two requests");
-    stage.finish().await;
-}
-
-#[tokio::test]
-async fn a_superseded_upload_that_nobody_comes_back_to_goes_soon() {
-    let stage = Stage::with(USERS).await;
-    let (_gone, slow) = (begin(&stage, "f", "1").await, begin(&stage, "f", "2").await);
-    let quick = begin(&stage, "f", "3").await;
-    send_abc(&stage, &quick).await;
-    stage
-        .app
-        .upload_commit(&me(), &quick, commit_of(b"abc"))
-        .await
-        .unwrap();
-    // Another writer, who is ready later.
-    send_abc(&stage, &slow).await;
-    wait_until_unfinished(&stage, 1).await;
-    let listed = stage.app.upload_list(&me()).await.unwrap();
-    assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0].id.to_string(), slow, "somebody came back to it");
-    stage
-        .app
-        .upload_commit(&me(), &slow, commit_of(b"abc"))
-        .await
-        .unwrap();
-    assert_tidy(&stage.home("me"));
     stage.finish().await;
 }
 

@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use paddlecloud_api::client::files::{
-    Download, Failure, ListOptions, Outcome, Progress, Side, Summary, TransferOptions, Upload,
-};
 use paddlecloud_pfs::Entry;
+use paddlecloud_transfer::{
+    Download, Failure, FileService, ListOptions, Outcome, Progress, Side, Summary, TransferOptions, Upload,
+};
 
 use crate::stage::{Stage, assert_same, assert_tidy, entries, mine, noise};
 

@@ -1,4 +1,4 @@
-//! The least HTTP client: one request, one connection, the whole reply.
+//! A minimal HTTP client: one request, one connection, the whole reply.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};

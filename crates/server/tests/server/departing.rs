@@ -1,4 +1,4 @@
-//! Requests whose client goes before the end: what was begun is done to its end, and nobody comes in between.
+//! Requests whose client disconnects early: work that was started is completed, and no other request interferes.
 
 use std::future::poll_fn;
 use std::sync::mpsc::channel;
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn me() -> Caller {
     Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     }
 }
 
@@ -46,7 +46,7 @@ async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
     let package = upload(&stage).await.id().to_string();
-    let turn = stage.app.storage.turn(&me().user);
+    let locks = stage.app.storage.locks(&me().user);
     let is_known = |name: &str| {
         let jobs = stage.app.jobs.active();
         jobs.iter().any(|job| job.spec.name.as_str() == name)
@@ -70,7 +70,7 @@ async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit
             continue;
         }
         let was_stored = is_known(&name);
-        let alone = timeout(LIMIT, turn.packages.write()).await.unwrap();
+        let alone = timeout(LIMIT, locks.packages.write()).await.unwrap();
         let was_known = is_known(&name);
         drop(alone);
         // Jobs are stored one after the other: whatever was on its way is there when this one is.
@@ -89,10 +89,10 @@ async fn who_removes_packages_is_alone_until_it_is_done_whoever_asked_for_it_is_
     let package = upload(&stage).await.id();
     let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
     let list = packages.join(format!("{package}.json"));
-    let turn = stage.app.storage.turn(&me().user);
+    let locks = stage.app.storage.locks(&me().user);
     let (let_go, waits) = channel::<()>();
     let (tell, is_held) = channel();
-    let publishing = std::sync::Arc::clone(&turn);
+    let publishing = std::sync::Arc::clone(&locks);
     // Who removes packages waits in the middle for who gives one its place.
     let holder = std::thread::spawn(move || {
         let _held = publishing.publishing.lock().unwrap();
@@ -101,14 +101,16 @@ async fn who_removes_packages_is_alone_until_it_is_done_whoever_asked_for_it_is_
     });
     is_held.recv_timeout(LIMIT).unwrap();
     let caller = me();
-    let prune = stage.app.job_prune(&caller, SignedDuration::ZERO, false);
+    let prune = stage
+        .app
+        .job_prune(&caller, SignedDuration::ZERO, Default::default());
     tokio::select! {
         pruned = prune => panic!("it did not wait: {pruned:?}"),
         () = wait_until("the package's list goes", || !list.exists()) => {}
     }
-    assert!(turn.packages.try_read().is_err(), "it is still being removed");
+    assert!(locks.packages.try_read().is_err(), "it is still being removed");
     let_go.send(()).unwrap();
-    drop(timeout(LIMIT, turn.packages.read()).await.expect("it ends"));
+    drop(timeout(LIMIT, locks.packages.read()).await.expect("it ends"));
     holder.join().unwrap();
     stage.finish().await;
 }

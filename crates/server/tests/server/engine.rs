@@ -1,4 +1,4 @@
-//! The local engine with real supervisors: what it says of attempts that are found in every state a crash can leave.
+//! The local engine with real supervisors: what it reports about attempts in every state that a crash can leave.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,12 +11,16 @@ use jiff::SignedDuration;
 use paddlecloud_core::job::{Boot, Job, News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::plan::Role;
-use paddlecloud_core::ports::{AttemptKey, Engine, Report};
+use paddlecloud_core::ports::{Assignment, AttemptKey, Engine, EngineEvent, LogStore, RunPreparer};
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
-use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings, attempt_folder};
-use paddlecloud_server::packages::Storage;
+use paddlecloud_server::auth::Secret;
+use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings};
+use paddlecloud_server::homes::Storage;
+use paddlecloud_server::logs::SegmentLogs;
+use paddlecloud_server::logs::folders::attempt_folder;
+use paddlecloud_server::runs::HomeRuns;
 use paddlecloud_supervisor::log::{LogReader, Piece};
 use paddlecloud_supervisor::protocol::{LogLimits, files};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,6 +31,10 @@ const TRAINER: WorkerKey = WorkerKey {
     role: Role::Trainer,
     index: 0,
 };
+/// A package that is there when its run is prepared, and gone when a worker starts.
+const MISSING: &str = "nothing";
+/// The file that says that the machine is full.
+const FULL: &str = "full";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A machine with one server's folders; engines come and go.
@@ -55,14 +63,49 @@ impl Machine {
         let settings = LocalSettings {
             data: self.data(),
             datacenter: "local".parse().unwrap(),
+            nodes: Vec::new(),
+            address_seed: 0,
             isolation: paddlecloud_supervisor::probe(),
             logs: LogLimits::default(),
+            log_copy: true,
             boot: BootId::read().unwrap(),
             program: self.program.clone(),
             programs: self.data(),
         };
-        let storage = Storage::open(&self.folder.path().join("storage"), settings.datacenter.clone());
-        LocalEngine::new(settings, storage.unwrap()).unwrap()
+        let logs = SegmentLogs::open(&self.data(), LogLimits::default()).unwrap();
+        let secret = Secret::open(&self.data()).unwrap();
+        LocalEngine::new(settings, self.storage(), logs, secret)
+    }
+
+    fn storage(&self) -> Storage {
+        Storage::open(&self.folder.path().join("storage"), "local".parse().unwrap()).unwrap()
+    }
+
+    /// The trainer's first attempt with its run prepared.
+    fn first(&self, job: &Arc<Job>) -> Assignment {
+        self.prepared(job, TRAINER, 1)
+    }
+
+    fn prepared(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) -> Assignment {
+        let runs = HomeRuns::new(self.storage(), "this boot".into());
+        let gone = self.folder.path().join("storage/home/ada").join(MISSING);
+        fs::create_dir_all(&gone).unwrap();
+        let run = runs.prepare(job, worker).unwrap();
+        fs::remove_dir_all(&gone).unwrap();
+        Assignment {
+            job: Arc::clone(job),
+            run: Arc::new(run),
+            worker,
+            attempt,
+            secrets: Default::default(),
+        }
+    }
+
+    /// From now on supervisors find hardly a file descriptor while [`FULL`] is there.
+    fn can_be_full(&mut self) {
+        let (folder, program) = (self.folder.path().display(), self.program.display());
+        let text = format!("#!/bin/sh\n[ -e '{folder}/{FULL}' ] && ulimit -n 4\nexec '{program}' \"$@\"\n");
+        self.program = script(self.folder.path(), &text);
     }
 
     /// A job with one trainer.
@@ -93,13 +136,29 @@ impl Bench for Machine {
     fn job(&self, _number: u32, pserver: Option<Program>, trainer: Program) -> Arc<Job> {
         let mut spec = samples::spec("suite", u32::from(pserver.is_some()), 1);
         let folder = match trainer {
-            Program::CannotStart => "nothing",
+            Program::CannotStart => MISSING,
             _ => "package",
         };
         spec.package = Some(format!("/pfs/local/home/ada/{folder}"));
         spec.entry = command(trainer);
         spec.ps_entry = LISTEN.to_owned();
         admitted(spec)
+    }
+
+    async fn assignment(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) -> Assignment {
+        self.prepared(job, worker, attempt)
+    }
+
+    fn logs(&self) -> Arc<dyn LogStore> {
+        Arc::new(SegmentLogs::open(&self.data(), LogLimits::default()).unwrap())
+    }
+
+    fn crowd(&self, is_full: bool) {
+        let full = self.folder.path().join(FULL);
+        match is_full {
+            true => fs::write(full, "").unwrap(),
+            false => fs::remove_file(full).unwrap(),
+        }
     }
 
     async fn settled(&self, attempt: &AttemptKey) {
@@ -130,6 +189,7 @@ fn command(program: Program) -> String {
         Program::Serves => "echo settled; exec sleep 1000".to_owned(),
         Program::IgnoresTerm => "trap '' TERM; echo settled; while :; do sleep 1; done".to_owned(),
         Program::CannotStart => "true".to_owned(),
+        Program::Prints => "for i in $(seq 20000); do echo $i; done".to_owned(),
     }
 }
 
@@ -160,12 +220,13 @@ async fn listed(engine: &LocalEngine, key: &AttemptKey) -> Option<News> {
 async fn wait_until_told(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
     let told = async {
         loop {
-            let reports = engine.next_reports().await;
-            let mut news = reports
-                .into_iter()
-                .filter(|Report { attempt, .. }| attempt == key);
-            if let Some(found) = news.find(|report| wanted(&report.news)) {
-                return found.news;
+            for event in engine.next_events().await {
+                if let EngineEvent::Worker(report) = event
+                    && report.attempt == *key
+                    && wanted(&report.news)
+                {
+                    return report.news;
+                }
             }
         }
     };
@@ -200,21 +261,27 @@ async fn end(engine: &LocalEngine, key: &AttemptKey) {
     assert_eq!(listed(engine, key).await, None);
 }
 
+/// A program in the place of the supervisor.
+fn script(folder: &Path, text: &str) -> PathBuf {
+    let script = folder.join("supervise");
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
 /// Supervisors that do not begin before the gate is opened.
 struct Gate(PathBuf);
 
 impl Gate {
     fn before(machine: &mut Machine) -> Gate {
         let folder = machine.folder.path();
-        let (gate, script) = (folder.join("gate"), folder.join("supervise"));
+        let gate = folder.join("gate");
         let text = format!(
             "#!/bin/sh\nfor i in $(seq 6000); do [ -e '{}' ] && exec '{}' \"$@\"; sleep 0.01; done\nexit 1\n",
             gate.display(),
             machine.program.display()
         );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        machine.program = script;
+        machine.program = script(folder, &text);
         Gate(gate)
     }
 
@@ -224,16 +291,17 @@ impl Gate {
 }
 
 /// Begins a launch that does not end before the gate is opened.
-async fn begin(engine: &LocalEngine, job: &Arc<Job>, folder: &Path) -> tokio::task::JoinHandle<()> {
-    let (launching, launched) = (engine.clone(), Arc::clone(job));
-    let launch = tokio::spawn(async move { launching.launch(&launched, TRAINER, 1).await });
+async fn begin(engine: &LocalEngine, first: Assignment, folder: &Path) -> tokio::task::JoinHandle<()> {
+    let launching = engine.clone();
+    let launch = tokio::spawn(async move { launching.launch(&first).await });
     wait_until("the plan is written", || folder.join(files::PLAN).exists()).await;
     launch
 }
 
 #[tokio::test]
 async fn the_local_engine_passes_the_suite_of_its_port() {
-    let machine = Machine::new();
+    let mut machine = Machine::new();
+    machine.can_be_full();
     let suite = engine_suite(&machine);
     tokio::time::timeout(2 * LIMIT, suite)
         .await
@@ -247,7 +315,7 @@ async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
     let engine = machine.start();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    let launch = begin(&engine, &job, &machine.attempt(&key)).await;
+    let launch = begin(&engine, machine.first(&job), &machine.attempt(&key)).await;
     assert_eq!(listed(&engine, &key).await, Some(News::Launched));
     gate.open();
     launch.await.unwrap();
@@ -263,7 +331,9 @@ async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
     let folder = machine.attempt(&key);
-    begin(&machine.start(), &job, &folder).await.abort();
+    begin(&machine.start(), machine.first(&job), &folder)
+        .await
+        .abort();
     let place = paddlecloud_supervisor::take_place(&folder).unwrap();
     let place = place.expect("no supervisor has come this far");
     let engine = machine.start();
@@ -287,7 +357,9 @@ async fn a_supervisor_that_comes_too_late_does_not_begin() {
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
     let folder = machine.attempt(&key);
-    begin(&machine.start(), &job, &folder).await.abort();
+    begin(&machine.start(), machine.first(&job), &folder)
+        .await
+        .abort();
     let engine = machine.start();
     assert_eq!(
         listed(&engine, &key).await,
@@ -296,7 +368,7 @@ async fn a_supervisor_that_comes_too_late_does_not_begin() {
     );
     assert!(!folder.exists());
     gate.open();
-    engine.launch(&job, TRAINER, 1).await;
+    engine.launch(&machine.first(&job)).await;
     wait_until_told(&engine, &key, |news| *news == News::Up).await;
     end(&engine, &key).await;
 }
@@ -307,8 +379,8 @@ async fn a_clean_that_was_cut_short_is_finished_and_keeps_the_log() {
     let engine = machine.start();
     let job = machine.job_of("echo precious");
     let key = key(&job);
-    engine.launch(&job, TRAINER, 1).await;
-    engine.go(&job, TRAINER, 1).await;
+    engine.launch(&machine.first(&job)).await;
+    engine.go(&key).await;
     wait_until_told(&engine, &key, News::is_end).await;
     let folder = machine.attempt(&key);
     fs::remove_file(folder.join(files::EXIT)).unwrap();
@@ -327,14 +399,14 @@ async fn an_order_for_a_silent_supervisor_reaches_it_when_it_listens_again() {
     let machine = Machine::new();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    machine.start().launch(&job, TRAINER, 1).await;
+    machine.start().launch(&machine.first(&job)).await;
     let supervisor = machine.supervisor_of(&key);
     kill_process(supervisor, Signal::STOP).unwrap();
     let engine = machine.start();
     for _ in 0..2 {
         assert_eq!(listed(&engine, &key).await, Some(News::Launched));
     }
-    engine.go(&job, TRAINER, 1).await;
+    engine.go(&key).await;
     kill_process(supervisor, Signal::CONT).unwrap();
     wait_until_told(&engine, &key, |news| *news == News::Started).await;
     end(&engine, &key).await;
@@ -345,7 +417,7 @@ async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
     let machine = Machine::new();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    machine.start().launch(&job, TRAINER, 1).await;
+    machine.start().launch(&machine.first(&job)).await;
     let (socket, aside) = (
         machine.attempt(&key).join(files::SOCKET),
         machine.folder.path().join("aside"),
@@ -355,7 +427,7 @@ async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
     assert_eq!(listed(&engine, &key).await, Some(News::Launched));
     fs::rename(&aside, &socket).unwrap();
     wait_until_told(&engine, &key, |news| *news == News::Up).await;
-    engine.go(&job, TRAINER, 1).await;
+    engine.go(&key).await;
     wait_until_told(&engine, &key, |news| *news == News::Started).await;
     end(&engine, &key).await;
 }
@@ -371,7 +443,7 @@ async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
     assert_eq!(engine.state().await.unwrap().boot, Boot::Changed);
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    engine.launch(&job, TRAINER, 1).await;
+    engine.launch(&machine.first(&job)).await;
     let next = machine.start();
     let state = next.state().await.unwrap();
     assert_eq!(state.boot, Boot::Same, "the attempt was planned in this boot");
@@ -391,12 +463,12 @@ async fn a_supervisor_that_does_not_stop_its_worker_in_time_is_ended_with_it() {
     let engine = machine.start();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    engine.launch(&job, TRAINER, 1).await;
-    engine.go(&job, TRAINER, 1).await;
+    engine.launch(&machine.first(&job)).await;
+    engine.go(&key).await;
     wait_until_told(&engine, &key, |news| *news == News::Started).await;
     kill_process(machine.supervisor_of(&key), Signal::STOP).unwrap();
     let told = wait_until_stopped(&engine, &key).await;
-    let why = "its supervisor did not answer and was killed with all it ran; what it had captured is kept";
+    let why = "its supervisor did not answer and was killed with its worker; captured output is kept";
     assert_eq!(told, News::Lost(why.into()));
     end(&engine, &key).await;
 }
@@ -407,13 +479,13 @@ async fn an_attempt_whose_folder_is_removed_ends_and_is_lost() {
     let engine = machine.start();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
-    engine.launch(&job, TRAINER, 1).await;
-    engine.go(&job, TRAINER, 1).await;
+    engine.launch(&machine.first(&job)).await;
+    engine.go(&key).await;
     wait_until_told(&engine, &key, |news| *news == News::Started).await;
     fs::remove_dir_all(machine.attempt(&key)).unwrap();
     engine.stop(&key, SignedDuration::from_secs(1)).await;
     let told = wait_until_told(&engine, &key, News::is_end).await;
-    let why = "its folder was removed, and its log with it; so it was ended";
+    let why = "its folder was removed together with its log, so it was killed";
     assert_eq!(told, News::Lost(why.into()));
     end(&engine, &key).await;
 }

@@ -9,6 +9,7 @@ use paddlecloud_api::jobs::JobStatus;
 use paddlecloud_api::logs::{Frame, LogQuery};
 use paddlecloud_core::names::JobId;
 use paddlecloud_server::auth::Caller;
+use paddlecloud_server::queue::Class;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -369,7 +370,7 @@ async fn workers_logs_and_quota_of_a_waiting_job_are_empty_but_there() {
     let quota = stage.get("/api/v1/quota").await.json();
     assert_eq!(
         quota["msg"][3],
-        json!({"resource": "parallelism", "limit": "50", "used": "0"})
+        json!({"resource": "parallelism", "limit": "50", "used": "0", "reserved": "0"})
     );
     let stream = stage.get("/api/v1/jobs/a/logs").await;
     assert_eq!(
@@ -405,15 +406,25 @@ async fn who_follows_a_job_that_ended_just_before_learns_how() {
 }
 
 #[tokio::test]
-async fn a_job_of_paddle_train_is_taken_and_its_owner_warned() {
+async fn a_job_of_paddle_train_is_taken_without_a_note() {
     let stage = Stage::new().await;
     let topology = json!({"name": "v1", "image": "i", "topology": "conf.py", "dry_run": true});
-    let own = json!({"name": "v2", "image": "i", "entry": "python train.py", "dry_run": true});
-    for (request, is_warned) in [(topology, true), (own, false)] {
+    let own = json!({"name": "v2", "image": "i", "entry": "sh train.sh", "dry_run": true});
+    for mut request in [topology, own] {
+        let alone = stage.post("/api/v1/jobs", request.clone()).await;
+        assert_eq!(
+            alone.status,
+            400,
+            "an image alone means nothing here: {}",
+            alone.text()
+        );
+        assert!(alone.text().contains("its own machine"), "{}", alone.text());
+        request["package_id"] = "a".repeat(64).into();
+        request["package_name"] = "pkg".into();
         let reply = stage.post("/api/v1/jobs", request).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
         let notes = reply.json()["notes"].to_string();
-        assert_eq!(notes.contains("comes with a later version"), is_warned, "{notes}");
+        assert!(!notes.contains("paddle train"), "{notes}");
     }
     stage.finish().await;
 }
@@ -442,10 +453,11 @@ async fn who_submits_hears_that_the_home_is_measured_first_and_then_how_it_was()
     stage.submit("first").await;
     let me = Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     };
     stage.app.files.home_changed(&me);
-    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.end_turn(&me.user).now_or_never()).collect();
+    let turns: Vec<_> =
+        std::iter::from_fn(|| stage.app.queue.turn(Class::End, &me.user).now_or_never()).collect();
     let mut asked = vec![
         post_lasting(&stage, "/api/v1/jobs", &request("second").to_string()).await,
         post_lasting(&stage, "/api/v1/jobs", &request("first").to_string()).await,

@@ -1,4 +1,4 @@
-//! Who gets in, and what the others are told.
+//! Who is authenticated, and the errors for the others.
 
 use serde_json::json;
 

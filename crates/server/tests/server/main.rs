@@ -1,19 +1,26 @@
-//! A whole server on port 0 and on a unix socket, spoken to byte by byte.
+//! A whole server on port 0 and on a Unix socket, tested byte by byte.
 //!
-//! One small job holds a bit of the machine, so that the jobs of the tests wait until they are killed: what
-//! becomes of jobs that run is tested with the real programs elsewhere.
+//! One small job holds a part of the machine, so that the jobs of the tests wait until they are killed; running jobs
+//! are tested with the real programs elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod accounts;
 mod client;
 mod departing;
 mod engine;
+mod isolation;
 mod jobs;
+mod kubernetes;
 mod life;
 mod logins;
 mod package_turns;
 mod packages;
+mod resilience;
+mod scopes;
+mod secrets;
 mod stage;
 mod system_users;
 mod tls;
+mod tokens;
 mod wire;

@@ -1,4 +1,4 @@
-//! Packages that take a while: whoever sends one hears that, and whoever comes meanwhile waits for what becomes of it.
+//! Packages that take a while: their sender gets signs of life, and concurrent clients wait for the result.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
 use paddlecloud_server::auth::Caller;
+use paddlecloud_server::queue::Class;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn me() -> Caller {
     Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     }
 }
 
@@ -71,7 +72,8 @@ async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
     announce(&stage, &manifest).await;
     let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
     wait_until_taken_in(&stage, &manifest).await;
-    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.end_turn(&me().user).now_or_never()).collect();
+    let turns: Vec<_> =
+        std::iter::from_fn(|| stage.app.queue.turn(Class::End, &me().user).now_or_never()).collect();
     put.write_all(&stream[stream.len() / 2..]).await.unwrap();
     let first = timeout(LIMIT, put.read_u8()).await;
     assert_eq!(first.expect("it is said before it is stored").unwrap(), b'H');
@@ -210,7 +212,7 @@ async fn two_packages_of_a_users_with_long_lists_are_sent_at_a_time() {
         let begun = timeout(LIMIT, stage.app.package_receive(&caller, &id)).await;
         begun.expect("it waits for nobody").unwrap()
     };
-    let right = || stage.app.long.long_package(&caller.user);
+    let right = || stage.app.queue.turn(Class::List, &caller.user);
     let short = begin(&short).await;
     assert!(right().now_or_never().is_some(), "a short one takes no turn");
     let other = right().await;

@@ -1,4 +1,4 @@
-//! A package on its way up, and a job that uses it.
+//! Uploading a package, and a job that uses it.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use paddlecloud_pfs::pack::{PackWriter, write_pack};
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
 use paddlecloud_server::auth::Caller;
+use paddlecloud_server::queue::Class;
 use serde_json::json;
 
 use crate::client::Request;
@@ -171,7 +172,8 @@ async fn a_package_that_is_here_needs_no_turn_of_long_work() {
     let path = format!("/api/v1/packages/{}", manifest.id());
     stage.send(Request::new("PUT", &path).body(stream)).await;
     let me = "me".parse().unwrap();
-    let turns: Vec<_> = std::iter::from_fn(|| stage.app.long.turn(&me).now_or_never()).collect();
+    let turns: Vec<_> =
+        std::iter::from_fn(|| stage.app.queue.turn(Class::Long, &me).now_or_never()).collect();
     assert!(!turns.is_empty());
     let announced = tokio::time::timeout(LIMIT, stage.send(announce())).await;
     let announced = announced.expect("it waits for nothing").json();
@@ -303,11 +305,11 @@ async fn a_package_that_a_submit_has_found_is_not_removed_before_the_job_is_stor
     file.set_modified(long_ago).unwrap();
     let me = Caller {
         user: "me".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     };
-    let turn = stage.app.storage.turn(&me.user);
-    let submitting = turn.packages.read().await;
-    let mut prune = Box::pin(stage.app.job_prune(&me, SignedDuration::ZERO, false));
+    let locks = stage.app.storage.locks(&me.user);
+    let submitting = locks.packages.read().await;
+    let mut prune = Box::pin(stage.app.job_prune(&me, SignedDuration::ZERO, Default::default()));
     let soon = std::time::Duration::from_millis(300);
     let waits = tokio::time::timeout(soon, &mut prune).await.is_err();
     assert!(waits && list.exists(), "it waits for who needs the package");
@@ -368,7 +370,7 @@ async fn a_folder_of_the_users_own_with_the_packages_name_is_told_of() {
     let body = json!({"package_id": id, "package_name": "mine", "pservers": 0, "parallelism": 6});
     let reply = stage.post("/api/v1/jobs", body).await.json();
     let note = format!(
-        "`/pfs/dc1/home/me/mine` is there already and stays as it is: the job has the submitted files only; \
+        "`/pfs/dc1/home/me/mine` already exists and is left unchanged: the job uses only the submitted files, and \
          its output is in /pfs/dc1/home/me/.paddlecloud/runs/{}/mine/output",
         reply["id"].as_str().unwrap()
     );

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::{Reply, Request};
 
-/// Two users and a machine that is exactly as big as S4's example.
+/// Two users and a machine that is exactly as big as the client design's example.
 const SETTINGS: [(&str, &str); 3] = [
     ("listen:", "listen: 127.0.0.1:0\n"),
     ("inventory:", "inventory: {cpu: 6, memory: 6Gi}\n"),
@@ -27,7 +27,7 @@ const SETTINGS: [(&str, &str); 3] = [
     ),
 ];
 
-/// A job of `you` that runs all the time, so that S4's example has to wait. It ends by itself should a test
+/// A job of `you` that runs all the time, so that the client design's example has to wait. It ends by itself should a test
 /// fail to end it.
 const BLOCKER: &str = "blocker";
 
@@ -84,7 +84,7 @@ impl Stage {
         };
         let you = Caller {
             user: "you".parse().unwrap(),
-            admin: false,
+            scopes: paddlecloud_core::access::Scopes::user(),
         };
         self.app.job_submit(&you, request, None).await.unwrap();
     }
@@ -158,12 +158,15 @@ pub fn config(folder: &Path, lines: &str) -> Config {
 /// The example `supervise`, which cargo builds beside the tests.
 pub fn supervisor() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let program = tests
-        .parent()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .join("examples/supervise");
+    let profile = tests.ancestors().nth(2).unwrap();
+    let mut program = profile.join("examples/supervise");
+    if !program.exists() {
+        // With `build.build-dir` tests lie elsewhere; examples are still in target/.
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        program = target
+            .join(profile.file_name().unwrap())
+            .join("examples/supervise");
+    }
     assert!(
         program.exists(),
         "run `cargo test -p paddlecloud-server`, which builds {}",
@@ -185,7 +188,7 @@ pub fn basic(user: &str) -> String {
     )
 }
 
-/// S4's example, on this server.
+/// The client design's example, on this server.
 pub fn request(name: &str) -> Value {
     json!({
         "name": name,

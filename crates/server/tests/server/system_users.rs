@@ -1,4 +1,4 @@
-//! Users who are mapped to system users: what is theirs on the disk, and what their jobs cannot reach.
+//! Users who are mapped to system users: what they own on the disk, and what their jobs cannot reach.
 //!
 //! Needs root; the accounts are two that every Debian has.
 
@@ -137,7 +137,7 @@ impl Mapped {
 fn caller(user: &str) -> Caller {
     Caller {
         user: user.parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     }
 }
 
@@ -243,7 +243,7 @@ async fn a_copy_counts_what_a_job_has_locked() {
     if skipped() {
         return;
     }
-    let mapped = Mapped::with(|config| config.users[0].files = Some(3)).await;
+    let mapped = Mapped::with(|config| config.users[0].limits.files = Some(3)).await;
     mapped.put("me", "small", "1");
     for name in ["d/a", "d/b", "d/c"] {
         mapped.put("me", name, "1");
@@ -275,7 +275,13 @@ async fn a_run_is_not_prepared_through_a_planted_link() {
     let outside = folder();
     mapped.put("me", ".paddlecloud/mine", "");
     std::os::unix::fs::symlink(outside.path(), mapped.home("me").join(".paddlecloud/runs")).unwrap();
-    assert_eq!(mapped.run("me", "true\n").await, "Failed");
+    assert_eq!(
+        mapped.run("me", "true\n").await,
+        "Succeeded",
+        "its user is not locked out"
+    );
+    let runs = mapped.home("me").join(".paddlecloud/runs");
+    assert!(!runs.is_symlink(), "the link was put aside");
     assert_eq!(
         fs::read_dir(outside.path()).unwrap().count(),
         1,

@@ -101,3 +101,95 @@ async fn a_certificate_of_our_authority_is_a_login() {
     );
     stage.finish().await;
 }
+
+/// The common name of the certificate that the server shows.
+async fn shown(stage: &Stage) -> String {
+    let folder = stage.folder.path();
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(&stage.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
+    let certificates = stream.get_ref().1.peer_certificates().unwrap();
+    paddlecloud_server::auth::common_name(&certificates[0]).unwrap()
+}
+
+async fn wait_until_shown(stage: &Stage, name: &str) {
+    for _ in 0..200 {
+        if shown(stage).await == name {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the certificate of {name} is not shown");
+}
+
+#[tokio::test]
+async fn a_replaced_certificate_is_used_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Authority::new("ours");
+    std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+    std::fs::write(folder.path().join("ca.pem"), ours.0.pem()).unwrap();
+    ours.issue(folder.path(), "server", "first");
+    let stage = Stage::on(folder, "tls: {cert: server.pem, key: server.key}\n").await;
+    assert_eq!(shown(&stage).await, "first");
+    ours.issue(stage.folder.path(), "server", "second");
+    wait_until_shown(&stage, "second").await;
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn plain_http_beyond_this_machine_needs_a_setting() {
+    let start = async |lines: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+        let config = crate::stage::config(folder.path(), lines);
+        let stop = tokio_util::sync::CancellationToken::new();
+        let server =
+            paddlecloud_server::start::Server::start(config, paddlecloud_supervisor::probe(), stop).await;
+        server.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let refused = start("listen: 0.0.0.0:0\n").await.unwrap_err();
+    assert!(refused.contains("plain text"), "{refused}");
+    start("listen: 0.0.0.0:0\nplain_http: true\n").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_servers_own_authority_is_recognised_by_its_fingerprint() {
+    use paddlecloud_api::client::{Endpoint, TlsOptions, trust};
+    let stage = Stage::with("tls: {names: [localhost]}\n").await;
+    let port = stage.address.rsplit(':').next().unwrap();
+    let endpoint: Endpoint = format!("https://localhost:{port}").parse().unwrap();
+    let strangers = TlsOptions {
+        authorities: Some(stage.folder.path().join("other.pem")),
+        ..TlsOptions::default()
+    };
+    std::fs::write(
+        stage.folder.path().join("other.pem"),
+        Authority::new("other").0.pem(),
+    )
+    .unwrap();
+    assert_eq!(trust::is_trusted(&endpoint, &strangers).await, Ok(false));
+    let shown = trust::shown_authority(&endpoint).await.unwrap();
+    let data = stage.folder.path().join("data");
+    let own = paddlecloud_server::authority::Authority::open(&data).unwrap();
+    assert!(shown.has_fingerprint(&own.fingerprint().unwrap()));
+    std::fs::write(stage.folder.path().join("kept.pem"), shown.pem()).unwrap();
+    let kept = TlsOptions {
+        authorities: Some(stage.folder.path().join("kept.pem")),
+        ..TlsOptions::default()
+    };
+    assert_eq!(trust::is_trusted(&endpoint, &kept).await, Ok(true));
+    stage.finish().await;
+}

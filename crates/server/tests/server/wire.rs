@@ -1,4 +1,4 @@
-//! Requests that are wrong, and what every reply has.
+//! Invalid requests, and what every reply has.
 
 use serde_json::json;
 
@@ -62,8 +62,8 @@ async fn wrong_requests_are_answered_in_the_envelope() {
         (Request::new("GET", "/api/v1/jobs/last"), 404, "not-found"),
         (
             Request::new("POST", "/api/v1/registry").json(json!({})),
-            501,
-            "not-there-yet",
+            400,
+            "bad-request",
         ),
         (Request::new("PUT", "/api/v1/packages/xyz"), 400, "bad-request"),
     ];

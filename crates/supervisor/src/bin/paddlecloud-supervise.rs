@@ -1,5 +1,4 @@
-//! The supervisor as a program of its own, as its tests start it; the product's one program
-//! answers to this name too.
+//! The supervisor as a separate program for its tests; the single executable also runs it under this name.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Looks system users up by name, wherever this machine keeps them (files, LDAP, …).
+//! Looks up system users by name, in any source of this machine (files, LDAP, …).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -8,7 +8,7 @@ use crate::protocol::RunAs;
 const FIRST_BUFFER: usize = 1024;
 const FIRST_GROUPS: usize = 32;
 
-/// The account of this name with all its groups, or `None` when the machine knows no such name.
+/// The account of this name with all its groups, or `None` if the machine has no such account.
 pub fn find_account(name: &str) -> io::Result<Option<RunAs>> {
     let Ok(name) = CString::new(name) else {
         return Ok(None);
@@ -42,7 +42,7 @@ fn numbers_of(name: &CStr) -> io::Result<Option<(u32, u32)>> {
             libc::ERANGE => texts.resize(texts.len() * 2, 0),
             libc::EINTR => {}
             0 if !found.is_null() => return Ok(Some((entry.pw_uid, entry.pw_gid))),
-            // Some sources of names say so in words of their own.
+            // Some sources report a missing account with errors of their own.
             0 | libc::ENOENT | libc::ESRCH => return Ok(None),
             code => return Err(io::Error::from_raw_os_error(code)),
         }

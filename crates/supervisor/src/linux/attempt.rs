@@ -1,9 +1,9 @@
-//! The body of `paddlecloud-supervise <folder>`: detaches, takes its place, supervises, records.
+//! The body of `paddlecloud-supervise <folder>`: detaches, locks the attempt, supervises, records.
 //!
-//! Of a supervisor remain in the end only the folder's `plan.json`, `exit.json`, `log/` and its
-//! own troubles. Whoever finds neither `exit.json` nor a living supervisor knows that the attempt
-//! was lost.
+//! In the end only the folder's `plan.json`, `exit.json`, `log/` and the supervisor's own errors remain. An attempt
+//! with neither `exit.json` nor a living supervisor was lost.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -21,11 +21,11 @@ use super::clients::Clients;
 use super::home::{Home, Recorded, words};
 use super::plain::PlainCopy;
 use super::supervise::{Output, supervise};
-use super::{Refusal as _, Refused, init, tree};
+use super::{Refusal as _, Refused, init, is_shortage, tree};
 use crate::log::LogWriter;
-use crate::protocol::{Exit, FileError, Report, WorkerPlan, files};
+use crate::protocol::{Exit, FileError, NO_ROOM, Report, SECRETS_VARIABLE, WorkerPlan, files};
 
-/// Whoever looks whether an attempt has a supervisor holds its lock for a moment.
+/// A check whether an attempt has a supervisor holds its lock for a moment.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -35,30 +35,51 @@ enum StartError {
     Refused(#[from] Refused),
     #[error("{0}")]
     File(#[from] FileError),
-    #[error("this attempt has ended already")]
+    #[error("this attempt has already ended")]
     Ended,
-    #[error("this attempt has a supervisor already")]
+    #[error("this attempt already has a supervisor")]
     Taken,
-    #[error("this attempt was lost; another one needs a folder of its own")]
+    #[error("this attempt was lost; a new attempt needs its own folder")]
     Lost,
-    #[error("this attempt was given up before it began")]
+    #[error("this attempt was cancelled before it started")]
     GivenUp,
-    #[error("`{marker}` cannot mark an attempt: letters, digits, `-`, `_` and `.` can")]
+    #[error("`{marker}` is not a valid marker: use letters, digits, `-`, `_` and `.`")]
     Marker { marker: String },
 }
 
-/// Starts the supervisor of the attempt in `dir` and returns as soon as it can be connected to.
+/// Starts the supervisor of the attempt in `dir` and returns as soon as it accepts connections.
 ///
-/// Forks: the parent returns (a failure is one line on stderr), the child goes on detached and
-/// ends the process itself. The calling process must have one thread and nothing else to do.
+/// Forks: the parent returns (an error is one line on stderr), the child continues detached and exits by itself. The
+/// calling process must have one thread and nothing else to do.
 pub fn run(dir: &Path) -> ExitCode {
     close_inherited();
     match start(dir) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
+        Err(Failure { message, code }) => {
             crate::trouble!("error: {message}");
-            ExitCode::FAILURE
+            ExitCode::from(code)
         }
+    }
+}
+
+/// Why there is no supervisor, and the exit code for it.
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    fn of(what: &str, error: &io::Error) -> Failure {
+        Failure {
+            message: format!("cannot {what}: {error}"),
+            code: if is_shortage(error) { NO_ROOM } else { 1 },
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure { message, code: 1 }
     }
 }
 
@@ -68,31 +89,36 @@ pub fn connect(dir: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(socket_path(&dir))
 }
 
-/// Whether an attempt has a supervisor: one that lives, from before its first word on, holds the lock of `pid`.
+/// Whether an attempt has a supervisor: a living one, from before its first message on, holds the lock of `pid`.
+///
+/// If the check fails because a resource has run out, the supervisor counts as alive: it must not be declared dead for
+/// that.
 pub fn is_alive(dir: &Path) -> bool {
-    let held = |file: File| flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    File::open(dir.join(files::PID)).is_ok_and(held)
+    match File::open(dir.join(files::PID)) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) => is_shortage(&error),
+    }
 }
 
-/// Takes the place of an attempt's supervisor: while the file is held, none can begin. `None`: there is one.
+/// Takes the lock of an attempt's supervisor: while the file is held, none can start. `None`: there is one.
 ///
-/// A supervisor that was started and comes too late finds the plan gone, if whoever holds this removes it.
+/// A supervisor that starts too late finds no plan, if the holder of this lock removes it.
 pub fn take_place(dir: &Path) -> io::Result<Option<File>> {
     let file = open_pid_file(dir)?;
     let taken = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
     Ok(taken.then_some(file))
 }
 
-fn start(dir: &Path) -> Result<(), String> {
+fn start(dir: &Path) -> Result<(), Failure> {
     let (mut answer, mut report) = pipe_with(PipeFlags::CLOEXEC)
         .map(|(read, write)| (File::from(read), File::from(write)))
-        .map_err(|error| format!("cannot make a pipe: {error}"))?;
+        .map_err(|error| Failure::of("make a pipe", &error.into()))?;
     // SAFETY: the caller promised a single thread.
     match unsafe { libc::fork() } {
-        -1 => Err(format!("cannot fork: {}", io::Error::last_os_error())),
+        -1 => Err(Failure::of("fork", &io::Error::last_os_error())),
         0 => {
             drop(answer);
-            match Place::take(dir) {
+            match StartedSupervisor::take(dir) {
                 Ok(place) => {
                     let _ = report.write_all(b"\n");
                     drop(report);
@@ -113,15 +139,17 @@ fn start(dir: &Path) -> Result<(), String> {
             let mut message = String::new();
             match answer.read_to_string(&mut message) {
                 Ok(_) if message == "\n" => Ok(()),
-                Ok(0) | Err(_) => Err("the supervisor ended before it could be reached".into()),
-                Ok(_) => Err(message),
+                Ok(0) | Err(_) => Err("the supervisor ended before it could be reached"
+                    .to_owned()
+                    .into()),
+                Ok(_) => Err(message.into()),
             }
         }
     }
 }
 
-/// A supervisor that can be reached, before its worker exists.
-struct Place {
+/// A supervisor that accepts connections, before its worker exists.
+struct StartedSupervisor {
     home: Home,
     plan: WorkerPlan,
     clients: Clients,
@@ -130,12 +158,15 @@ struct Place {
     pid_file: File,
 }
 
-impl Place {
+impl StartedSupervisor {
     fn take(dir: &Path) -> Result<Self, StartError> {
         let dir = dir
             .canonicalize()
             .refused(|| format!("open `{}`", dir.display()))?;
-        let plan = WorkerPlan::load(&dir)?;
+        let mut plan = WorkerPlan::load(&dir)?;
+        let secrets = secrets().refused(|| "read the worker's secrets".into())?;
+        plan.env.retain(|(name, _)| !secrets.contains_key(name));
+        plan.env.extend(secrets);
         if Exit::load(&dir)?.is_some() {
             return Err(StartError::Ended);
         }
@@ -171,7 +202,7 @@ impl Place {
         }
         let plain = PlainCopy::of(&plan);
         if let Err(error) = Exit::reserve(&home.path) {
-            crate::trouble!("cannot set room aside for the end: {error}");
+            crate::trouble!("cannot reserve space for the exit record: {error}");
         }
         // SAFETY: this program never starts a thread.
         let exit = unsafe { supervise(&plan, &home, &mut clients, Output { log, plain }) };
@@ -186,13 +217,13 @@ impl Place {
 }
 
 fn create_log(dir: &Path, plan: &WorkerPlan) -> Result<LogWriter, StartError> {
-    match LogWriter::create(&dir.join(files::LOG), plan.log) {
+    match LogWriter::create(&plan.log_folder(dir), plan.log) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(StartError::Lost),
         result => Ok(result.refused(|| "make the log".into())?),
     }
 }
 
-/// It names control groups, so it must not lead anywhere.
+/// The marker names control groups, so it must not be a path.
 fn check_marker(marker: &str) -> Result<(), StartError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if marker.is_empty() || marker.starts_with('.') || !marker.bytes().all(is_plain) {
@@ -203,7 +234,15 @@ fn check_marker(marker: &str) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A session of its own, no terminal, no folder kept busy; troubles go to a file.
+/// Secret variables of the worker, which are in no file. They come through stdin.
+fn secrets() -> io::Result<BTreeMap<String, String>> {
+    match std::env::var_os(SECRETS_VARIABLE) {
+        Some(_) => Ok(serde_json::from_reader(io::stdin().lock())?),
+        None => Ok(BTreeMap::new()),
+    }
+}
+
+/// A separate session, no terminal, no busy folder; errors go to a file.
 fn detach(dir: &Path) -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::chdir("/")?;
@@ -230,7 +269,7 @@ fn lock_pid_file(dir: &Path) -> Result<File, StartError> {
     if !taken {
         return Err(StartError::Taken);
     }
-    // Whoever gave the attempt up held this lock and took the plan away.
+    // A server that cancelled the attempt held this lock and removed the plan.
     match dir.join(files::PLAN).exists() && is_still(&file, &dir.join(files::PID)) {
         true => Ok(file),
         false => Err(StartError::GivenUp),
@@ -243,14 +282,14 @@ fn open_pid_file(dir: &Path) -> io::Result<File> {
     options.open(dir.join(files::PID))
 }
 
-/// Whether the name still leads to the opened file.
+/// Whether the path still leads to the opened file.
 fn is_still(file: &File, path: &Path) -> bool {
     let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
     let (opened, named) = (file.metadata().map(number), fs::metadata(path).map(number));
     matches!((opened, named), (Ok(opened), Ok(named)) if opened == named)
 }
 
-/// Only for the same user; the path given to the kernel is short whatever the folder's is.
+/// Only for the same user; the path given to the kernel is short, however long the folder's is.
 fn listen(dir: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(dir.join(files::SOCKET)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -267,7 +306,7 @@ fn socket_path(dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), files::SOCKET))
 }
 
-/// A supervisor lives for days: it must not hold what whoever started it had open.
+/// A supervisor lives for days: it must not keep its parent's files open.
 fn close_inherited() {
     // SAFETY: called first thing in the program, which has opened nothing yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

@@ -1,6 +1,6 @@
-//! The control groups of one attempt: made, limited, watched for out-of-memory kills, removed.
+//! The control groups of one attempt: created, limited, watched for out-of-memory kills, removed.
 //!
-//! Where they may be made is found out by `probe`.
+//! `probe` finds out where they can be created.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,14 +15,14 @@ use super::{Refusal as _, Refused};
 use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
 
 const PERIOD_US: u64 = 100_000;
-/// The kernel accepts no less.
+/// The kernel accepts no smaller value.
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// Removing a group that was just emptied can fail for a moment while the kernel lets go of it.
+/// Removing a group that was just emptied can fail for a moment, until the kernel releases it.
 const REMOVE_ATTEMPTS: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
-/// The groups of one attempt; nothing is made where neither a limit nor a controller is there.
+/// The groups of one attempt; none is created without a limit or a controller.
 #[derive(Default)]
 pub struct Groups {
     dirs: Vec<PathBuf>,
@@ -49,6 +49,11 @@ impl Groups {
             limit_memory(parent.version, &dir, bytes).refused(|| limiting("memory", &dir))?;
             self.memory = Some((parent.version, dir));
         }
+        if let Some((parent, processes)) = isolation.pids.as_ref().zip(limits.processes) {
+            let dir = self.make(parent, marker)?;
+            let limited = fs::write(dir.join("pids.max"), processes.to_string());
+            limited.refused(|| limiting("processes", &dir))?;
+        }
         Ok(())
     }
 
@@ -61,7 +66,7 @@ impl Groups {
         Ok(dir)
     }
 
-    /// Puts a process, and all it will ever fork, into every group.
+    /// Puts a process, and everything it will fork, into every group.
     pub fn join(&self, pid: Pid) -> Result<(), Refused> {
         self.dirs.iter().try_for_each(|dir| {
             let joined = fs::write(dir.join("cgroup.procs"), pid.as_raw_pid().to_string());
@@ -69,7 +74,7 @@ impl Groups {
         })
     }
 
-    /// Whether memory is limited by a group, so that nobody else needs to watch it.
+    /// Whether a group limits memory, so that it need not be watched otherwise.
     pub fn limits_memory(&self) -> bool {
         self.memory.is_some()
     }
@@ -83,7 +88,7 @@ impl Groups {
             .refused(|| format!("watch memory in `{}`", dir.display()))
     }
 
-    /// How many processes of the group the kernel has killed for want of memory.
+    /// How many processes of the group the kernel has killed because memory ran out.
     pub fn oom_kills(&self) -> u64 {
         let Some((version, dir)) = &self.memory else {
             return 0;
@@ -111,7 +116,7 @@ fn limiting(what: &str, dir: &Path) -> String {
     format!("limit {what} in `{}`", dir.display())
 }
 
-/// Makes the group and, when it is missing, its parent: whoever ends last removes that.
+/// Creates the group and, if missing, its parent, which the last attempt to end removes.
 pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
     loop {
         match fs::create_dir(&parent.path) {
@@ -128,9 +133,9 @@ pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Passes on to the groups below whatever this group has of the two; what it lacks shows later.
+/// Enables these controllers for the groups below, if this group has them; a missing one shows later.
 pub fn offer_controllers(dir: &Path) {
-    for controller in ["+cpu", "+memory"] {
+    for controller in ["+cpu", "+memory", "+pids"] {
         let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
     }
 }
@@ -164,7 +169,7 @@ fn limit_cpu(version: CgroupVersion, dir: &Path, millis: u64) -> io::Result<()> 
     }
 }
 
-/// Swap is no way around the limit, where the kernel can say so.
+/// Swap must not bypass the limit, if the kernel can limit it.
 fn limit_memory(version: CgroupVersion, dir: &Path, bytes: u64) -> io::Result<()> {
     let (limit, swap, swap_limit) = match version {
         CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
@@ -237,7 +242,7 @@ impl AsFd for OomWatch {
 mod tests {
     use super::*;
 
-    /// What a kernel offers in a group of either version, as plain files.
+    /// The files of a group that a kernel provides, for either version.
     fn group(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         files

@@ -1,12 +1,12 @@
-//! The connections of a supervisor: lines in, lines out, never waiting for anybody.
+//! The connections of a supervisor: lines in, lines out, never blocking.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use crate::protocol::{Command, Report, decode, encode};
 
-/// Somebody who sends a longer line, or lets this much pile up unread, is cut off; on the next
-/// connection the state tells everything again.
+/// A client that sends a longer line, or leaves this much unread, is disconnected; after a reconnect the state message
+/// contains everything.
 const MOST_BUFFERED: usize = 1 << 20;
 
 pub struct Clients {
@@ -19,7 +19,7 @@ struct Client {
     input: Vec<u8>,
     output: Vec<u8>,
     watch: Option<u64>,
-    /// It reads no more. What it said before it left is still to be heard.
+    /// It does not read any more. What it sent before is still processed.
     deaf: bool,
     gone: bool,
 }
@@ -40,7 +40,7 @@ impl Clients {
             .map(|client| (&client.stream, !client.output.is_empty()))
     }
 
-    /// Takes everybody who waits at the door; each is told the state first.
+    /// Accepts all waiting connections; each gets the state first.
     pub fn accept(&mut self, state: &Report) {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
@@ -59,7 +59,7 @@ impl Clients {
         }
     }
 
-    /// What everybody has to say. Watches are kept here, the rest is returned.
+    /// All received commands. Watches are kept here, the others are returned.
     pub fn commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         for client in &mut self.connected {
@@ -78,12 +78,12 @@ impl Clients {
         self.connected.iter_mut().for_each(|client| client.send(report));
     }
 
-    /// Answers those whose log has grown.
+    /// Answers the watches whose log has grown.
     pub fn grown(&mut self, end: u64) {
         self.answer(end, |offset| end > offset);
     }
 
-    /// Answers everybody who still waits: the log will not grow any more.
+    /// Answers all remaining watches: the log will not grow any more.
     pub fn ended(&mut self, end: u64) {
         self.answer(end, |_| true);
     }
@@ -96,7 +96,7 @@ impl Clients {
         }
     }
 
-    /// Writes what can be written and lets go of those who left.
+    /// Writes what can be written and drops closed connections.
     pub fn flush(&mut self) {
         self.connected.iter_mut().for_each(Client::flush);
         self.connected.retain(|client| !client.gone);

@@ -1,4 +1,4 @@
-//! An attempt's own folder, held open: whether it is still there, and the end that is recorded in it.
+//! An attempt's own folder, held open: whether it still exists, and the exit recorded in it.
 
 use std::fs::File;
 use std::io;
@@ -16,11 +16,11 @@ pub struct Home {
     folder: File,
 }
 
-/// Whether an end can be found by others.
+/// Whether others can find the recorded exit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Recorded {
     Durable,
-    /// The folder was removed, and with it everything that could be told.
+    /// The folder was removed, and everything in it.
     Nowhere,
 }
 
@@ -33,14 +33,14 @@ impl Home {
         })
     }
 
-    /// Whether the folder was removed. One that was moved, or whose disk is away for a while, is not gone.
+    /// Whether the folder was removed. A folder that was moved, or whose disk is temporarily unavailable, is not gone.
     pub fn is_gone(&self) -> bool {
         self.folder.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// An end that is not durable has not happened for anybody: a disk that takes nothing is waited for.
+    /// An exit counts only when it is durable: retries until the disk accepts it.
     pub fn record(&self, exit: &Exit) -> Recorded {
-        // By the open folder, which may have another name by now.
+        // Through the open folder, which may have been renamed.
         let folder = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
         let mut complained = false;
         while let Err(error) = exit.store(&folder) {

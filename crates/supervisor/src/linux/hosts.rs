@@ -7,7 +7,7 @@ const LOCALHOST: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-
 
 const HOST_NAME_MAX: usize = 64;
 
-/// What the kernel takes as a host name: a worker's name may be longer, its host name is cut.
+/// The kernel's limit for a host name: a longer worker name is truncated.
 pub fn host_name(worker: &str) -> &str {
     let mut end = worker.len().min(HOST_NAME_MAX);
     while !worker.is_char_boundary(end) {
@@ -16,8 +16,13 @@ pub fn host_name(worker: &str) -> &str {
     worker[..end].trim_end_matches(['-', '.'])
 }
 
-/// Localhost, then the workers, then the machine's own entries except where they name a worker:
-/// the C library would otherwise give both addresses.
+/// The hosts file of a worker that shares none with its machine.
+pub fn hosts_text(workers: &[(String, Ipv4Addr)]) -> String {
+    render("", workers)
+}
+
+/// Localhost, then the workers, then the machine's own entries except those that name a worker: the C library would
+/// otherwise return both addresses.
 pub fn render(machine: &str, workers: &[(String, Ipv4Addr)]) -> String {
     let mut text = LOCALHOST.to_owned();
     for (name, address) in workers {

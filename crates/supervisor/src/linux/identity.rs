@@ -1,7 +1,7 @@
-//! Another system user's rights: for good before a program starts, or for a while around work on
-//! files that this user can tamper with.
+//! Another system user's privileges: permanently before a program starts, or temporarily while working on files that
+//! this user can tamper with.
 //!
-//! Who that user is is not decided here; see [`super::account`] for how one is looked up.
+//! The caller chooses the user; see [`super::account`] for looking one up.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, se
 
 use crate::protocol::RunAs;
 
-/// Becomes this user for good, and nobody more powerful ever again.
+/// Becomes this user permanently.
 ///
 /// Changes the calling thread, which must be the only one.
 pub fn become_user(user: &RunAs) -> io::Result<()> {
@@ -22,13 +22,13 @@ pub fn become_user(user: &RunAs) -> io::Result<()> {
     Ok(set_thread_res_uid(uid, uid, uid)?)
 }
 
-/// Until the returned guard is dropped, this thread reaches files with the rights of `user` and no
-/// others, and what it makes belongs to that user.
+/// Until the returned guard is dropped, this thread accesses files with the privileges of `user` and no others, and the
+/// files it creates belong to that user.
 ///
-/// Only this thread changes, and only in what it may do with files: it can still mount and signal.
-/// Threads it starts meanwhile begin with the same rights. Needs root. Guards nest.
+/// Only this thread changes, and only its file access: it can still mount and signal. Threads started meanwhile inherit
+/// the same privileges. Needs root. Guards nest.
 ///
-/// The kernel forgets the caller's parent-death signal when this begins and when it ends.
+/// The kernel clears the caller's parent-death signal when this begins and when it ends.
 pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
     let guard = ActingAs {
         found: Rights::current()?,
@@ -43,7 +43,7 @@ pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
     Ok(guard)
 }
 
-/// A thread's stay in another user's shoes; see [`act_as`].
+/// Temporary privileges of another user for this thread; see [`act_as`].
 #[must_use = "the rights are given back when this is dropped"]
 #[derive(Debug)]
 pub struct ActingAs {
@@ -55,14 +55,14 @@ pub struct ActingAs {
 impl Drop for ActingAs {
     fn drop(&mut self) {
         if let Err(error) = self.found.assume() {
-            // Whatever this thread did next would be done in somebody else's name.
-            crate::trouble!("cannot give up another user's rights: {error}");
+            // Everything this thread did next would be done as the wrong user.
+            crate::trouble!("cannot drop another user's privileges: {error}");
             std::process::abort();
         }
     }
 }
 
-/// What decides which files a thread may use.
+/// The ids that decide which files a thread may use.
 #[derive(Debug)]
 struct Rights {
     uid: u32,
@@ -90,10 +90,10 @@ impl Rights {
     }
 }
 
-/// A number that no user and no group has: setting it changes nothing and tells the present one.
+/// An id that no user and no group has: setting it changes nothing and returns the current one.
 const NOBODY_AT_ALL: u32 = u32::MAX;
 
-/// Returns the number before; failing cannot be told apart except by asking again.
+/// Returns the previous id; a failure can only be detected by asking again.
 fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: changes a number of this thread and touches no memory.
     unsafe { libc::setfsuid(uid) }.cast_unsigned()

@@ -1,8 +1,8 @@
-//! The first process of a worker: prepares its view, starts its program, reaps everybody, and
-//! sees to it that nobody outlives the program or the supervisor.
+//! The first process of a worker: prepares its view, starts its program, reaps all children, and makes sure that
+//! nothing outlives the program or the supervisor.
 //!
-//! With a process namespace it is number 1 and the kernel ends the others when it goes. Without
-//! one it is the reaper of all its descendants and ends them itself.
+//! With a process namespace it is pid 1, and the kernel kills the others when it exits. Without one it is the subreaper
+//! of all its descendants and kills them itself.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use serde::{Deserialize, Serialize};
 
 use super::namespaces::Ids;
-use super::program::{Output, Program};
+use super::program::Program;
 use super::view::{self, View};
 use super::{Refusal as _, Refused, hosts, tree};
 use crate::protocol::{Ending, Namespaces, WorkerPlan, encode};
@@ -34,20 +34,21 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     Started,
-    /// Nothing runs; the code is that of a shell which could not, absent when we could not.
+    /// Nothing runs; the code is that of a shell that could not run the command, absent if the failure was ours.
     Failed {
         code: Option<i32>,
         message: String,
     },
-    /// The program ended; others of its tree may still be there.
+    /// The program exited; other processes of its tree may still exist.
     Ended(Ending),
 }
 
-/// What init holds: its ends of the pipes.
+/// Init's ends of the pipes.
 pub struct Ends {
     pub orders: OwnedFd,
     pub notes: OwnedFd,
-    pub output: Output,
+    /// Where the program writes its output.
+    pub output: OwnedFd,
 }
 
 /// Runs in the child of a fork and never returns.
@@ -88,13 +89,13 @@ pub fn run(plan: &WorkerPlan, dir: &Path, ids: Ids, ends: Ends) -> ! {
     }
 }
 
-/// Leaves without running anything that belongs to the supervisor this was forked from.
+/// Exits without running anything that belongs to the supervisor this was forked from.
 fn leave() -> ! {
     // SAFETY: ends the process; nothing runs afterwards.
     unsafe { libc::_exit(0) }
 }
 
-/// Returns a descriptor that is readable when a child has ended.
+/// Returns a descriptor that is readable when a child has exited.
 fn prepare(plan: &WorkerPlan, dir: &Path, ids: Ids, orders: &OwnedFd) -> Result<OwnedFd, Refused> {
     let namespaces = plan.isolation.namespaces;
     if namespaces.is_some_and(|namespaces| namespaces.user) {
@@ -105,7 +106,7 @@ fn prepare(plan: &WorkerPlan, dir: &Path, ids: Ids, orders: &OwnedFd) -> Result<
     if let Some(namespaces) = namespaces {
         view::enter(&view_of(plan, namespaces), dir)?;
         if plan.run_as.is_some() {
-            // Acting as the worker's user made the kernel forget.
+            // Acting as the worker's user cleared the parent-death signal.
             tie_to_supervisor(Some(namespaces), orders).refused(tie)?;
         }
         let name = hosts::host_name(&plan.worker);
@@ -137,15 +138,15 @@ pub fn view_of(plan: &WorkerPlan, namespaces: Namespaces) -> View<'_> {
     }
 }
 
-/// `kill -9` of the supervisor must end the worker.
+/// `kill -9` of the supervisor must kill the worker too.
 fn tie_to_supervisor(namespaces: Option<Namespaces>, orders: &OwnedFd) -> io::Result<()> {
     if namespaces.is_some_and(|namespaces| namespaces.pid) {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     } else {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
-    // It may have died before the kernel was told. Its number cannot be asked for from inside a
-    // process namespace, but its end of the pipe can.
+    // It may have died before the signal was armed. Its pid cannot be read from inside a process namespace, but the end
+    // of its pipe can be detected.
     let mut fds = [PollFd::new(orders, PollFlags::IN)];
     poll(
         &mut fds,
@@ -167,7 +168,8 @@ struct Init {
     children: OwnedFd,
     owns_pids: bool,
     main: Option<Pid>,
-    /// What the shell ran when it was told to end: the shell dies of that, and this one's end is the program's.
+    /// The program that the shell was running when it was asked to stop: the shell dies of the signal, and this
+    /// program's exit is the reported one.
     heir: Option<Pid>,
     ended: bool,
     terminating: bool,
@@ -232,8 +234,8 @@ impl Init {
         unsafe { libc::_exit(code) }
     }
 
-    /// Asks everybody to end. The rest of the tree keeps its grace period even when the program
-    /// itself is gone: `sh` dies at once while what it started may still be saving its work.
+    /// Sends SIGTERM to every process. The rest of the tree keeps its grace period even if the program itself is gone:
+    /// `sh` dies at once while its child may still be saving its work.
     fn terminate(&mut self) {
         self.terminating = true;
         let Some(main) = self.main else { leave() };
@@ -283,13 +285,13 @@ impl Init {
             self.heir = None;
         }
         self.ended |= is_main;
-        // An heir comes to us only after its shell is gone.
+        // An orphan is reparented to us only after its shell is gone.
         if is_main || self.heir == Some(pid) {
             self.say(&Note::Ended(ending));
         }
     }
 
-    /// Ends everybody who is left and leaves.
+    /// Kills all remaining processes and exits.
     fn end(&mut self) -> ! {
         if !self.owns_pids {
             tree::end_descendants(|pid, status| self.on_end(pid, status));
@@ -302,14 +304,13 @@ impl Init {
     }
 }
 
-/// Every process of this namespace but the first, which is the caller; also one whose fork is just
-/// under way.
+/// Every process of this namespace except the first, which is the caller; including one that is just being forked.
 fn signal_namespace(signal: Signal) {
     // SAFETY: sends a signal and touches no memory.
     unsafe { libc::kill(-1, signal.as_raw()) };
 }
 
-/// Failing means that the supervisor is gone, which the orders' pipe tells too.
+/// A failure means that the supervisor is gone, which the order pipe also shows.
 fn say(notes: &mut File, note: &Note) {
     let _ = notes.write_all(&encode(note));
 }
@@ -334,18 +335,13 @@ fn drain(fd: &OwnedFd) {
     while matches!(rustix::io::read(fd, &mut buffer), Ok(len) if len > 0) {}
 }
 
-/// What the supervisor has open, its own end of our pipes above all, must not stay open in here.
+/// The supervisor's open files, especially its own ends of our pipes, must not stay open here.
 fn close_all_except(ends: &Ends) {
-    let mut kept: Vec<_> = [
-        &ends.orders,
-        &ends.notes,
-        &ends.output.stdout,
-        &ends.output.stderr,
-    ]
-    .into_iter()
-    .map(|fd| fd.as_raw_fd().unsigned_abs())
-    .chain([2])
-    .collect();
+    let mut kept: Vec<_> = [&ends.orders, &ends.notes, &ends.output]
+        .into_iter()
+        .map(|fd| fd.as_raw_fd().unsigned_abs())
+        .chain([2])
+        .collect();
     kept.sort_unstable();
     kept.push(u32::MAX);
     for pair in kept.windows(2) {
@@ -357,7 +353,7 @@ fn close_all_except(ends: &Ends) {
     }
 }
 
-/// Sets what `ps` shows.
+/// Sets the name that `ps` shows.
 pub fn set_name(name: &OsStr) {
     if let Ok(name) = CString::new(name.as_bytes()) {
         let _ = rustix::thread::set_name(&name);

@@ -1,4 +1,4 @@
-//! Whether a worker listens on its ports, and who holds them if not. Nobody is ever connected to.
+//! Whether a worker listens on its ports, and who holds them if not. No connection is ever made.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,8 +9,7 @@ use super::sock_diag::{Listener, listeners};
 use super::tree;
 use crate::protocol::Clash;
 
-/// True when each port is listened on at the worker's own address, or at all addresses by one of
-/// its own processes.
+/// True if each port is listened on at the worker's own address, or at all addresses by one of its own processes.
 pub fn all_listen(address: Ipv4Addr, ports: &[u16], init: Pid) -> bool {
     if ports.is_empty() {
         return true;
@@ -29,7 +28,7 @@ pub fn all_listen(address: Ipv4Addr, ports: &[u16], init: Pid) -> bool {
     })
 }
 
-/// The first of the ports that somebody holds; asked when the worker's own processes are gone.
+/// The first of the ports that another process holds; checked when the worker's own processes are gone.
 pub fn find_clash(address: Ipv4Addr, ports: &[u16]) -> Option<Clash> {
     let found = listeners().ok()?;
     let holds = |listener: &&Listener| {

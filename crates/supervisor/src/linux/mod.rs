@@ -1,4 +1,4 @@
-//! What needs this kernel: namespaces, control groups, pidfds, kernel tables.
+//! The Linux part: namespaces, control groups, pidfds, kernel tables.
 
 mod account;
 mod attempt;
@@ -10,9 +10,11 @@ mod identity;
 mod init;
 mod listeners;
 mod namespaces;
+mod own_files;
 mod plain;
 mod probe;
 mod program;
+mod shortage;
 mod sock_diag;
 mod supervise;
 mod sweep;
@@ -22,13 +24,15 @@ mod worker;
 
 pub use account::find_account;
 pub use attempt::{connect, is_alive, run, take_place};
+pub use hosts::hosts_text;
 pub use identity::{ActingAs, act_as};
 pub use probe::probe;
+pub use shortage::is_shortage;
 pub use sweep::{SweepError, Swept, end_hung, sweep};
 
 use std::io;
 
-/// Something the kernel refused, in words a person can act on.
+/// An operation that the kernel refused, described so that a person can act on it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
 struct Refused {

@@ -1,4 +1,4 @@
-//! Forks a process into namespaces of its own. What happens inside is `init`'s affair.
+//! Forks a process into new namespaces. `init` does the work inside.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub enum Fork {
     Parent(Pid),
 }
 
-/// User and group as seen outside, where they must be asked for before the fork.
+/// User and group as seen outside, read before the fork.
 #[derive(Clone, Copy)]
 pub struct Ids {
     uid: u32,
@@ -28,7 +28,7 @@ impl Ids {
         }
     }
 
-    /// Makes the user the same inside a new user namespace as outside.
+    /// Maps the user to itself in a new user namespace.
     pub fn keep(self) -> Result<(), Refused> {
         let maps = [
             ("setgroups", "deny".to_owned()),
@@ -46,7 +46,7 @@ impl Ids {
 /// Like fork(2), the child being the first process of new namespaces.
 ///
 /// # Safety
-/// The process must have one thread: the child goes on running Rust code without an exec.
+/// The process must have one thread: the child continues to run Rust code without an exec.
 pub unsafe fn fork(namespaces: Option<Namespaces>) -> io::Result<Fork> {
     let mut flags = libc::SIGCHLD;
     if let Some(namespaces) = namespaces {

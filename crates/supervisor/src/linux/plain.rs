@@ -1,8 +1,8 @@
-//! A worker's output once more in a plain file, as people of old expect `train.log`.
+//! A copy of a worker's output in a plain file, `train.log` of the original.
 //!
-//! Best effort: the log proper is the truth. The file lies among the worker's own, who may have
-//! put anything in its place: it is reached with the worker's rights, from the bind it lies in and
-//! not out of it, and written only while it is a regular file.
+//! Best effort: the log itself is authoritative. The file is among the worker's own files, and the worker may have
+//! replaced it with anything. It is therefore accessed with the worker's privileges, only below its bind, and written
+//! only while it is a regular file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use super::identity::act_as;
 use crate::protocol::{RunAs, WorkerPlan};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Opening must not wait for the other end of what is no file.
+/// Opening must not block on a pipe or device.
 const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::APPEND)
     .union(OFlags::CREATE)
@@ -37,7 +37,7 @@ pub struct PlainCopy {
 }
 
 impl PlainCopy {
-    /// The copy that the plan asks for, if any.
+    /// The copy that the plan requests, if any.
     pub fn of(plan: &WorkerPlan) -> Option<Self> {
         let path = plan.plain_log.as_deref()?;
         let (name, folder) = (path.file_name()?.to_owned(), path.parent()?);
@@ -82,7 +82,7 @@ impl PlainCopy {
         file.write_all(bytes)
     }
 
-    /// Works on the file's folder and name with the rights of the worker.
+    /// Works on the file's folder and name with the worker's privileges.
     fn in_folder<T>(&self, work: impl FnOnce(&OwnedFd, &OsStr) -> io::Result<T>) -> io::Result<T> {
         let mut folder = openat(CWD, &self.base, FOLDER, Mode::empty())?;
         let _acting = self.owner.as_ref().map(act_as).transpose()?;

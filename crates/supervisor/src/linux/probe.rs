@@ -1,4 +1,4 @@
-//! Finds out what this machine permits by trying it, and says in words what it does not.
+//! Finds out by trying what this machine permits, and describes what it does not.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -9,22 +9,24 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::cgroup::Groups;
 use super::namespaces::{self, Fork, Ids};
+use super::own_files;
 use super::view::{self, View};
 use super::{Refusal as _, Refused};
 use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, Namespaces};
 
 const PROBE_MEMORY: u64 = 64 << 20;
+const PROBE_PROCESSES: u64 = 64;
 
 /// What can be used here. Takes a few milliseconds and leaves nothing behind.
 ///
-/// Forks once for each thing tried; the child runs Rust code, so call it before other threads
-/// hold locks that matter, best at the program's start.
+/// Forks once for each attempt; the child runs Rust code, so call it before other threads hold locks that matter, best
+/// at the program's start.
 pub fn probe() -> Isolation {
     let mut isolation = Isolation::default();
     probe_namespaces(&mut isolation);
     let memory = Limits {
-        cpu_millis: None,
         memory_bytes: Some(PROBE_MEMORY),
+        ..Limits::default()
     };
     let only = |parent| Isolation {
         memory: Some(parent),
@@ -33,12 +35,12 @@ pub fn probe() -> Isolation {
     match find_group(candidates("memory"), only, memory) {
         Ok(parent) => isolation.memory = Some(parent),
         Err(reason) => isolation.degraded.push(format!(
-            "memory is watched four times a second, so a worker can exceed its limit for a moment, since no memory control group can be used ({reason})"
+            "memory is checked four times a second, so a worker can exceed its limit for a moment, because no memory control group can be used ({reason})"
         )),
     }
     let cpu = Limits {
         cpu_millis: Some(1000),
-        memory_bytes: None,
+        ..Limits::default()
     };
     let only = |parent| Isolation {
         cpu: Some(parent),
@@ -47,7 +49,22 @@ pub fn probe() -> Isolation {
     match find_group(beside(isolation.memory.as_ref(), candidates("cpu")), only, cpu) {
         Ok(parent) => isolation.cpu = Some(parent),
         Err(reason) => isolation.degraded.push(format!(
-            "cpu limits are kept by binding workers to whole cores, since no cpu control group can be used ({reason})"
+            "cpu limits are enforced by binding workers to whole cores, because no cpu control group can be used ({reason})"
+        )),
+    }
+    let pids = Limits {
+        processes: Some(PROBE_PROCESSES),
+        ..Limits::default()
+    };
+    let only = |parent| Isolation {
+        pids: Some(parent),
+        ..Default::default()
+    };
+    let others = isolation.memory.as_ref().or(isolation.cpu.as_ref());
+    match find_group(beside(others, candidates("pids")), only, pids) {
+        Ok(parent) => isolation.pids = Some(parent),
+        Err(reason) => isolation.degraded.push(format!(
+            "a worker may start any number of processes, because no pids control group can be used ({reason})"
         )),
     }
     isolation
@@ -71,10 +88,14 @@ fn probe_namespaces(isolation: &mut Isolation) {
     let sentence = match isolation.namespaces {
         Some(Namespaces { pid: true, .. }) => return,
         Some(_) => format!(
-            "a worker's processes are ended one by one instead of by the kernel, since process namespaces are not permitted ({reason})"
+            "a worker's processes are killed one by one instead of by the kernel, because process namespaces are not permitted ({reason})"
         ),
         None => format!(
-            "workers see the machine's files and host name, and find /pfs by environment variables with the real paths, since namespaces are not permitted ({reason})"
+            "workers see the machine's files and host name, and find {} by environment variables with the real paths, because namespaces are not permitted ({reason})",
+            match own_files::can_be_offered() {
+                true => "/pfs",
+                false => "/pfs, /trainer_id and /trainer_count",
+            }
         ),
     };
     isolation.degraded.push(sentence);
@@ -114,7 +135,7 @@ fn in_namespaces(namespaces: Namespaces, body: impl FnOnce() -> Result<(), Refus
     })
 }
 
-/// Runs the body in a forked process, so that this one is not changed by it.
+/// Runs the body in a forked process, so that this one is not changed.
 fn in_child(body: impl FnOnce() -> Result<(), Refused>) -> Result<(), String> {
     let fork = || {
         // SAFETY: the C library's fork leaves its allocator usable in the child; the body takes no
@@ -156,7 +177,7 @@ fn run_forked(
     }
 }
 
-/// The nearest place where a group with this controller can be made, limited and joined.
+/// The nearest folder where a group with this controller can be created, limited and joined.
 fn find_group(
     candidates: Vec<CgroupParent>,
     only: impl Fn(CgroupParent) -> Isolation,
@@ -182,7 +203,7 @@ fn find_group(
     Err(reason)
 }
 
-/// A process is in one group of version 2 only: where memory has one, cpu is limited there or not at all.
+/// A process is in only one group of version 2: if memory has one, cpu is limited there or not at all.
 fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<CgroupParent> {
     if let Some(memory) = memory.filter(|parent| parent.version == CgroupVersion::V2) {
         cpu.retain(|parent| parent.version == CgroupVersion::V1 || parent == memory);
@@ -190,8 +211,8 @@ fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<Cgro
     cpu
 }
 
-/// Our own group first; with v2 also those around it, since a group that holds processes cannot
-/// pass controllers on.
+/// Our own group first; with v2 also its ancestors, because a group that contains processes cannot enable controllers
+/// for others.
 fn candidates(controller: &str) -> Vec<CgroupParent> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -217,8 +238,7 @@ fn candidates(controller: &str) -> Vec<CgroupParent> {
     able.map(|dir| parent(CgroupVersion::V2, dir)).collect()
 }
 
-/// Where our own group of a hierarchy is, and where that hierarchy begins: v1 by its controller,
-/// v2 without one.
+/// The path of our own group in a hierarchy, and the hierarchy's mount point: v1 by its controller, v2 without one.
 fn locate(own: &str, mounts: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
     let names = |list: &str, name: &str| list.split(',').any(|item| item == name);
     let path = own.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! The worker's program: everything that is set up between the fork and the exec.
+//! The worker's program: everything that happens between the fork and the exec.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -12,31 +12,29 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::CpuSet;
 
 use super::identity::become_user;
+use super::own_files::OwnFiles;
 use super::{Refusal as _, Refused};
 use crate::protocol::{MARKER_VARIABLE, RunAs, WorkerPlan};
 
-/// What a shell says when it cannot find, and when it cannot run a command.
+/// The exit codes of a shell that cannot find or cannot run a command.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
 
-/// A program ready to be started: after the fork nothing is left but to hand it over.
+/// A program ready to be started: after the fork only the exec is left.
 pub struct Program {
     command: CString,
     environment: Vec<CString>,
     workdir: PathBuf,
     cores: Option<CpuSet>,
     run_as: Option<RunAs>,
-    output: Option<Output>,
-}
-
-/// Where it prints.
-pub struct Output {
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    /// For workers without a private view.
+    own_files: Option<OwnFiles>,
+    /// Its output: standard output and standard error are one pipe.
+    output: Option<OwnedFd>,
 }
 
 impl Program {
-    pub fn new(plan: &WorkerPlan, output: Output) -> Self {
+    pub fn new(plan: &WorkerPlan, output: OwnedFd) -> Self {
         let marker = format!("{MARKER_VARIABLE}={}", plan.marker);
         let variables = plan.env.iter().filter(|(name, _)| name != MARKER_VARIABLE);
         let variables = variables
@@ -48,6 +46,11 @@ impl Program {
             workdir: plan.workdir.clone(),
             cores: cores_of(plan),
             run_as: plan.run_as.clone(),
+            own_files: plan
+                .isolation
+                .namespaces
+                .is_none()
+                .then(|| OwnFiles::offer(&plan.files)),
             output: Some(output),
         }
     }
@@ -57,7 +60,7 @@ impl Program {
         self.output = None;
     }
 
-    /// Becomes the program; returns the exit code and the reason when that fails.
+    /// Becomes the program; returns the exit code and the reason if that fails.
     pub fn exec(&self) -> (i32, Refused) {
         let Err(failure) = self.try_exec();
         failure
@@ -88,7 +91,7 @@ impl Program {
             .map_err(with_code)
     }
 
-    /// Everything that lasts beyond the exec.
+    /// Everything that survives the exec.
     fn settle(&self) -> Result<(), Refused> {
         rustix::process::setsid().refused(|| "begin a session".into())?;
         if let Some(cores) = &self.cores {
@@ -96,24 +99,23 @@ impl Program {
         }
         let null = File::open("/dev/null").refused(|| "open `/dev/null`".into())?;
         dup2_stdin(&null).refused(|| "connect the input".into())?;
-        if let Some(Output { stdout, stderr }) = &self.output {
-            dup2_stdout(stdout)
-                .and_then(|()| dup2_stderr(stderr))
+        if let Some(output) = &self.output {
+            dup2_stdout(output)
+                .and_then(|()| dup2_stderr(output))
                 .refused(|| "connect the output".into())?;
         }
+        self.own_files.as_ref().map_or(Ok(()), OwnFiles::hand_over)?;
         reset_signals();
         self.run_as.as_ref().map_or(Ok(()), |user| self.become_user(user))
     }
 
-    /// Last of all: from here on only what the user may do can be done.
+    /// The last step: from here on only the user's own privileges apply.
     fn become_user(&self, user: &RunAs) -> Result<(), Refused> {
         let what = || format!("run as system user number {}", user.uid);
-        if let Some(Output { stdout, stderr }) = &self.output {
-            // `/dev/stdout` and `/dev/stderr` open the pipes once more, which only their owner may.
+        if let Some(output) = &self.output {
+            // `/dev/stdout` and `/dev/stderr` open the pipe again, which only its owner may do.
             let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-            for pipe in [stdout, stderr] {
-                fchown(pipe, Some(uid), Some(gid)).refused(what)?;
-            }
+            fchown(output, Some(uid), Some(gid)).refused(what)?;
         }
         become_user(user).refused(what)
     }
@@ -126,13 +128,13 @@ fn is_missing(error: &Refused) -> bool {
     )
 }
 
-/// Nothing with a zero byte can be handed to a program; it is cut there, as a shell would.
+/// A NUL byte cannot be passed to a program; the text is truncated there, as a shell does.
 fn c_string(bytes: &[u8]) -> CString {
     let visible = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(visible).expect("cut before the first zero")
 }
 
-/// Where no control group limits the cpu: whole cores, neighbours of one job on different ones.
+/// If no control group limits the cpu: binds to whole cores, with different cores for the workers of one job.
 fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
     let millis = plan.limits.cpu_millis.filter(|_| plan.isolation.cpu.is_none())?;
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
@@ -148,7 +150,7 @@ fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
     Some(cores)
 }
 
-/// A program expects every signal at its default and none blocked; ours ignores SIGPIPE.
+/// A program expects all signals at their defaults and none blocked; ours ignores SIGPIPE.
 fn reset_signals() {
     // SAFETY: only dispositions and the mask of this process change, to their defaults.
     unsafe {

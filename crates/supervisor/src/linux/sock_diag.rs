@@ -1,6 +1,6 @@
-//! Asks the kernel which TCP sockets listen, through netlink or, failing that, `/proc/net`.
+//! Asks the kernel which TCP sockets listen, through netlink or, if that fails, `/proc/net`.
 //!
-//! Netlink walks the listening sockets only; `/proc/net/tcp` walks every connection of the machine.
+//! Netlink visits only listening sockets; `/proc/net/tcp` visits every connection of the machine.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ pub struct Listener {
     pub address: IpAddr,
     pub port: u16,
     pub inode: u64,
-    /// Bound to an IPv6 address and deaf to IPv4.
+    /// Bound to an IPv6 address and not accepting IPv4.
     pub only_v6: bool,
 }
 
@@ -39,7 +39,7 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 fn by_netlink() -> io::Result<Vec<Listener>> {
     let mut found = Vec::new();
     dump(libc::AF_INET as u8, &mut found)?;
-    // A kernel without IPv6 refuses the family; then nobody listens there.
+    // A kernel without IPv6 refuses the family; then nothing listens there.
     let _ = dump(libc::AF_INET6 as u8, &mut found);
     Ok(found)
 }
@@ -73,7 +73,7 @@ fn request(family: u8) -> [u8; HEADER + REQUEST] {
     message
 }
 
-/// True when the kernel said that this was all.
+/// True if the kernel said that this was all.
 fn read_messages(mut bytes: &[u8], found: &mut Vec<Listener>) -> io::Result<bool> {
     while let Some((len, rest)) = bytes.split_first_chunk::<4>() {
         let len = u32::from_ne_bytes(*len) as usize;
@@ -131,7 +131,7 @@ fn read_table(table: &str) -> Vec<Listener> {
     table.lines().skip(1).filter_map(read_row).collect()
 }
 
-/// `sl local_address rem_address st … inode`; the table does not tell sockets deaf to IPv4.
+/// `sl local_address rem_address st … inode`; the table does not show whether a socket accepts IPv4.
 fn read_row(row: &str) -> Option<Listener> {
     let fields: Vec<_> = row.split_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;
@@ -146,7 +146,7 @@ fn read_row(row: &str) -> Option<Listener> {
     })
 }
 
-/// Hexadecimal words of four bytes, each as this machine keeps numbers.
+/// Hexadecimal words of four bytes, each in this machine's byte order.
 fn read_address(text: &str) -> Option<IpAddr> {
     let words = text.as_bytes().chunks(8).map(|word| {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;

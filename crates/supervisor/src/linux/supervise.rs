@@ -1,4 +1,4 @@
-//! The supervisor's loop: one worker, one poll(2), from the start to the recorded end.
+//! The supervisor's loop: one worker, one poll(2), from the start to the recorded exit.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::init::{Note, Order};
 use super::plain::PlainCopy;
 use super::worker::{Worker, read_pipe};
 use super::{Refused, listeners, tree};
-use crate::log::{LogWriter, Stream};
+use crate::log::{LogWriter, REMARK, Stream};
 use crate::protocol::{Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
 
 const READ_BYTES: usize = 256 << 10;
@@ -20,12 +20,12 @@ const READY_FIRST: Duration = Duration::from_millis(1);
 const READY_SLOWEST: Duration = Duration::from_millis(50);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
-/// The kernel announces that it is out of memory a moment before it counts the kill.
+/// The kernel reports out of memory a moment before it counts the kill.
 const OOM_RECHECK: Duration = Duration::from_millis(5);
 const OOM_RECHECKS: u32 = 200;
-/// After SIGKILL to everybody; then init itself is killed from outside.
+/// After SIGKILL to all processes; then init itself is killed from outside.
 const FORCE_AFTER: Duration = Duration::from_secs(5);
-/// A flood of output is no flood of looks at the own folder.
+/// Limits how often a flood of output makes us check our own folder.
 const HOME_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the worker to its end. When this returns, its processes and control groups are gone.
@@ -91,7 +91,7 @@ struct Timers {
     force: Option<Instant>,
     ready: Option<(Instant, Duration)>,
     memory: Option<Instant>,
-    /// When to look for a kill, and how often more.
+    /// When to check for a kill, and how many checks remain.
     oom: Option<(Instant, u32)>,
     dropped: Option<Instant>,
 }
@@ -107,28 +107,27 @@ impl Timers {
     }
 }
 
-/// What is known about the end so far.
+/// What is known about the exit so far.
 #[derive(Default)]
 struct End {
     program: Option<Ending>,
-    /// Whether it had not been told to stop when it ended; absent while it runs.
+    /// Whether it exited without having been asked to stop; absent while it runs.
     ended_by_itself: Option<bool>,
     failure: Option<(Option<i32>, String)>,
     oom: bool,
-    /// We were told to stop it.
+    /// It was asked to stop.
     stopped: bool,
-    /// The shortest period it was given for that.
+    /// The shortest grace period it was given.
     grace: Option<Duration>,
-    /// It was killed because that period was over.
+    /// It was killed because the grace period was over.
     outstayed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum PollSource {
     End,
     Notes,
-    Stdout,
-    Stderr,
+    Output,
     Oom,
     Clients,
 }
@@ -139,8 +138,8 @@ impl Supervisor<'_> {
         let oom = self.groups.watch_oom()?;
         // SAFETY: the caller vouches for the single thread.
         let worker = unsafe { Worker::start(self.plan, &self.home.path) }?;
-        // Joining costs the kernel milliseconds, in which init builds the worker's view; it is done
-        // from here, before the program can start.
+        // Joining takes the kernel milliseconds, in which init builds the worker's view; it is done here, before the
+        // program can start.
         if let Err(error) = self.groups.join(worker.init) {
             worker.abandon();
             return Err(error);
@@ -155,23 +154,20 @@ impl Supervisor<'_> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let ready = self.wait(&worker, oom.as_ref());
-            if ready.contains(&Source::Notes) {
+            if ready.contains(&PollSource::Notes) {
                 worker.hear().into_iter().for_each(|note| self.on_note(note));
             }
-            if ready.contains(&Source::Stdout) {
-                self.read_once(&mut worker.stdout, Stream::Stdout, &mut buffer);
+            if ready.contains(&PollSource::Output) {
+                self.read_once(&mut worker.output, &mut buffer);
             }
-            if ready.contains(&Source::Stderr) {
-                self.read_once(&mut worker.stderr, Stream::Stderr, &mut buffer);
-            }
-            if ready.contains(&Source::Oom) {
+            if ready.contains(&PollSource::Oom) {
                 oom.iter().for_each(OomWatch::acknowledge);
                 self.timers.oom = Some((Instant::now(), OOM_RECHECKS));
             }
-            if ready.contains(&Source::End) {
+            if ready.contains(&PollSource::End) {
                 break;
             }
-            if ready.contains(&Source::Clients) {
+            if ready.contains(&PollSource::Clients) {
                 self.clients.accept(&Report::State(self.state(&worker)));
                 self.clients
                     .commands()
@@ -186,10 +182,10 @@ impl Supervisor<'_> {
         self.bury(worker, &mut buffer);
     }
 
-    /// Whoever removed the folder, or all of the server's, wants nothing of this worker any more, and its end could
-    /// be recorded nowhere. Looked at when there is something to do anyway: output, or a server that came or left.
-    fn look_at_home(&mut self, worker: &Worker, ready: &[Source]) {
-        let had_clients = ready.contains(&Source::Clients);
+    /// If the folder, or the server's whole data folder, was removed, this worker is no longer wanted, and its exit
+    /// could not be recorded. Checked when there is something to do anyway: output, or a connection that came or went.
+    fn look_at_home(&mut self, worker: &Worker, ready: &[PollSource]) {
+        let had_clients = ready.contains(&PollSource::Clients);
         if ready.is_empty() || !(had_clients || self.looked_at_home.elapsed() >= HOME_INTERVAL) {
             return;
         }
@@ -199,30 +195,28 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Everybody is gone, so whatever they wrote is in the pipes, whoever else may hold them.
+    /// All processes are gone, so everything they wrote is in the pipe, whoever else may hold it.
     fn bury(&mut self, mut worker: Worker, buffer: &mut [u8]) {
         self.phase = Phase::Ending;
         worker.reap();
-        // Without a process namespace an init that was killed leaves its children to us.
+        // Without a process namespace, the children of a killed init are reparented to us.
         tree::end_descendants(|_, _| {});
         worker.hear().into_iter().for_each(|note| self.on_note(note));
-        while self.read_once(&mut worker.stdout, Stream::Stdout, buffer) {}
-        while self.read_once(&mut worker.stderr, Stream::Stderr, buffer) {}
+        while self.read_once(&mut worker.output, buffer) {}
     }
 
-    /// The sources that have something, or nothing when a timer is due.
-    fn wait(&self, worker: &Worker, oom: Option<&OomWatch>) -> Vec<Source> {
+    /// The sources that are ready, or none when a timer is due.
+    fn wait(&self, worker: &Worker, oom: Option<&OomWatch>) -> Vec<PollSource> {
         let mut watched = vec![
-            (Source::End, PollFd::new(&worker.end, PollFlags::IN)),
+            (PollSource::End, PollFd::new(&worker.end, PollFlags::IN)),
             (
-                Source::Clients,
+                PollSource::Clients,
                 PollFd::new(&self.clients.listener, PollFlags::IN),
             ),
         ];
         let pipes = [
-            (Source::Notes, &worker.notes),
-            (Source::Stdout, &worker.stdout),
-            (Source::Stderr, &worker.stderr),
+            (PollSource::Notes, &worker.notes),
+            (PollSource::Output, &worker.output),
         ];
         for (source, pipe) in pipes {
             watched.extend(
@@ -230,14 +224,19 @@ impl Supervisor<'_> {
                     .map(|pipe| (source, PollFd::new(pipe, PollFlags::IN))),
             );
         }
-        watched.extend(oom.map(|oom| (Source::Oom, PollFd::from_borrowed_fd(oom.as_fd(), oom.interest()))));
+        watched.extend(oom.map(|oom| {
+            (
+                PollSource::Oom,
+                PollFd::from_borrowed_fd(oom.as_fd(), oom.interest()),
+            )
+        }));
         watched.extend(self.clients.streams().map(|(stream, has_output)| {
             let flags = if has_output {
                 PollFlags::IN | PollFlags::OUT
             } else {
                 PollFlags::IN
             };
-            (Source::Clients, PollFd::new(stream, flags))
+            (PollSource::Clients, PollFd::new(stream, flags))
         }));
         let (sources, mut fds): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         if poll(&mut fds, self.timeout().as_ref()).is_err() {
@@ -258,13 +257,8 @@ impl Supervisor<'_> {
         }))
     }
 
-    /// False when there was nothing (any more).
-    fn read_once(
-        &mut self,
-        fd: &mut Option<std::os::fd::OwnedFd>,
-        stream: Stream,
-        buffer: &mut [u8],
-    ) -> bool {
+    /// False if there was nothing (any more).
+    fn read_once(&mut self, fd: &mut Option<std::os::fd::OwnedFd>, buffer: &mut [u8]) -> bool {
         let Some(len) = fd.as_ref().and_then(|fd| read_pipe(fd, buffer)) else {
             return false;
         };
@@ -273,14 +267,14 @@ impl Supervisor<'_> {
             return false;
         }
         let dropped = self.output.log.dropped();
-        self.output.append(stream, &buffer[..len]);
+        self.output.append(Stream::Output, &buffer[..len]);
         if self.output.log.dropped() != dropped && self.timers.dropped.is_none() {
             self.timers.dropped = Some(Instant::now());
         }
         true
     }
 
-    /// Told at once, then at most this often: a flood onto a full disk is no flood of reports.
+    /// Reported at once, then at most this often: a flood onto a full disk must not become a flood of reports.
     fn report_dropped(&mut self, now: Instant) {
         let bytes = self.output.log.dropped();
         self.timers.dropped = (bytes != self.dropped_reported).then(|| now + DROPPED_INTERVAL);
@@ -431,7 +425,7 @@ impl Supervisor<'_> {
             && self.end.failure.is_some()
         {
             self.output
-                .append(Stream::Launcher, format!("paddlecloud: {message}\n").as_bytes());
+                .append(Stream::Launcher, format!("{REMARK}{message}\n").as_bytes());
         }
         self.groups.remove();
         let clash = self.clash(ending);
@@ -452,7 +446,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Only a program that failed by itself can have failed for its ports.
+    /// Only a program that failed by itself can have failed because of its ports.
     fn clash(&self, ending: Ending) -> Option<Clash> {
         let is_own_failure = ending != Ending::Code(0) && self.started.is_some();
         if !is_own_failure || self.end.stopped || self.end.oom {
@@ -494,9 +488,9 @@ impl Supervisor<'_> {
     fn after_grace(&self) -> String {
         let grace = self.end.grace.unwrap_or_default();
         match millis(grace) {
-            0 => "killed at once, as asked".to_owned(),
-            part if part % 1000 != 0 => format!("killed after the grace of {part}ms"),
-            _ => format!("killed after the grace of {}s", grace.as_secs()),
+            0 => "killed at once, as requested".to_owned(),
+            part if part % 1000 != 0 => format!("killed after its grace period of {part}ms"),
+            _ => format!("killed after its grace period of {}s", grace.as_secs()),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Ends what an attempt left behind after its supervisor was lost.
+//! Kills what an attempt left behind after its supervisor was lost.
 //!
-//! With a process namespace the kernel has done that already; here are the cases without one.
+//! With a process namespace the kernel has already done that; this handles the cases without one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::cgroup::remove_group;
 use super::{Refusal as _, Refused, is_alive, tree};
 use crate::protocol::files;
 
-/// Rounds of looking for processes; a tree that forks faster than this is not stopped by looking.
+/// Rounds of searching for processes; a tree that forks faster than this cannot be stopped by searching.
 const ROUNDS: usize = 100;
 
-/// What was found and ended.
+/// What was found and killed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     pub processes: usize,
@@ -30,7 +30,7 @@ pub enum SweepError {
     Refused { marker: String, reason: String },
 }
 
-/// Ends every process of the attempt and removes its control groups. Returns when they are gone.
+/// Kills every process of the attempt and removes its control groups. Returns when they are gone.
 pub fn sweep(marker: &str) -> Result<Swept, SweepError> {
     let refused = |error: Refused| SweepError::Refused {
         marker: marker.into(),
@@ -59,8 +59,8 @@ pub fn sweep(marker: &str) -> Result<Swept, SweepError> {
     Ok(swept)
 }
 
-/// Kills a supervisor that is there and whose worker still runs: one that was told to stop and does nothing. With it
-/// goes its worker. One whose worker is gone only waits to record that, and is left to it. Says whether there was one.
+/// Kills a supervisor whose worker still runs: one that was asked to stop and does nothing. Its worker dies with it. A
+/// supervisor whose worker is gone is only waiting to record that, and is left alone. Returns whether there was one.
 pub fn end_hung(dir: &Path, marker: &str) -> bool {
     if !is_alive(dir) || members(marker, &groups_of(marker)).is_empty() {
         return false;
@@ -94,7 +94,7 @@ fn group_members(group: &Path) -> Vec<Pid> {
 fn end_all(found: &[Pid], marker: &str, groups: &[PathBuf]) -> usize {
     let open = |pid: &Pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?));
     let mut held: Vec<_> = found.iter().filter_map(open).collect();
-    // A number may have gone to somebody else between the look and the handle: look again.
+    // A pid may have been reused between the search and the handle: check again.
     let still = members(marker, groups);
     held.retain(|(pid, _)| still.contains(pid));
     for signal in [Signal::STOP, Signal::KILL] {

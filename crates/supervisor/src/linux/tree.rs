@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who descends from whom, what they hold, and how to end them.
+//! Processes as `/proc` shows them: their ancestry, their open sockets, and how to kill them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
 use crate::protocol::MARKER_VARIABLE;
 
-/// A second in all.
+/// A second in total.
 const FREEZE_ROUNDS: usize = 1000;
 const FREEZE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Every process below `root`, `root` itself left out.
+/// Every process below `root`, without `root` itself.
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<Pid>> = HashMap::new();
     for pid in all() {
@@ -30,28 +30,27 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// The processes that one has started itself and that are still there.
+/// The living direct children of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let number = parent.as_raw_pid().to_string();
     let is_child = |pid: &Pid| stat_field(*pid, 4).is_some_and(|field| field == number);
     all().filter(is_child).collect()
 }
 
-/// Whether a process is still the shell that every worker begins with.
+/// Whether a process is still the shell that every worker starts with.
 pub fn is_shell(pid: Pid) -> bool {
     let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid()));
     let shell = fs::canonicalize("/bin/sh");
     matches!((program, shell), (Ok(program), Ok(shell)) if program == shell)
 }
 
-/// All processes this one can see.
+/// All processes visible to this one.
 pub fn all() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// Tells two processes apart that had the same number, in clock ticks since boot; absent for one
-/// that has ended and only waits to be reaped.
+/// Distinguishes two processes with the same pid, in clock ticks since boot; absent for a zombie.
 pub fn start_time(pid: Pid) -> Option<u64> {
     let state = stat_field(pid, 3)?;
     stat_field(pid, 22)
@@ -71,7 +70,7 @@ fn stat_field(pid: Pid, number: usize) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Inodes of the sockets a process holds open; none when it may not be looked into.
+/// Inodes of the sockets a process has open; empty if access is denied.
 pub fn socket_inodes(pid: Pid) -> HashSet<u64> {
     let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()))
         .into_iter()
@@ -89,7 +88,7 @@ pub fn socket_inodes(pid: Pid) -> HashSet<u64> {
         .collect()
 }
 
-/// The attempt a process belongs to, by the environment it was started with.
+/// The attempt of a process, from its initial environment.
 pub fn marker(pid: Pid) -> Option<String> {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
     environment
@@ -102,9 +101,9 @@ pub fn marker(pid: Pid) -> Option<String> {
         .map(|marker| String::from_utf8_lossy(marker).into_owned())
 }
 
-/// Memory of the processes, pages that several of them share counted once.
+/// Memory of the processes, with shared pages counted once.
 ///
-/// The exact figure is expensive, so it is asked for only when the cheap upper bound is over `limit`.
+/// The exact figure is expensive, so it is computed only if the cheap upper bound is over `limit`.
 pub fn exceeds_memory(pids: &[Pid], limit: u64) -> bool {
     let bound: u64 = pids.iter().filter_map(|pid| resident(*pid)).sum();
     bound > limit
@@ -127,7 +126,7 @@ fn proportional(pid: Pid) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// A process that is gone meanwhile is not an error.
+/// It is not an error if the process is already gone.
 pub fn signal(pids: &[Pid], signal: Signal) {
     for pid in pids {
         if let Err(error) = kill_process(*pid, signal)
@@ -138,11 +137,10 @@ pub fn signal(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// Stops everybody below `root` and returns them all, so that what follows reaches a tree that
-/// cannot change meanwhile.
+/// Stops (SIGSTOP) all processes below `root` and returns them, so that the tree cannot change meanwhile.
 ///
-/// A fork that had begun completes, so it is not enough to find nobody new: all must be seen to
-/// stand still. One that hangs in the kernel does not; it cannot fork there either.
+/// A fork in progress completes, so finding no new process is not enough: all must be seen stopped. A process that
+/// hangs in the kernel does not stop, but cannot fork there either.
 pub fn freeze(root: Pid) -> Vec<Pid> {
     for _ in 0..FREEZE_ROUNDS {
         let found = descendants(root);
@@ -160,7 +158,7 @@ fn stands_still(pid: Pid) -> bool {
     stat_field(pid, 3).is_none_or(|state| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
 }
 
-/// Ends every descendant of this process, which must be their reaper, and waits until all are gone.
+/// Kills every descendant of this process, which must be their reaper, and waits until all are gone.
 pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
     loop {
         signal(&freeze(rustix::process::getpid()), Signal::KILL);
@@ -175,7 +173,7 @@ pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
     }
 }
 
-/// The machine's view of one process, by number and start time, as the file `pid` records it.
+/// One process, by pid and start time, as the file `pid` records it.
 pub fn describe_self() -> io::Result<String> {
     let pid = rustix::process::getpid();
     let start = start_time(pid).ok_or(io::ErrorKind::NotFound)?;
@@ -197,7 +195,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("cat is everywhere");
-        // Once it answers, all of its memory is that of the new program.
+        // Once it answers, all of its memory belongs to the new program.
         let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         input.write_all(b"!").unwrap();
         output.read_exact(&mut [0]).unwrap();

@@ -1,12 +1,11 @@
 //! A worker's own view of the file system: the machine's, plus the plan's folders and files.
 //!
-//! The new root is a small tmpfs. Every entry of `/` is bound into it, so that all programs and
-//! data stay where they are, while what the worker creates in `/` itself is its own. A target that
-//! exists on the machine is covered; for one that does not, the folders above it are rebuilt in
-//! the tmpfs with the machine's entries bound into them, so that nothing is ever created outside.
-//! Those folders are read-only: what a worker wrote there by mistake would go with it unseen. Shared
-//! memory (`/dev/shm`) is the worker's own.
-//! All of it lives in the calling process's mount namespace and goes with it.
+//! The new root is a small tmpfs. Every entry of `/` is bound into it, so that all programs and data stay where they
+//! are, while files that the worker creates in `/` itself are private. A target that exists on the machine is covered.
+//! For one that does not, the folders above it are rebuilt in the tmpfs with the machine's entries bound into them, so
+//! that nothing is ever created outside. Those folders are read-only: a file written there by mistake would be lost
+//! silently. Shared memory (`/dev/shm`) is private to the worker. All of it is in the calling process's mount namespace
+//! and disappears with it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,29 +27,29 @@ use super::identity::act_as;
 use super::{Refusal as _, Refused};
 use crate::protocol::{Bind, RunAs};
 
-/// Room for `/train.list` and its like; more belongs into the storage.
+/// Space for `/train.list` and similar files; larger files belong in the storage.
 const ROOT_SIZE: &str = "64m";
 const ROOT_INODES: &str = "16384";
 const BACKING: &str = ".backing";
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// What a view shows beside the machine's own files.
+/// What a view contains in addition to the machine's own files.
 pub struct View<'a> {
     pub binds: &'a [Bind],
     /// Absolute paths and contents.
     pub files: Vec<(PathBuf, String)>,
     /// Mount a `/proc` for the process namespace of the caller.
     pub own_proc: bool,
-    /// How much `/dev/shm` may hold; absent: what the kernel gives, half the machine's memory.
+    /// The size of `/dev/shm`; absent: the kernel's default, half the machine's memory.
     pub shared_memory: Option<u64>,
-    /// Whose the new root is; absent: the caller's.
+    /// The owner of the new root; absent: the caller.
     pub owner: Option<&'a RunAs>,
 }
 
 /// Enters the view. `cover` is any folder: it is covered while the view is built.
 pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
     view.check_paths()?;
-    // Slave, not private: what the machine unmounts later is not kept busy by its copy in here.
+    // Slave, not private: a later unmount on the machine must not be blocked by its copy in here.
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).refused(|| "make mounts private".into())?;
 
@@ -59,7 +58,7 @@ pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
     let copies = view.binds.iter().map(|bind| Ok((bind, view.copy(bind)?)));
     let copies = copies.collect::<Result<Vec<_>, Refused>>()?;
     let root = Root::mount(cover, view.owner)?;
-    // What is made in a bind is made with its owner's rights: they may have put links on the way.
+    // Mount points in a bind are created with its owner's privileges: the owner may have placed links on the way.
     let acting = view.owner.map(act_as).transpose();
     let acting = acting.refused(|| "act as the worker's user".into())?;
     root.fill(view, &skeleton, copies)?;
@@ -109,14 +108,14 @@ impl View<'_> {
         })
     }
 
-    /// The outermost source is the operator's word; what lies inside it is under its owner's control.
+    /// The outermost source is chosen by the operator; what is inside it is controlled by its owner.
     fn open_source(&self, bind: &Bind) -> io::Result<OwnedFd> {
         let around = self.binds.iter().map(|bind| bind.source.as_path());
         let outermost = around
             .filter(|source| bind.source.starts_with(source))
             .min_by_key(|source| source.components().count())
             .unwrap_or(&bind.source);
-        // Unlike opening, looking also mounts what is mounted on demand.
+        // Unlike opening, stat also triggers automounts.
         fs::metadata(outermost)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let base = openat(CWD, outermost, flags, Mode::empty())?;
@@ -134,7 +133,7 @@ fn show(bind: &Bind) -> String {
     format!("show `{}` at `{}`", bind.source.display(), bind.target.display())
 }
 
-/// What the new root holds before anything of the plan is put into it.
+/// The contents of the new root before the plan is applied.
 struct Skeleton {
     folders: BTreeSet<PathBuf>,
     grafts: Vec<(PathBuf, Graft)>,
@@ -168,7 +167,7 @@ impl Skeleton {
         Ok(Self { folders, grafts })
     }
 
-    /// The rebuilt folders that lie in the root itself.
+    /// The rebuilt folders that are in the root itself.
     fn tops(&self) -> impl Iterator<Item = &Path> {
         let in_root = |folder: &&Path| folder.parent() == Some(Path::new("/"));
         self.folders.iter().map(PathBuf::as_path).filter(in_root)
@@ -195,7 +194,7 @@ fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// An entry that cannot be bound (gone meanwhile, or marked unbindable) is left out.
+/// An entry that cannot be bound (removed meanwhile, or marked unbindable) is left out.
 fn graft(path: &Path) -> Option<Graft> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     let graft = if kind.is_symlink() {
@@ -210,11 +209,11 @@ fn graft(path: &Path) -> Option<Graft> {
         })
     };
     graft
-        .inspect_err(|error| crate::trouble!("`{}` is not shown to the worker: {error}", path.display()))
+        .inspect_err(|error| crate::trouble!("`{}` is not visible to the worker: {error}", path.display()))
         .ok()
 }
 
-/// A detached copy of the mounts at and below a path; an empty one stands for the folder itself.
+/// A detached copy of the mounts at and below a path; an empty path means the folder itself.
 fn copy_tree(dir: impl AsFd, path: impl Arg) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -231,7 +230,7 @@ enum Depth {
     All,
 }
 
-/// Flags that a user namespace locks stay as they are.
+/// Flags that a user namespace locks stay unchanged.
 fn make_read_only(tree: &OwnedFd, depth: Depth) -> io::Result<()> {
     let recursive = match depth {
         Depth::Top => 0,
@@ -303,7 +302,7 @@ impl Root {
         skeleton.tops().try_for_each(|top| self.lock(top))
     }
 
-    /// A machine without the folder has no shared memory by name, and its workers have none either.
+    /// A machine without the folder has no named shared memory, and neither have its workers.
     fn mount_shared_memory(&self, size: Option<u64>) -> Result<(), Refused> {
         let what = || format!("mount a private {SHARED_MEMORY}");
         let path = Path::new(SHARED_MEMORY);
@@ -317,7 +316,7 @@ impl Root {
         self.attach(&tmpfs, path).refused(what)
     }
 
-    /// Covers a folder of the new root with a read-only look at itself; what is mounted in it stays as it is.
+    /// Covers a folder of the new root with a read-only bind of itself; mounts inside it stay unchanged.
     fn lock(&self, folder: &Path) -> Result<(), Refused> {
         let lock = || {
             let tree = copy_tree(&self.dir, inside(folder))?;
@@ -355,8 +354,8 @@ impl Root {
             .refused(|| show(bind))
     }
 
-    /// Writes the file if its place is in the new root; otherwise covers what is there, so that
-    /// neither the machine nor the storage ever holds the contents.
+    /// Writes the file if its path is in the new root; otherwise covers the existing file, so that neither the machine
+    /// nor the storage ever contains the contents.
     fn put_file(&self, path: &Path, contents: &str, in_a_bind: bool) -> Result<(), Refused> {
         let put = || {
             if in_a_bind {
@@ -380,7 +379,7 @@ impl Root {
         io::Write::write_all(&mut fs::File::from(file), contents.as_bytes())
     }
 
-    /// Makes what is missing of a path: in the new root, or in the source of the bind around it.
+    /// Creates the missing parts of a path: in the new root, or in the source of the surrounding bind.
     fn mount_point(&self, path: &Path, is_dir: bool) -> io::Result<()> {
         if self.open(path, OFlags::PATH).is_ok() {
             return Ok(());
@@ -417,7 +416,7 @@ impl Root {
 
     fn become_root(self) -> io::Result<()> {
         rustix::process::fchdir(&self.dir)?;
-        // The old root lands on top of the new one and is taken off again with all it carries.
+        // The old root is mounted over the new one and then detached with everything in it.
         rustix::process::pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         Ok(rustix::process::chdir("/")?)

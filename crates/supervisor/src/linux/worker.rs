@@ -1,4 +1,4 @@
-//! The supervisor's side of a worker: starts its init, gives orders, hears notes, reads output.
+//! The supervisor's side of a worker: starts its init, sends orders, receives notes, reads output.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,22 +13,21 @@ use rustix::process::{
 
 use super::init::{self, Ends, Note, Order};
 use super::namespaces::{self, Fork, Ids};
-use super::program::Output;
 use super::{Refusal as _, Refused};
 use crate::protocol::{WorkerPlan, decode};
 
 const BIG_PIPE: usize = 1 << 20;
-/// Pipes of one user share 64 MiB; who takes it all leaves tiny pipes to the user's other programs.
+/// Pipes of one user share 64 MiB; using all of it would leave tiny pipes for the user's other programs.
 const MODEST_PIPE: usize = 256 << 10;
 
 pub struct Worker {
     pub init: Pid,
-    /// Readable when init has ended, and with it the whole tree.
+    /// Readable when init has exited, and with it the whole tree.
     pub end: OwnedFd,
     /// Absent once init has closed its end.
     pub notes: Option<OwnedFd>,
-    pub stdout: Option<OwnedFd>,
-    pub stderr: Option<OwnedFd>,
+    /// Standard output and standard error: one pipe keeps the order in which they were written.
+    pub output: Option<OwnedFd>,
     orders: OwnedFd,
     heard: Vec<u8>,
 }
@@ -39,21 +38,15 @@ impl Worker {
     pub unsafe fn start(plan: &WorkerPlan, dir: &Path) -> Result<Self, Refused> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).refused(|| "make a pipe".into());
         let ((orders_in, orders), (notes, notes_out)) = (pipe()?, pipe()?);
-        let ((stdout, stdout_out), (stderr, stderr_out)) = (pipe()?, pipe()?);
-        for (fd, size) in [(&stdout, pipe_size()), (&stderr, MODEST_PIPE)] {
-            let _ = fcntl_setpipe_size(fd, size);
-        }
-        for fd in [&stdout, &stderr, &notes] {
+        let (output, output_in) = pipe()?;
+        let _ = fcntl_setpipe_size(&output, pipe_size());
+        for fd in [&output, &notes] {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).refused(|| "prepare a pipe".into())?;
         }
-        let output = Output {
-            stdout: stdout_out,
-            stderr: stderr_out,
-        };
         let ends = Ends {
             orders: orders_in,
             notes: notes_out,
-            output,
+            output: output_in,
         };
         let ids = Ids::current();
         // SAFETY: the caller vouches for the single thread.
@@ -67,30 +60,29 @@ impl Worker {
             init,
             end,
             notes: Some(notes),
-            stdout: Some(stdout),
-            stderr: Some(stderr),
+            output: Some(output),
             orders,
             heard: Vec::new(),
         })
     }
 
-    /// An init that is gone hears nothing, and its end is seen elsewhere.
+    /// An init that is gone receives nothing; its exit is detected elsewhere.
     pub fn order(&self, order: Order) {
         let _ = rustix::io::write(&self.orders, &[order as u8]);
     }
 
-    /// Ends a worker that was not told to go yet.
+    /// Kills a worker that was not started yet.
     pub fn abandon(self) {
         self.force_end();
         self.reap();
     }
 
-    /// The last resort, for an init that does not answer.
+    /// The last resort, for an init that does not respond.
     pub fn force_end(&self) {
         let _ = pidfd_send_signal(&self.end, Signal::KILL);
     }
 
-    /// What init said since the last time.
+    /// Notes of init since the last call.
     pub fn hear(&mut self) -> Vec<Note> {
         let mut buffer = [0; 4096];
         while let Some(len) = self
@@ -115,7 +107,7 @@ impl Worker {
             .collect()
     }
 
-    /// Takes the ended init from the kernel's table.
+    /// Reaps the exited init.
     pub fn reap(&self) -> Option<WaitStatus> {
         waitpid(Some(self.init), WaitOptions::empty())
             .ok()
@@ -124,7 +116,7 @@ impl Worker {
     }
 }
 
-/// One portion: `None` when nothing is there now, zero when nothing will ever be.
+/// One read: `None` if nothing is available now, zero at the end.
 pub fn read_pipe(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match rustix::io::read(fd, &mut *buffer) {

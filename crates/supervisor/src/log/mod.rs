@@ -1,33 +1,36 @@
-//! A worker's output on disk: any bytes, addressed by offset, stamped, bounded.
+//! A worker's output on disk: any bytes, addressed by offset, with time stamps, bounded.
 //!
-//! The folder holds segments `<start offset, 20 digits>.log` with the raw bytes in the order they
-//! arrived, and beside each an index `<same>.idx` of [`Entry`]s. An entry says when and from where
-//! the bytes from its offset up to the next entry's came. The writer puts an entry down *before*
-//! its bytes, so bytes that a reader finds always have their entry; an entry without bytes is
-//! ignored. Where one segment does not begin where the one before ends, bytes are missing: dropped
-//! by rotation (at the front) or by a full disk.
+//! The folder contains segments `<start offset, 20 digits>.log` with the raw bytes in the order they arrived, and
+//! beside each an index `<same>.idx` of [`Entry`]s. An entry gives the time and origin of the bytes from its offset up
+//! to the next entry's. The writer writes an entry *before* its bytes, so bytes that a reader finds always have an
+//! entry; an entry without bytes is ignored. If a segment does not begin where the previous one ends, bytes are
+//! missing: dropped by rotation (at the front) or because the disk was full.
 //!
-//! Nothing here knows about lines of a job, workers or sockets.
+//! Nothing here knows about lines, workers or sockets.
 
 mod reader;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub use reader::{Chunk, Gap, LogError, LogReader, Piece};
-pub use writer::LogWriter;
+pub use writer::{LogWriter, remove_before};
 
 use crate::protocol::UnixNanos;
 
-/// Where bytes came from.
+/// The origin of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
-    /// Written by the supervisor itself: the preamble, a reason why nothing started.
+    /// Written by the supervisor itself: the preamble, or why nothing started.
     Launcher,
-    Stdout,
-    Stderr,
+    /// Written by the worker's processes, to standard output or standard error: one pipe, so that their order is kept.
+    Output,
 }
+
+/// Prefix of the supervisor's remarks on a worker's exit; the preamble does not have it.
+pub const REMARK: &str = "paddlecloud: ";
 
 /// One record of an index: from this offset on, bytes of this stream arrived at this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +50,15 @@ impl Entry {
         bytes[8..16].copy_from_slice(&self.stamp.0.to_le_bytes());
         bytes[16] = match self.stream {
             Stream::Launcher => 0,
-            Stream::Stdout => 1,
-            Stream::Stderr => 2,
+            Stream::Output => 1,
         };
         bytes
+    }
+
+    /// The last complete entry of an index.
+    fn last_of(index: &[u8]) -> Option<Self> {
+        let (entries, _torn) = index.as_chunks::<{ Self::SIZE }>();
+        Self::decode(entries.last()?)
     }
 
     /// `None` for a stream this version does not know.
@@ -59,8 +67,8 @@ impl Entry {
         let (stamp, rest) = rest.split_first_chunk::<8>()?;
         let stream = match rest[0] {
             0 => Stream::Launcher,
-            1 => Stream::Stdout,
-            2 => Stream::Stderr,
+            // 2 was standard error, when it had its own pipe.
+            1 | 2 => Stream::Output,
             _ => return None,
         };
         Some(Self {
@@ -77,6 +85,37 @@ fn data_path(dir: &Path, start: u64) -> PathBuf {
 
 fn index_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("{start:020}.idx"))
+}
+
+/// A part of a log on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredSegment {
+    /// The offset of its first byte.
+    pub start: u64,
+    /// Its size on disk, including its index.
+    pub bytes: u64,
+    /// When it was last written to.
+    pub modified: SystemTime,
+}
+
+/// The segments of the log in a folder, the oldest first. The last one may still be written to.
+pub fn stored_segments(dir: &Path) -> std::io::Result<Vec<StoredSegment>> {
+    let stored = |start| {
+        let data = std::fs::metadata(data_path(dir, start)).ok()?;
+        let index = std::fs::metadata(index_path(dir, start)).map_or(0, |index| index.len());
+        Some(StoredSegment {
+            start,
+            bytes: data.len() + index,
+            modified: data.modified().ok()?,
+        })
+    };
+    Ok(segments(dir)?.into_iter().filter_map(stored).collect())
+}
+
+/// Deletes a segment that is no longer written to: readers find a gap.
+pub fn delete_segment(dir: &Path, start: u64) -> std::io::Result<()> {
+    std::fs::remove_file(data_path(dir, start))?;
+    std::fs::remove_file(index_path(dir, start))
 }
 
 /// Start offsets of the segments in the folder, in order.
@@ -103,12 +142,18 @@ mod format {
         let entry = Entry {
             offset: 0x0102,
             stamp: UnixNanos(0x0304),
-            stream: Stream::Stderr,
+            stream: Stream::Output,
         };
-        let bytes = entry.encode();
+        let mut bytes = entry.encode();
         assert_eq!(bytes[..2], [2, 1]);
         assert_eq!(bytes[8..10], [4, 3]);
-        assert_eq!(bytes[16..], [2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[16..], [1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Entry::decode(&bytes), Some(entry));
+        bytes[16] = 2;
+        assert_eq!(
+            Entry::decode(&bytes),
+            Some(entry),
+            "an older segment's standard error"
+        );
     }
 }

@@ -25,7 +25,7 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
-/// Bytes that are gone: rotated away, or lost to a full disk.
+/// Missing bytes: rotated away, or lost because the disk was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     pub from: u64,
@@ -49,7 +49,14 @@ pub struct LogError {
     source: io::Error,
 }
 
-/// A view of one worker's log. Cheap to make; remembers the segment it read last.
+impl LogError {
+    /// The system's error.
+    pub fn into_source(self) -> io::Error {
+        self.source
+    }
+}
+
+/// A view of one worker's log. Cheap to create; remembers the segment it read last.
 pub struct LogReader {
     dir: PathBuf,
     open: Option<Segment>,
@@ -64,7 +71,7 @@ impl LogReader {
         }
     }
 
-    /// The offset behind the last byte.
+    /// The offset after the last byte.
     pub fn len(&self) -> Result<u64, LogError> {
         self.bounds().map(|(_, end)| end)
     }
@@ -74,28 +81,28 @@ impl LogReader {
         self.len().map(|len| len == 0)
     }
 
-    /// The offset of the oldest byte that is still there.
+    /// The offset of the oldest byte that still exists.
     pub fn start(&self) -> Result<u64, LogError> {
         self.bounds().map(|(start, _)| start)
     }
 
-    /// What follows `offset`, at most `max` bytes of it; nothing at or beyond the end.
+    /// What follows `offset`, at most `max` bytes; nothing at or beyond the end.
     ///
-    /// Pieces are contiguous and begin at `offset`: what is missing is a [`Gap`].
+    /// Pieces are contiguous and begin at `offset`: missing bytes are a [`Gap`].
     pub fn read_at(&mut self, offset: u64, max: usize) -> Result<Vec<Piece>, LogError> {
         let mut pieces = Vec::new();
         let (mut offset, mut budget) = (offset, max as u64);
         while budget > 0 {
             match self.locate(offset).map_err(|source| self.error(source))? {
-                Place::End => break,
-                Place::Missing { until } => {
+                OffsetLookup::End => break,
+                OffsetLookup::Missing { until } => {
                     pieces.push(Piece::Gap(Gap {
                         from: offset,
                         to: until,
                     }));
                     offset = until;
                 }
-                Place::Held { len } => {
+                OffsetLookup::Held { len } => {
                     let take = budget.min(len);
                     let segment = self.open.as_mut().expect("a held offset has its segment open");
                     let read = segment.read(offset, take, &mut pieces);
@@ -111,12 +118,12 @@ impl LogReader {
         Ok(pieces)
     }
 
-    /// The offset of the first byte that arrived at `time` or later; the end when there is none.
+    /// The offset of the first byte that arrived at `time` or later; the end if there is none.
     pub fn seek_time(&self, time: UnixNanos) -> Result<u64, LogError> {
         self.retry_rotated(|| self.try_seek_time(time))
     }
 
-    /// Where the last `n` lines begin. Bytes after the last newline are a line of their own.
+    /// The offset of the last `n` lines. Bytes after the last newline count as a line.
     pub fn tail_lines(&self, n: usize) -> Result<u64, LogError> {
         self.retry_rotated(|| self.try_tail_lines(n))
     }
@@ -132,14 +139,14 @@ impl LogReader {
         })
     }
 
-    /// Finds out where `offset` lies and opens its segment.
-    fn locate(&mut self, offset: u64) -> io::Result<Place> {
+    /// Finds the segment of `offset` and opens it.
+    fn locate(&mut self, offset: u64) -> io::Result<OffsetLookup> {
         if let Some(len) = self.held(offset)? {
-            return Ok(Place::Held { len });
+            return Ok(OffsetLookup::Held { len });
         }
         loop {
-            // The list comes before any length: a segment that has a successor no longer grows,
-            // so a hole between the two is a hole and not a write in progress.
+            // The list is read before any length: a segment with a successor no longer grows, so a gap between the two
+            // is a gap and not a write in progress.
             let starts = self.segments()?;
             let next = starts.partition_point(|start| *start <= offset);
             if let Some(start) = next.checked_sub(1).map(|at| starts[at]) {
@@ -149,16 +156,16 @@ impl LogReader {
                     Err(error) => return Err(error),
                 }
                 if let Some(len) = self.held(offset)? {
-                    return Ok(Place::Held { len });
+                    return Ok(OffsetLookup::Held { len });
                 }
             }
             return Ok(starts
                 .get(next)
-                .map_or(Place::End, |until| Place::Missing { until: *until }));
+                .map_or(OffsetLookup::End, |until| OffsetLookup::Missing { until: *until }));
         }
     }
 
-    /// How many bytes the open segment holds from `offset` on, if any.
+    /// How many bytes the open segment has from `offset` on, if any.
     fn held(&self, offset: u64) -> io::Result<Option<u64>> {
         let Some(segment) = self.open.as_ref().filter(|segment| segment.start <= offset) else {
             return Ok(None);
@@ -195,7 +202,7 @@ impl LogReader {
         if n == 0 {
             return Ok(end);
         }
-        // A newline that is the very last byte ends the last line and begins none.
+        // A newline that is the very last byte ends the last line and does not begin another.
         let mut newlines = 0;
         for start in starts.iter().rev() {
             let mut data = File::open(data_path(&self.dir, *start))?;
@@ -241,7 +248,7 @@ impl LogReader {
     }
 }
 
-enum Place {
+enum OffsetLookup {
     Held { len: u64 },
     Missing { until: u64 },
     End,
@@ -251,14 +258,14 @@ struct Segment {
     start: u64,
     data: File,
     index: File,
-    /// As many as were read so far, with rising offsets.
+    /// As many as were read so far, with increasing offsets.
     entries: Vec<Entry>,
     index_read: u64,
 }
 
 impl Segment {
     fn open(dir: &Path, start: u64) -> io::Result<Self> {
-        // Rotation removes the data first: opened in this order, both are there or it is gone.
+        // Rotation removes the data first: opened in this order, both exist or the segment is gone.
         let index = File::open(index_path(dir, start))?;
         let data = File::open(data_path(dir, start))?;
         Ok(Self {
@@ -270,7 +277,7 @@ impl Segment {
         })
     }
 
-    /// Appends the `len` bytes from `offset`, which are there, cut where the entries say.
+    /// Appends the `len` bytes from `offset`, which exist, split as the entries say.
     fn read(&mut self, offset: u64, len: u64, pieces: &mut Vec<Piece>) -> io::Result<()> {
         let bytes = read_range(&mut self.data, offset - self.start, len)?;
         self.load_entries()?;
@@ -305,9 +312,9 @@ impl Segment {
     }
 }
 
-/// Bytes whose entry was lost in a power cut are still shown, without a time.
+/// Bytes whose entry was lost in a power cut are still returned, without a time.
 fn chunk(offset: u64, entry: Option<Entry>, bytes: &[u8]) -> Chunk {
-    let (stamp, stream) = entry.map_or((UnixNanos::default(), Stream::Stdout), |entry| {
+    let (stamp, stream) = entry.map_or((UnixNanos::default(), Stream::Output), |entry| {
         (entry.stamp, entry.stream)
     });
     Chunk {

@@ -1,5 +1,5 @@
-//! Appends a worker's output to its segments and never fails: a worker must not suffer from a
-//! full disk. What cannot be stored is counted and leaves a hole in the offsets.
+//! Appends a worker's output to its segments and never fails: a worker must not suffer from a full disk. Bytes that
+//! cannot be stored are counted and leave a gap in the offsets.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{Entry, Stream, data_path, index_path};
 use crate::protocol::{LogLimits, UnixNanos};
 
-/// Bytes of one stream that arrive within this time share an index entry.
+/// Bytes of one origin that arrive within this time share an index entry.
 const SAME_MOMENT_NANOS: u64 = 1_000_000;
 
 pub struct LogWriter {
@@ -37,7 +37,7 @@ struct Current {
 }
 
 impl LogWriter {
-    /// Makes the folder; a log is written by one writer, once.
+    /// Creates the folder; a log has one writer, once.
     pub fn create(dir: &Path, limits: LogLimits) -> io::Result<Self> {
         fs::create_dir(dir)?;
         Ok(Self {
@@ -52,7 +52,36 @@ impl LogWriter {
         })
     }
 
-    /// Where the log ends for a reader now: what a full disk has swallowed since is not in it.
+    /// Continues the log of an earlier writer, or begins one. New bytes go into a new segment.
+    pub fn resume(dir: &Path, limits: LogLimits) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let starts = super::segments(dir)?;
+        let mut finished = VecDeque::new();
+        let mut offset = 0;
+        for start in &starts {
+            let len = fs::metadata(data_path(dir, *start))?.len();
+            offset = start + len;
+            if len > 0 {
+                finished.push_back(Finished { start: *start, len });
+            }
+        }
+        let last = starts.last().map(|start| fs::read(index_path(dir, *start)));
+        let last_stamp = last
+            .and_then(|index| Entry::last_of(&index.ok()?))
+            .map_or(UnixNanos::default(), |entry| entry.stamp);
+        Ok(Self {
+            dir: dir.to_owned(),
+            segment_bytes: limits.segment_bytes.min(limits.keep_bytes / 2).max(1),
+            keep_bytes: limits.keep_bytes,
+            finished,
+            current: None,
+            offset,
+            dropped: 0,
+            last_stamp,
+        })
+    }
+
+    /// The current end of the log for a reader: bytes lost to a full disk since then are not in it.
     pub fn len(&self) -> u64 {
         let finished = self.finished.back().map(|segment| segment.start + segment.len);
         self.current
@@ -62,16 +91,21 @@ impl LogWriter {
             .unwrap_or(0)
     }
 
+    /// The offset of the next bytes, after everything received so far or known to be missing.
+    pub fn end(&self) -> u64 {
+        self.offset
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes a full disk has cost so far.
+    /// How many bytes were lost to a full disk so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Stamps never go back, so that a log can be searched by time even when the clock was set.
+    /// Time stamps never go back, so that a log can be searched by time even if the clock was changed.
     pub fn append(&mut self, stream: Stream, bytes: &[u8], now: UnixNanos) {
         if bytes.is_empty() {
             return;
@@ -87,7 +121,36 @@ impl LogWriter {
         self.dropped += bytes.len() as u64 - stored;
     }
 
-    /// Makes everything durable and returns where the log ends for a reader.
+    /// Appends those of the bytes at `offset` that are not stored yet; returns the new end of the log.
+    ///
+    /// Bytes that cannot be stored are not counted as lost: they are not in the log, and may be sent again. If `offset`
+    /// is beyond the end, a gap is left.
+    pub fn append_at(&mut self, offset: u64, stream: Stream, bytes: &[u8], now: UnixNanos) -> u64 {
+        let known = usize::try_from(self.offset.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let fresh = &bytes[known.min(bytes.len())..];
+        if fresh.is_empty() {
+            return self.offset;
+        }
+        self.skip_to(offset);
+        self.last_stamp = self.last_stamp.max(now);
+        let entry = Entry {
+            offset: self.offset,
+            stamp: self.last_stamp,
+            stream,
+        };
+        self.offset += self.store(entry, fresh);
+        self.offset
+    }
+
+    /// Leaves a gap up to `offset`.
+    pub fn skip_to(&mut self, offset: u64) {
+        if offset > self.offset {
+            self.finish_current();
+            self.offset = offset;
+        }
+    }
+
+    /// Makes everything durable and returns the end of the log for a reader.
     pub fn close(mut self) -> u64 {
         if self.current.is_none() && self.offset > self.len() {
             // An empty segment at the end shows readers that bytes before it are missing.
@@ -100,6 +163,11 @@ impl LogWriter {
                 index_path(&self.dir, segment.start),
             ] {
                 let synced = File::open(&path).and_then(|file| file.sync_data());
+                // Taken by `remove_before`.
+                let synced = synced.or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                });
                 complain(synced, &format_args!("sync `{}`", path.display()));
             }
         }
@@ -137,7 +205,7 @@ impl LogWriter {
         }
     }
 
-    /// After a failed write: the next append tries a new segment, which begins behind the hole.
+    /// After a failed write: the next append tries a new segment, which begins after the gap.
     fn abandon_current(&mut self) {
         match self.current.take() {
             Some(Current { start, len: 0, .. }) => remove(&self.dir, start),
@@ -148,7 +216,7 @@ impl LogWriter {
         }
     }
 
-    /// Leaves room for one more full segment.
+    /// Makes room for one more full segment.
     fn drop_oldest(&mut self) {
         let mut total: u64 = self.finished.iter().map(|segment| segment.len).sum();
         while total + self.segment_bytes > self.keep_bytes {
@@ -208,7 +276,17 @@ fn write_what_fits(file: &mut File, bytes: &[u8]) -> u64 {
     (bytes.len() - rest.len()) as u64
 }
 
-/// The data goes first: a reader opens the index first and then finds both or neither.
+/// Removes whole segments that end before `offset`, except the last. For a reader that has copied them.
+pub fn remove_before(dir: &Path, offset: u64) {
+    let starts = super::segments(dir).unwrap_or_default();
+    for pair in starts.windows(2) {
+        if pair[1] <= offset {
+            remove(dir, pair[0]);
+        }
+    }
+}
+
+/// The data is removed first: a reader opens the index first and then finds both or neither.
 fn remove(dir: &Path, start: u64) {
     for path in [data_path(dir, start), index_path(dir, start)] {
         if let Err(error) = fs::remove_file(&path)

@@ -1,4 +1,4 @@
-//! One attempt in a folder of its own, started, talked to and cleaned up as the server does it.
+//! One attempt in its own folder: started, controlled and cleaned up as the server does it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,18 +22,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_paddlecloud-supervise");
 const NOBODY: u32 = 65534;
-/// A user that no machine has, to whom nothing can belong by chance.
+/// A user that no machine has, so that nothing belongs to it by chance.
 const MAPPED: u32 = 31_337;
 /// A test that waits this long has failed; an emulated machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A way to run workers that this machine and user have.
+/// A way to run workers that this machine and user permit.
 #[derive(Debug, Clone)]
 pub struct Mode {
     pub name: &'static str,
-    /// Whose the supervisor is, when not the test's own.
+    /// The supervisor's user, if not the test's own.
     pub uid: Option<u32>,
-    /// Whose the worker is, when not the supervisor's own.
+    /// The worker's user, if not the supervisor's.
     pub run_as: Option<RunAs>,
     pub isolation: Isolation,
 }
@@ -75,8 +75,8 @@ impl Mode {
     }
 }
 
-/// As the current user with all there is, as nobody with what is left, both also with nothing at
-/// all, and with workers that belong to another user than their supervisor.
+/// As the current user with all features, as nobody with the remaining ones, both also without any, and with workers
+/// that belong to another user than their supervisor.
 pub fn modes() -> Vec<Mode> {
     let probed = Mode::new("probed", None, probe_as(None));
     let bare = Mode::new("bare", None, Isolation::default());
@@ -165,9 +165,11 @@ impl Attempt {
             files: Vec::new(),
             limits: Limits::default(),
             wait_for_go: false,
+            preamble: Vec::new(),
             ready_ports: Vec::new(),
             grace_ms: 60_000,
             log: LogLimits::default(),
+            log_folder: None,
             plain_log: None,
             run_as: mode.run_as.clone(),
             isolation: mode.isolation.clone(),
@@ -214,7 +216,7 @@ impl Attempt {
         }
     }
 
-    /// Waits until the supervisor is gone and returns what it recorded.
+    /// Waits until the supervisor is gone and returns the exit it recorded.
     pub fn exit(&self) -> Exit {
         if let Ok(stream) = connect(self.dir()) {
             let mut client = Client::new(stream);
@@ -274,7 +276,8 @@ impl Attempt {
 
     /// The control groups that exist; on version 2 one group serves both limits.
     pub fn cgroups(&self) -> Vec<std::path::PathBuf> {
-        let parents = [&self.plan.isolation.cpu, &self.plan.isolation.memory];
+        let isolation = &self.plan.isolation;
+        let parents = [&isolation.cpu, &isolation.memory, &isolation.pids];
         let dirs = parents
             .into_iter()
             .flatten()
@@ -328,7 +331,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Handles that tell when these processes are gone.
+/// Handles that show when these processes are gone.
 pub fn handles(pids: &[Pid]) -> Vec<OwnedFd> {
     pids.iter()
         .filter_map(|pid| pidfd_open(*pid, PidfdFlags::empty()).ok())
@@ -353,7 +356,7 @@ impl Client {
         }
     }
 
-    /// `None` when the supervisor is gone.
+    /// `None` if the supervisor is gone.
     pub fn next(&mut self) -> Option<Report> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
@@ -368,7 +371,7 @@ impl Client {
         self.reader.get_mut().write_all(&encode(command)).unwrap();
     }
 
-    /// Reads on until this report.
+    /// Reads until this report.
     pub fn until<T>(&mut self, wanted: impl Fn(Report) -> Option<T>) -> T {
         loop {
             let report = self.next().expect("the supervisor is still there");

@@ -1,12 +1,12 @@
-//! What a worker sees: its own root, host name, processes, and everything of the machine else.
+//! What a worker sees: its own root, host name and processes, and otherwise everything of the machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use paddlecloud_supervisor::protocol::{Bind, Ending, PrivateFile};
+use paddlecloud_supervisor::protocol::{Bind, Command, Ending, PrivateFile};
 
-use crate::harness::{Attempt, Mode, private_modes};
+use crate::harness::{Attempt, Mode, is_root, modes, private_modes};
 
 fn bind(source: PathBuf, target: &str, read_only: bool) -> Bind {
     Bind {
@@ -51,6 +51,53 @@ fn a_name_too_long_for_a_host_still_resolves() {
             format!("{}\n", attempt.plan.address),
             "{attempt:?}"
         );
+    }
+}
+
+/// Root in a container without namespaces.
+#[test]
+fn without_namespaces_every_worker_has_its_own_trainer_id() {
+    if !is_root() {
+        eprintln!("skipped: only root can make links in `/`");
+        return;
+    }
+    let paths = ["/trainer_id", "/trainer_count"];
+    let were_there = paths.map(|path| fs::symlink_metadata(path).is_ok());
+    for mode in modes()
+        .iter()
+        .filter(|mode| mode.isolation.namespaces.is_none() && mode.uid.is_none())
+    {
+        // Both exist at the same time, and the file is read by another program.
+        let command = "cat /trainer_id /trainer_count; cat < /trainer_id";
+        let attempts: Vec<Attempt> = [0, 1]
+            .map(|id| {
+                let contents = [format!("{id}\n"), "2\n".to_owned()];
+                let attempt = Attempt::new(mode, command).with(|plan| {
+                    plan.wait_for_go = true;
+                    let file = |(path, contents): (&str, String)| PrivateFile {
+                        path: path.into(),
+                        contents,
+                    };
+                    plan.files = paths.into_iter().zip(contents).map(file).collect();
+                });
+                attempt.start();
+                attempt
+            })
+            .into();
+        for attempt in &attempts {
+            attempt.connect().0.send(&Command::Go { lines: Vec::new() });
+        }
+        for (id, attempt) in attempts.iter().enumerate() {
+            assert_eq!(attempt.exit().ending, Ending::Code(0), "{attempt:?}");
+            assert_eq!(attempt.text(), format!("{id}\n2\n{id}\n"), "{attempt:?}");
+        }
+    }
+    assert!(
+        paths.iter().all(|path| !PathBuf::from(path).exists()),
+        "only workers have them"
+    );
+    for (path, _) in paths.iter().zip(were_there).filter(|(_, was_there)| !was_there) {
+        fs::remove_file(path).unwrap();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Starting, waiting, stopping, being lost.
+//! Starting, waiting, stopping, and losing a supervisor.
 
 use std::fs;
 
@@ -129,7 +129,10 @@ fn who_ignores_the_signal_is_killed_after_the_grace_period() {
         client.send(&Command::Stop { grace_ms: Some(20) });
         let exit = attempt.exit();
         assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
-        assert_eq!(exit.message.as_deref(), Some("killed after the grace of 20ms"));
+        assert_eq!(
+            exit.message.as_deref(),
+            Some("killed after its grace period of 20ms")
+        );
         attempt.assert_nothing_left();
     }
 }
@@ -189,7 +192,7 @@ fn a_reconnecting_server_learns_everything_from_the_state() {
         let (mut first, _) = attempt.connect();
         first.until_logged(&attempt, "early\n");
         drop(first);
-        // A line may be in the log a moment before its writer is known to be up.
+        // A line may be in the log a moment before its writer is known to be running.
         let mut connections = (0..1000).map(|_| attempt.connect());
         let known = connections.find(|(_, state)| state.ready);
         let (mut second, state) = known.expect("a worker without ports is ready when it runs");
@@ -305,13 +308,13 @@ fn an_attempt_has_one_supervisor_and_is_run_once() {
         attempt.start();
         assert_eq!(
             attempt.try_start(),
-            Err("error: this attempt has a supervisor already\n".into())
+            Err("error: this attempt already has a supervisor\n".into())
         );
         attempt.connect().0.send(&STOP);
         attempt.exit();
         assert_eq!(
             attempt.try_start(),
-            Err("error: this attempt has ended already\n".into())
+            Err("error: this attempt has already ended\n".into())
         );
     }
 }
@@ -336,7 +339,7 @@ fn no_supervisor_begins_while_somebody_has_its_place() {
     attempt.plan.store(attempt.dir()).unwrap();
     let place = take_place(attempt.dir()).unwrap().expect("nobody is there yet");
     assert!(is_alive(attempt.dir()));
-    let taken = "error: this attempt has a supervisor already\n";
+    let taken = "error: this attempt already has a supervisor\n";
     assert_eq!(attempt.try_start(), Err(taken.into()));
     drop(place);
     assert!(!is_alive(attempt.dir()));
@@ -351,7 +354,7 @@ fn a_lost_attempt_is_not_continued() {
     let tree = handles(&[attempt.processes(), vec![attempt.supervisor()]].concat());
     kill_process(attempt.supervisor(), Signal::KILL).unwrap();
     tree.iter().for_each(wait_gone);
-    let message = "error: this attempt was lost; another one needs a folder of its own\n";
+    let message = "error: this attempt was lost; a new attempt needs its own folder\n";
     assert_eq!(attempt.try_start(), Err(message.into()));
     assert_eq!(attempt.text(), "up\n");
 }
@@ -364,7 +367,7 @@ fn a_marker_that_leads_elsewhere_is_refused() {
     attempt.plan.marker = good;
     assert_eq!(
         refusal,
-        Err("error: `../escape` cannot mark an attempt: letters, digits, `-`, `_` and `.` can\n".into())
+        Err("error: `../escape` is not a valid marker: use letters, digits, `-`, `_` and `.`\n".into())
     );
 }
 
@@ -395,7 +398,7 @@ fn a_long_path_to_the_folder_is_no_obstacle() {
         .status();
     assert!(status.unwrap().success());
     if let Ok(mut stream) = paddlecloud_supervisor::connect(&far) {
-        // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+        // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
     assert_eq!(Exit::load(&far).unwrap().unwrap().ending, Ending::Code(0));

@@ -94,6 +94,27 @@ fn the_worker_is_in_its_groups_and_they_carry_the_limits() {
 }
 
 #[test]
+fn a_worker_that_starts_processes_without_end_is_stopped_by_its_limit() {
+    let bomb = "/usr/bin/python3 -c '
+import os, sys
+started = 0
+try:
+    while started < 200:
+        if os.fork() == 0:
+            os.execvp(\"sleep\", [\"sleep\", \"1000\"])
+        started += 1
+except BlockingIOError:
+    pass
+print(started < 30)'";
+    for mode in grouped().into_iter().filter(|mode| mode.isolation.pids.is_some()) {
+        let attempt = Attempt::new(&mode, bomb).with(|plan| plan.limits.processes = Some(30));
+        attempt.run();
+        assert_eq!(attempt.text(), "True\n", "{attempt:?}");
+        attempt.assert_nothing_left();
+    }
+}
+
+#[test]
 fn without_groups_the_worker_keeps_to_whole_cores() {
     let program = "/usr/bin/python3 -c 'import os; print(len(os.sched_getaffinity(0)))'";
     for mode in modes().into_iter().filter(|mode| mode.isolation.cpu.is_none()) {
@@ -128,7 +149,12 @@ fn every_lack_has_a_sentence() {
     for mode in modes().into_iter().filter(|mode| !mode.name.contains("bare")) {
         let isolation = &mode.isolation;
         let has_pids = isolation.namespaces.is_some_and(|namespaces| namespaces.pid);
-        let lacks = [!has_pids, isolation.cpu.is_none(), isolation.memory.is_none()];
+        let lacks = [
+            !has_pids,
+            isolation.cpu.is_none(),
+            isolation.memory.is_none(),
+            isolation.pids.is_none(),
+        ];
         assert_eq!(
             isolation.degraded.len(),
             lacks.iter().filter(|lack| **lack).count(),

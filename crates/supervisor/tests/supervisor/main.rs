@@ -1,6 +1,6 @@
-//! The supervisor against the real kernel: as root and as nobody, with and without namespaces.
+//! The supervisor on the real kernel: as root and as nobody, with and without namespaces.
 //!
-//! What needs root is left out for other users, who still run everything in their own ways.
+//! Tests that need root are skipped for other users; these still run everything else.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What workers print, from their pipes to the reader.
+//! The output of workers, from their pipes to the reader.
 
 use std::fs;
 use std::io::Write as _;
@@ -22,18 +22,21 @@ fn chunks(attempt: &Attempt) -> Vec<Chunk> {
 }
 
 #[test]
-fn both_streams_are_kept_apart_and_stamped() {
+fn standard_output_and_error_come_in_the_order_written() {
+    // A progress bar on standard error between lines on standard output, faster than anything reads.
+    let program = r"i=0; while [ $i -lt 2000 ]; do
+        printf 'out %d\n' $i; printf '\r%d of 2000' $i >&2; i=$((i + 1)); done";
+    let expected: String = (0..2000).map(|i| format!("out {i}\n\r{i} of 2000")).collect();
     for mode in modes() {
-        let attempt = Attempt::new(&mode, "echo out; read -r x < /dev/null; echo err >&2");
+        let attempt = Attempt::new(&mode, program);
         let exit = attempt.run();
         let chunks = chunks(&attempt);
-        let of = |stream| {
-            let own = chunks.iter().filter(move |chunk| chunk.stream == stream);
-            own.flat_map(|chunk| chunk.bytes.clone()).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            (of(Stream::Stdout), of(Stream::Stderr)),
-            (b"out\n".to_vec(), b"err\n".to_vec())
+        assert!(chunks.iter().all(|chunk| chunk.stream == Stream::Output));
+        let bytes: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+        assert!(
+            bytes == expected.as_bytes(),
+            "{}",
+            String::from_utf8_lossy(&bytes)
         );
         assert!(chunks.is_sorted_by_key(|chunk| chunk.stamp));
         assert!(chunks.iter().all(|chunk| chunk.stamp <= exit.finished_at));
@@ -196,7 +199,7 @@ fn a_full_disk_costs_bytes_but_never_the_worker() {
     fs::read(disk.pipes.path().join("go")).unwrap();
     let mut stream = paddlecloud_supervisor::connect(disk.dir()).unwrap();
     fs::write(disk.pipes.path().join("room"), "\n").unwrap();
-    // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+    // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
 
     let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
@@ -249,7 +252,7 @@ fn an_end_that_finds_the_disk_full_is_recorded_all_the_same() {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     fs::write(disk.pipes.path().join("go"), "\n").unwrap();
     worker.iter().for_each(wait_gone);
-    // Whoever is not yet accepted when the supervisor leaves sees a reset instead of an end.
+    // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
     let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
         .unwrap()
@@ -258,7 +261,7 @@ fn an_end_that_finds_the_disk_full_is_recorded_all_the_same() {
     assert!(exit.dropped_bytes > 0);
 }
 
-/// A tmpfs of a few megabytes, and beside it two fifos by which test and worker take turns.
+/// A tmpfs of a few megabytes, and two fifos with which test and worker take turns.
 struct SmallDisk {
     mount: tempfile::TempDir,
     pipes: tempfile::TempDir,

@@ -1,4 +1,4 @@
-//! Readiness and clashes, as the kernel's tables tell them.
+//! Readiness and port conflicts, from the kernel's tables.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,10 +23,10 @@ open("stop").read()
 print("connections", len(select.select(held, [], [], 0)[0]))
 ' "#;
 
-/// Ports of this test alone on which nobody listens, below the range from which the kernel picks.
+/// Ports of this test alone on which nothing listens, below the range from which the kernel picks.
 ///
-/// Tried by connecting: a listener that tries would stay open for a moment in every process that
-/// another test is just starting.
+/// Checked by connecting: a test listener would stay open for a moment in every process that another test is just
+/// starting.
 fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 12_000 + (std::process::id() % 200) as u16 * 100;
@@ -57,7 +57,7 @@ fn server(mode: &Mode, address: Option<&str>, ports: &[u16]) -> Attempt {
     })
 }
 
-/// Ends the server and says how many connections had reached it.
+/// Stops the server and returns how many connections it got.
 fn finish(attempt: &Attempt) -> String {
     std::fs::write(attempt.dir().join("stop"), "").unwrap();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Workers that belong to another system user than their supervisor: only their own rights count,
-//! and a link they plant leads nobody astray.
+//! Workers that belong to another system user than their supervisor: only their own privileges apply, and links they
+//! plant mislead nothing.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};

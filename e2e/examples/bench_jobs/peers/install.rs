@@ -1,4 +1,4 @@
-//! Getting peers from ordinary package clients, into `target/bench-peers` and nowhere else.
+//! Installs peers with ordinary package managers, into `target/bench-peers` and nowhere else.
 
 use std::env;
 use std::fs;

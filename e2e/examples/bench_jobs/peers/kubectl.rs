@@ -1,4 +1,4 @@
-//! kubectl: what the smallest command of a big Go client costs. It talks to nobody.
+//! kubectl: the cost of the smallest command of a large Go client. It contacts no server.
 
 use std::process::Command;
 

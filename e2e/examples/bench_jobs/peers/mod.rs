@@ -1,7 +1,7 @@
-//! Peers, measured on the same machine in the same run where ordinary package clients install them.
+//! Peers, measured on the same machine in the same run if a package manager can install them.
 //!
-//! A peer that cannot be had or does not work is named with its reason, and the rest goes on. What cannot be
-//! installed at all is quoted as its makers published it, without a ratio: that was another machine.
+//! A peer that is unavailable or does not work is listed with the reason, and the benchmark continues. For peers that
+//! cannot be installed at all, published figures are quoted, without a ratio: they come from another machine.
 
 mod hyperqueue;
 mod install;

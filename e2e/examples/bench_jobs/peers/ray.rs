@@ -1,4 +1,4 @@
-//! Ray: its command line, a head node that does nothing, and a job of one line.
+//! Ray: its command line, an idle head node, and a job of one line.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -1,7 +1,7 @@
-//! A place for a peer's servers: a network with nothing but loopback, a folder, and nobody left behind.
+//! A sandbox for a peer's servers: a network with only loopback, a folder, and no process left behind.
 //!
-//! Some peers listen on every address whatever they are told, and without a password. In a network namespace of
-//! their own nobody else can reach them, and the namespace tells which processes are theirs.
+//! Some peers always listen on every address, without a password. In a separate network namespace nothing else can
+//! reach them, and the namespace identifies their processes.
 
 use std::ffi::OsStr;
 use std::fs;

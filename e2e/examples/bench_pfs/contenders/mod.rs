@@ -1,4 +1,4 @@
-//! Who takes part. Each serves a folder of its own on loopback and is driven by its own client.
+//! The contenders. Each serves its own folder on loopback and is driven by its own client.
 
 mod bare;
 mod cp;

@@ -1,5 +1,5 @@
-//! A file that was fetched is on the disk before it has its name: after a power cut a name never stands for bytes that
-//! are not there, which the next download would take for unchanged.
+//! A downloaded file is on the disk before it has its name: after a power cut no name leads to missing bytes, which the
+//! next download would treat as unchanged.
 
 use std::fs;
 

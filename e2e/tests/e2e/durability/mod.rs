@@ -1,7 +1,7 @@
-//! A submit that was acknowledged survives a power cut: the calls of the real server, in their real order.
+//! An acknowledged submit survives a power cut: checks the system calls of the real server, in their real order.
 //!
-//! The server runs under `strace` while the real client submits. What is checked is what the disk was told before the
-//! reply left: contents, names of folders, and the row.
+//! The server runs under `strace` while the real client submits. The test checks what was synced before the reply was
+//! sent: contents, names of folders, and the row.
 
 mod downloads;
 pub mod trace;

@@ -1,4 +1,4 @@
-//! What `strace -f -y` wrote, read into calls that know when they began and when they were over.
+//! Parses the output of `strace -f -y` into calls with their start and end.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A file whose upload was acknowledged survives a power cut: its bytes and its name are on the disk before the reply.
+//! An acknowledged upload survives a power cut: its bytes and its name are on the disk before the reply.
 
 use std::fs;
 

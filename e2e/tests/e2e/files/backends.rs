@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use e2e::{TestEnvironment, wait_until};
 
 use super::network::Way;
-use super::old_client::an_old_client_sends_a_file_and_what_changed_of_it;
+use super::old_client::an_old_client_sends_a_file_twice;
 use super::site::Site;
 use super::{arg, assert_same, noise, plant};
 
@@ -113,7 +113,7 @@ fn an_old_client_sends_to_s3() {
 
 fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "")], storage, &[]);
-    an_old_client_sends_a_file_and_what_changed_of_it(env, &site);
+    an_old_client_sends_a_file_twice(env, &site);
     let left = fs::read_dir(staging(&site, storage)).map(Iterator::count);
     assert_eq!(left.unwrap_or(0), 0, "nothing stays in the spool");
 }

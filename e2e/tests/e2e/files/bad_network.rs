@@ -71,7 +71,7 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
         assert!(has_died, "{words:?} was over before the server died");
         match words[0] {
             "ls" => assert_eq!(lines, names, "every name once"),
-            _ => assert_eq!(lines, ["no difference: 4000 files the same"]),
+            _ => assert_eq!(lines, ["no differences: 4000 files identical"]),
         }
     }
 }

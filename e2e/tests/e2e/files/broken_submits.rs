@@ -125,10 +125,7 @@ fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
     let (status, lines) = client.end();
     assert_eq!(status.code(), Some(1), "{}", lines.join("\n"));
     let said = lines.join("\n");
-    assert!(
-        said.contains("the same command goes on where this one stopped"),
-        "{said}"
-    );
+    assert!(said.contains("run the same command again to resume"), "{said}");
     let arrived = wait_for_arrived(&site);
     site.network().heal();
 
@@ -326,9 +323,9 @@ fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
 
     site.run("ada", &["pfs", "uploads", "--drop", "--all"])
         .refused(1)
-        .says(" given up, ")
-        .says(&format!("`{package}`: the package is just being sent"))
-        .says("hint: end that `submit` first");
+        .says(" dropped, ")
+        .says(&format!("`{package}`: the package is already being uploaded"))
+        .says("hint: stop that `submit` first");
     assert_eq!(listed(&site), [package]);
     sending.killer()();
     drop(sending.end());

@@ -362,7 +362,7 @@ fn inside_the_cluster_the_server_copies_and_moves() {
     );
     env.paddlectl(&keeping)
         .ok()
-        .says(&format!("note: `{}` is kept as it was", at("two/a")));
+        .says(&format!("note: `{}` is left unchanged", at("two/a")));
     env.paddlectl(&["mv", &at("two/b"), &at("two/sub/")]).ok();
     env.paddlectl(&["mv", &at("two"), &at("three")]).ok();
     env.paddlectl(&["stat", &at("two")]).refused(1);

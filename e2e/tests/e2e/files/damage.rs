@@ -403,7 +403,7 @@ fn check_names_each_damaged_file_and_compares_the_others() {
          damaged\tother-small\ndamaged\tsmall\n"
     );
     found
-        .says("5 differences; 1 file the same")
+        .says("5 differences; 1 file identical")
         .says("`paddlectl cp --checksum`");
     let [here, there] = [arg(&data.join("large")).to_owned(), format!("{THERE}/large")];
     let alone = site.run("ada", &["check", &here, &there]);

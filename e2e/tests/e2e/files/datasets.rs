@@ -108,7 +108,7 @@ fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
 
     site.run("ada", &convert)
         .refused(1)
-        .says("is there already")
+        .says("already exists")
         .says("--force");
     fs::write(&table, "id,note\n3,y\n").expect("a file can be written");
     site.run("ada", &["data", "convert", "--force", arg(&table), &there])
@@ -168,13 +168,13 @@ fn a_division_can_end_on_the_cluster_and_be_repeated() {
     site.run("ada", &["cp", arg(&set.join("a.csv")), &mine]).ok();
     split("1")
         .refused(1)
-        .says("1/data/deep/mine` was not made by the division before");
+        .says("1/data/deep/mine` was not created by the previous split");
     site.run("ada", &["rm", &mine]).ok();
 
     site.run("ada", &["mkdir", "-p", &format!("{out}/5/data")]).ok();
     split("6")
         .refused(1)
-        .says("5/data` is there already and was not made by a division");
+        .says("5/data` already exists and was not created by a split");
     let own = format!("{out}/0/data");
     site.run("ada", &["data", "split", "-n", "2", "--out", out, &own])
         .refused(1)

@@ -33,7 +33,7 @@ fn an_interrupted_upload_goes_on_where_it_stopped() {
     let (status, lines) = upload.end();
     assert_eq!(status.code(), Some(1), "{lines:?}");
     assert!(
-        lines.iter().any(|line| line.contains("goes on where")),
+        lines.iter().any(|line| line.contains("again to resume")),
         "{lines:?}"
     );
     env.paddlectl(&["stat", &remote]).refused(1);

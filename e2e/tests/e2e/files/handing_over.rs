@@ -61,6 +61,6 @@ fn what_moves_between_public_and_a_home_changes_its_owner() {
         "/pfs/cloud/public/back/a",
         "/pfs/cloud/home/bob/back/a",
     ];
-    run(&onto).says("is kept as it was");
+    run(&onto).says("is left unchanged");
     assert!(public.join("back/a").exists());
 }

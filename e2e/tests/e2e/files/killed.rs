@@ -1,5 +1,5 @@
 //! `kill -9` of either side at any moment of a transfer: the command is repeated, or goes on by itself, and in the end
-//! everything is there and nothing else.
+//! everything is there and nothing else. After each kill `pfs fsck` reads every acknowledged file and finds nothing.
 
 use std::env::var;
 use std::fs;
@@ -10,7 +10,7 @@ use e2e::{TestEnvironment, wait_until};
 use super::dice::{Dice, seed};
 use super::network::Way;
 use super::site::Site;
-use super::trees::{assert_identical, plant_mixed};
+use super::trees::{Node, assert_identical, plant_mixed, snapshot};
 use super::{arg, noise, staged};
 
 const SMALL_FILES: usize = 2000;
@@ -18,6 +18,9 @@ const SMALL_FILES: usize = 2000;
 const WIRE: u64 = 36 << 20;
 const HOME: &str = "/pfs/cloud/home/ada/";
 const REMOTE: &str = "/pfs/cloud/home/ada/tree";
+
+/// May run `pfs fsck`.
+const ADMIN: &str = "  admin: true\n";
 
 /// One kill each; `cargo xtask test --with crash` asks for many.
 fn rounds() -> u64 {
@@ -36,6 +39,14 @@ struct Stage<'a> {
     site: Site<'a>,
     tree: PathBuf,
     back: PathBuf,
+}
+
+/// `pfs fsck` knows and reads as many files as were acknowledged, and all are as they were stored.
+#[track_caller]
+fn assert_sound(site: &Site<'_>, files: &str) {
+    let checked = site.run("ada", &["pfs", "fsck"]).ok();
+    assert_eq!(checked.stdout, "", "something is found\n{checked}");
+    checked.says(&format!("{files} read, none damaged"));
 }
 
 impl Stage<'_> {
@@ -75,9 +86,17 @@ impl Stage<'_> {
         was_killed || server_died
     }
 
+    /// Comes before anything asks for digests: the server would learn then what it had lost.
+    fn assert_sound(&self) {
+        let files = snapshot(&self.tree).into_values();
+        let files = files.filter(|node| matches!(node, Node::File { .. })).count();
+        assert_sound(&self.site, &format!("{files} files"));
+    }
+
     fn up(&mut self, victim: Option<Victim>, after: u64) -> bool {
         let tree = arg(&self.tree).to_owned();
         let died = self.run(&["cp", "-r", &tree, HOME], victim, after);
+        self.assert_sound();
         self.site.run("ada", &["check", &tree, REMOTE]).ok();
         assert_identical(&self.tree, &self.site.home("ada").join("tree"));
         wait_until("nothing unfinished may stay on the server", || {
@@ -89,6 +108,7 @@ impl Stage<'_> {
     fn down(&mut self, victim: Option<Victim>, after: u64) -> bool {
         let back = arg(&self.back).to_owned();
         let died = self.run(&["cp", REMOTE, &back], victim, after);
+        self.assert_sound();
         assert_identical(&self.tree, &self.back.join("tree"));
         let left: Vec<_> = fs::read_dir(&self.back)
             .expect("it was made")
@@ -109,7 +129,7 @@ impl Stage<'_> {
 #[test]
 fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
     let env = TestEnvironment::new();
-    let mut site = Site::of_ada(&env, "");
+    let mut site = Site::of_ada(&env, ADMIN);
     site.network();
     let (tree, back) = (env.folder("tree"), env.folder("back"));
     plant_mixed(&tree, SMALL_FILES);
@@ -148,7 +168,7 @@ const IN_FLIGHT: u64 = 2 * (4 << 20);
 #[test]
 fn a_transfer_outlives_the_server_and_moves_no_byte_twice_that_arrived() {
     let env = TestEnvironment::new();
-    let mut site = Site::of_ada(&env, "");
+    let mut site = Site::of_ada(&env, ADMIN);
     let (file, back) = (env.folder("data").join("large"), env.folder("back").join("large"));
     let size: u64 = 64 << 20;
     fs::write(&file, noise(72, size as usize)).expect("a file can be written");
@@ -159,6 +179,7 @@ fn a_transfer_outlives_the_server_and_moves_no_byte_twice_that_arrived() {
         let words = ["cp", "--transfers", "2", ends[0], ends[1]];
         let kills = run_while_the_server_dies(&mut site, &words, &mut dice);
         let moved = site.network().passed(way) - before;
+        assert_sound(&site, "1 file");
         let most = size + kills * IN_FLIGHT + (1 << 20);
         assert!(
             moved <= most,

@@ -185,6 +185,13 @@ fn stat_and_du_count_what_is_there() {
     assert_eq!(usage[0]["bytes"], 12);
     assert_eq!(usage[0]["files"], 3);
     env.paddlectl(&["du"]).ok().prints("SIZE\tFILES");
+    let largest = |words: &[&str]| -> Vec<String> {
+        let shown = env.paddlectl(words).ok().stdout;
+        let paths = shown.lines().skip(1).filter_map(|line| line.rsplit('\t').next());
+        paths.map(|path| path.replace(&remote, "")).collect()
+    };
+    assert_eq!(largest(&["du", "-s", &remote]), [""]);
+    assert_eq!(largest(&["du", &remote]), ["", "/sub", "/a.txt", "/.hidden"]);
 }
 
 #[test]
@@ -209,7 +216,7 @@ fn a_range_without_a_byte_prints_nothing_and_a_folder_is_not_printed() {
             "{refused}"
         );
         let line = [&["cat"], flags, &["/pfs/local/home/nobody/a"]].concat();
-        env.paddlectl(&line).refused(1).says("does not exist");
+        env.paddlectl(&line).refused(1).says("is not in your home");
     }
 }
 
@@ -221,7 +228,7 @@ fn folders_are_made_and_removed_as_asked() {
     env.paddlectl(&["mkdir", &at("x/y")])
         .refused(1)
         .says(&format!("`{}` does not exist", at("x")))
-        .says("hint: `-p` also makes the folders above");
+        .says("hint: `-p` also creates missing parent folders");
     env.paddlectl(&["mkdir", "-p", &at("x/y"), &at("z")]).ok();
     env.paddlectl(&["mkdir", &at("z")]).refused(1);
     env.paddlectl(&["rm", &at("x")])
@@ -283,7 +290,7 @@ fn a_dry_run_of_a_move_keeps_a_link_that_leads_to_nothing_as_the_move_does() {
     assert_eq!(foreseen.stdout, format!("keep {broken}\n"));
     env.paddlectl(&line)
         .ok()
-        .says(&format!("note: `{broken}` is kept as it was"));
+        .says(&format!("note: `{broken}` is left unchanged"));
     assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("nowhere"));
     env.paddlectl(&["stat", &file]).ok();
 }

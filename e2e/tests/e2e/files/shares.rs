@@ -96,7 +96,7 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
 
     site.run("bob", &["publish", path])
         .refused(1)
-        .says("does not exist");
+        .says("is not in your home");
     site.run("ada", &["publish", "/pfs/cloud/home/ada/d"]).refused(1);
     site.run("ada", &["publish", "/pfs/cloud/public/a"]).refused(1);
     site.run("ada", &["publish", "--expires", "400d", path])
@@ -153,7 +153,7 @@ fn a_server_without_an_address_gives_no_links() {
     env.paddlectl(&["cp", arg(&data.join("a")), &remote]).ok();
     env.paddlectl(&["publish", &remote])
         .refused(1)
-        .says("no address that others could reach")
+        .says("no address that others can reach")
         .says("hint: ");
     assert_eq!(
         env.paddlectl(&["publish", "-o", "json"])

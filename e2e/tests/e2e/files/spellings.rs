@@ -40,7 +40,7 @@ fn the_lines_of_the_documents_work() {
     let at = |name: &str| format!("{home}/{name}");
     let line = |program: &str, words: &[&str]| run_in(&env, &work, program, words).ok();
 
-    // S4
+    // the client design
     let job = at("job_word_emb");
     line("paddlecloud", &["pfs", "cp", "-r", "./job_word_emb/data", &job])
         .says("Uploading ./job_word_emb/data ... Done");
@@ -65,7 +65,7 @@ fn the_lines_of_the_documents_work() {
     assert!(work.join("a").is_file() && work.join("test/test.txt-00000").is_file());
     line("paddlecloud", &["pfs", "rm", &format!("{job}/a")]);
 
-    // S0, where the home is called `user`
+    // the submit guide, where the home is called `user`
     let user = home.replace("/home/", "/user/");
     line("paddlectl", &["file", "src", &user]).says("Uploading src ... Done");
     line("paddlectl", &["ls", &at("src")]).prints("a\n");

@@ -11,7 +11,7 @@ use crate::error::CliError;
 /// Print the records of files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files, here or on the cluster
+    /// Local files or `/pfs/…`
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long, value_name = "RANGE", value_parser = records::range)]
     records: Option<Range<u64>>,
 
-    /// How to print them
+    /// Output format
     #[arg(long, short, value_name = "FORM", default_value = "lines")]
     output: Form,
 

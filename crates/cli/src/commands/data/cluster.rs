@@ -1,4 +1,4 @@
-//! Files of the cluster as data sets are read: a piece at a time, as few and as small as will do.
+//! Reads files of the cluster as data sets: piece by piece, as few and as small as possible.
 
 use std::io;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use paddlecloud_api::files::{FileMeta, below};
 use paddlecloud_dataprep::Origin;
 use paddlecloud_pfs::{Node, PfsPath};
 use paddlecloud_recordio::{ReadAt, index_path};
+use paddlecloud_transfer::FileService;
 use tokio::runtime::Runtime;
 
 use super::window::Window;
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
 
-/// A connection for code that waits: whoever reads a data set needs its next bytes and nothing else.
+/// A connection for blocking code: a reader of a data set needs its next bytes and nothing else.
 pub struct Cluster {
     pub(super) runtime: Runtime,
     pub(super) session: Session,
@@ -30,7 +31,7 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 pub struct Found {
     pub path: PfsPath,
-    /// Its path below the folder that was named; nothing when it was named itself.
+    /// Its path below the named folder; `None` if the file itself was named.
     pub below: Option<PathBuf>,
 }
 
@@ -44,11 +45,14 @@ impl Cluster {
         Ok(Arc::new(Self { runtime, session }))
     }
 
-    /// The files an argument names: itself, all that match it, and those below a folder. Never empty.
+    /// The files an argument names: the file itself, all matches, or all files below a folder. Never empty.
     pub fn find(&self, named: &Path) -> Result<Vec<Found>, CliError> {
         let found = self.runtime.block_on(self.found(named))?;
         match found.is_empty() {
-            true => Err(CliError::refused(format!("`{}` holds no files", named.display()))),
+            true => Err(CliError::refused(format!(
+                "`{}` contains no files",
+                named.display()
+            ))),
             false => Ok(found),
         }
     }
@@ -69,7 +73,7 @@ impl Cluster {
         Ok(without_indexes(found))
     }
 
-    /// Hidden files are no data.
+    /// Hidden files are not data.
     async fn files_below(&self, folder: &PfsPath) -> Result<Vec<Found>, CliError> {
         let listed = remote::entries(&self.session.client.files(), folder).await?;
         let mut found = Vec::new();
@@ -88,7 +92,7 @@ impl Cluster {
         Ok(found)
     }
 
-    /// A file to be read where it is, together with the index beside it.
+    /// A file to be read in place, together with its index.
     pub fn origin(self: &Arc<Self>, file: &Found) -> Result<Origin, CliError> {
         let name = file.path.to_string();
         let bytes = self.file(file.path.clone())?;
@@ -117,7 +121,7 @@ impl Cluster {
     }
 }
 
-/// A refusal that is about one path says which.
+/// A refusal about one path names it.
 fn about(named: &Path, error: ClientError) -> CliError {
     match remote::is_about_one_path(&error) {
         true => CliError::refused(format!("cannot read `{}`: {error}", named.display())),
@@ -125,7 +129,7 @@ fn about(named: &Path, error: ClientError) -> CliError {
     }
 }
 
-/// The index of a file describes that file; it is no data of its own.
+/// The index of a file is not data of its own.
 fn without_indexes(mut found: Vec<Found>) -> Vec<Found> {
     let indexes: Vec<PathBuf> = found
         .iter()
@@ -157,7 +161,7 @@ impl RemoteFile {
         }
     }
 
-    /// Bytes of the version that was opened; when there is another by now, that is an error.
+    /// Bytes of the opened version; it is an error if the file has changed since.
     fn fetch(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         let fetched = self.cluster.runtime.block_on(self.fetch_version(range.clone()));
         let bytes = fetched.map_err(|error| io::Error::other(error.to_string()))?;

@@ -23,13 +23,13 @@ use crate::printer::Format;
 ///
 /// The formats follow from the names: .rio, .txt, .csv, .jsonl, .tar, .parquet, all but .rio and .parquet also
 /// with .gz behind it. Rows of CSV and Parquet become JSON objects; samples of a WebDataset become pickled
-/// dictionaries. The new file appears when it is whole.
+/// dictionaries. The new file appears when it is complete.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file to read, here or on the cluster
+    /// File to read, local or `/pfs/…`
     source: PathBuf,
 
-    /// The file to write, here or on the cluster
+    /// File to write, local or `/pfs/…`
     dest: PathBuf,
 
     /// Write this format, whatever the name says
@@ -44,15 +44,15 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "1Mi")]
     chunk_size: Bytes,
 
-    /// RecordIO: leave an index beside the file, which also shows when its end is cut off
+    /// RecordIO: write an index beside the file, which also reveals truncation
     #[arg(long)]
     index: bool,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
 
-    /// How to print the result
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 
@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     match &sources[..] {
         [source] => converted(args, &source.origin, context),
         several => Err(CliError::refused(format!(
-            "`{}` stands for {} files, and one is converted at a time",
+            "`{}` matches {} files, but only one can be converted at a time",
             args.source.display(),
             several.len()
         ))),
@@ -82,7 +82,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 }
 
 fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<u8, CliError> {
-    // A field is asked for on either side that has fields.
+    // `--field` applies to the side that has fields.
     let format = args.reading.from.or(found_format(source)?);
     let field = args.reading.field.clone();
     let of_source = field
@@ -114,7 +114,7 @@ fn converted(args: &Args, source: &Origin, context: &mut Context<'_>) -> Result<
     done()
 }
 
-/// Writes the file where it is wanted; on the cluster it appears when it is whole, as here.
+/// Writes the file to its destination; on the cluster it appears when it is complete, as locally.
 fn written(
     args: &Args,
     input: &Dataset,

@@ -1,6 +1,6 @@
-//! Files of the cluster brought here as a whole, for work that reads all of them and needs ordinary paths.
+//! Local copies of files of the cluster, for work that reads all of them and needs ordinary paths.
 //!
-//! Whatever is said about them calls them by their own names.
+//! Messages use the files' own names.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -19,11 +19,11 @@ use crate::error::CliError;
 
 const STEP: u64 = 8 << 20;
 
-/// Paths that can be opened here, in the order they were named. The copies go when this does.
+/// Local paths, in the order of the arguments. The copies are removed on drop.
 pub struct Copies {
-    /// What to open for what was named: a file, or a folder with the files below it.
+    /// What to open for an argument: a file, or a folder with the files below it.
     inputs: Vec<PathBuf>,
-    /// Where the bytes are, and what they were called.
+    /// The local path, and the original name.
     paths: Vec<(PathBuf, PathBuf)>,
     _folder: Option<TempDir>,
 }
@@ -48,7 +48,7 @@ impl Copies {
             }
             let place = folder.path().join(number.to_string());
             for file in cluster.find(path)? {
-                // A pattern may match files and folders: what is below a folder lies apart, as the folder does.
+                // A pattern may match files and folders: each folder gets its own local folder.
                 let (here, input) = match &file.below {
                     Some(below) => (place.join("below").join(below), place.join("below")),
                     None => {
@@ -75,13 +75,13 @@ impl Copies {
         &self.inputs
     }
 
-    /// The name of a file that lies at `here`.
+    /// The original name of the local file `here`.
     pub fn name_of(&self, here: &Path) -> PathBuf {
         let found = self.paths.iter().find(|(path, _)| path == here);
         found.map_or_else(|| here.to_owned(), |(_, named)| named.clone())
     }
 
-    /// The error in the names the user knows.
+    /// The error with the names the user knows.
     pub fn in_names(&self, error: CliError) -> CliError {
         match error {
             CliError::Refused { message, hints } => {
@@ -101,7 +101,7 @@ impl Copies {
 fn name_of(file: &Found) -> Result<PathBuf, CliError> {
     let text = file.path.to_string();
     let name = Path::new(&text).file_name().map(PathBuf::from);
-    name.ok_or_else(|| CliError::refused(format!("`{text}` names no file")))
+    name.ok_or_else(|| CliError::refused(format!("`{text}` does not name a file")))
 }
 
 fn fetch(

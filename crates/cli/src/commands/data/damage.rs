@@ -1,4 +1,4 @@
-//! Damage as it is shown: for programs a list, for people a sentence each.
+//! How damage is shown: a list for programs, one sentence each for people.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::messages::Messages;
 pub struct DamageView {
     offset: u64,
     end: u64,
-    /// Nothing when it cannot be known.
+    /// `None` if it cannot be known.
     lost_records: Option<u64>,
     fault: String,
 }
@@ -50,7 +50,7 @@ impl DamageView {
     }
 }
 
-/// Tells what was passed over, range by range.
+/// Reports what was skipped, range by range.
 pub fn tell(report: &DamageReport, file: &Path, messages: &mut Messages) {
     for view in DamageView::all(report) {
         messages.note(&view.sentence(file));

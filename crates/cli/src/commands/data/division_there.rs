@@ -1,6 +1,7 @@
-//! A division into a folder of the cluster: made here, sent beside its place, then put in place node by node.
+//! A split into a folder of the cluster: created locally, uploaded to a staging folder, then published node by node.
 //!
-//! The same note as in a folder here says which nodes' data is ours, so both kinds of run can follow each other.
+//! The manifest is the same as in a local folder: it says which nodes' data is ours, so local and remote runs can
+//! follow each other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,19 +19,19 @@ use crate::error::CliError;
 use crate::messages::Messages;
 use crate::transfer::rules::Target;
 
-/// A folder of the cluster that data is being divided into.
+/// A folder of the cluster that data is being split into.
 pub struct DivisionThere {
     cluster: Arc<Cluster>,
     out: PfsPath,
     parts: u32,
-    /// How many nodes' data of a run before is there, and what that run noted.
+    /// How many nodes an earlier run wrote, and its manifest.
     parts_before: u32,
     before: Option<Note>,
     folder: TempDir,
 }
 
 impl DivisionThere {
-    /// Refuses at once what could not be published afterwards.
+    /// Refuses at once what could not be published later.
     pub fn open(out: &Path, parts: u32, context: &mut Context<'_>) -> Result<Self, CliError> {
         let cluster = Cluster::open(context)?;
         let out = cluster.place(out)?;
@@ -49,7 +50,7 @@ impl DivisionThere {
         Ok(division)
     }
 
-    /// Where to divide into.
+    /// The local output folder.
     pub fn here(&self) -> PathBuf {
         self.folder.path().join("out")
     }
@@ -59,7 +60,7 @@ impl DivisionThere {
         PathBuf::from(format!("{}/{DATA_SET}", self.out))
     }
 
-    /// What a division made must not go into the next one.
+    /// The output of a split must not be part of the next input.
     pub fn check_inputs(&self, inputs: &[PathBuf]) -> Result<(), CliError> {
         for input in inputs.iter().filter(|path| super::sources::is_remote(path)) {
             let place = PathBuf::from(self.cluster.place(input)?.to_string());
@@ -71,7 +72,7 @@ impl DivisionThere {
             let is_node = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
             if first.is_empty() || (is_node && names.next().is_none_or(|name| name == "data")) {
                 return Err(CliError::refused(format!(
-                    "`{}` holds or is where the divided data goes: name the data set itself",
+                    "`{}` is or contains the output folder: name the data set itself",
                     input.display()
                 )));
             }
@@ -79,12 +80,12 @@ impl DivisionThere {
         Ok(())
     }
 
-    /// Sends what was divided and puts it in place. Before the last moment nothing that was there has changed.
+    /// Uploads and publishes the split data. Until the last moment existing data is unchanged.
     pub fn publish(self, messages: &mut Messages) -> Result<(), CliError> {
         let stage = self.stage()?;
         let published = self.publish_through(&stage, messages);
         if published.is_ok() || self.holds_nothing_old(&stage) {
-            // What is left of it is hidden, and of no use to anybody.
+            // Leftovers are hidden and harmless.
             let _ = self.cluster.remove(&stage);
         }
         published
@@ -104,35 +105,35 @@ impl DivisionThere {
         exchanged.and(unlocked)
     }
 
-    /// One exchange at a time. Uploads before it may overlap: they go to folders of their own.
+    /// Publishing is serialized. Uploads before it may overlap: each has its own folder.
     fn lock(&self, lock: &PfsPath) -> Result<(), CliError> {
         self.cluster.make_new_folder(lock).map_err(|error| {
             CliError::refused(format!(
-                "cannot begin to exchange the data in `{}`: {error}",
+                "cannot start to replace the data in `{}`: {error}",
                 self.out
             ))
             .with_hint(format!(
-                "another division is at work, or one was killed: when there is none, `rm -r {lock}`"
+                "another split is running, or one was killed: if none is running, `rm -r {lock}`"
             ))
         })
     }
 
     fn exchange(&self, stage: &PfsPath, messages: &mut Messages) -> Result<(), CliError> {
         let done = fs::read(self.here().join(MANIFEST))
-            .map_err(|error| CliError::refused(format!("cannot read what was divided: {error}")))?;
+            .map_err(|error| CliError::refused(format!("cannot read the split data: {error}")))?;
         let note = Note::parse(&done).map_err(CliError::refused)?;
-        // Sending takes its time, in which somebody may have put something there.
+        // Uploading takes time, in which another user may have added files.
         self.refuse_foreign_files()?;
         let all = self.parts.max(self.parts_before);
         self.write_note(&note.exchanging(all, self.before.as_ref()), messages)?;
         for part in 0..all {
             self.exchange_one(part, stage).map_err(|error| {
                 CliError::refused(format!(
-                    "cannot put the data of node {part} in place: {error}; nodes before it have the new data, \
-                     those from it on what they had or nothing"
+                    "cannot publish the data of node {part}: {error}; earlier nodes have the new data, \
+                     this one and later ones the old data or none"
                 ))
                 .with_hint(format!(
-                    "the same command makes it good; what was taken away lies in `{stage}`"
+                    "run the same command again to repair it; the old data is in `{stage}`"
                 ))
             })?;
         }
@@ -150,7 +151,7 @@ impl DivisionThere {
             self.cluster.make_folder(&node)?;
             self.cluster.rename(&inside(stage, &part.to_string())?, &data)?;
         } else {
-            // A folder of a former node goes, unless somebody keeps something else in it.
+            // The folder of a former node is removed, unless it contains other files.
             let _ = self.cluster.remove_if_empty(&node);
         }
         Ok(())
@@ -165,7 +166,7 @@ impl DivisionThere {
             .send_file(&draft, &place, Existing::Replace, messages)
     }
 
-    /// Reads the note of a run before, and refuses to touch what no run of ours has put there.
+    /// Reads the manifest of an earlier run, and refuses to touch files that no run of ours created.
     fn look(&mut self) -> Result<(), CliError> {
         let note = inside(&self.out, MANIFEST)?;
         if self.cluster.target(&note)? == Target::File {
@@ -178,15 +179,15 @@ impl DivisionThere {
             let place = self.data_of(part)?;
             if self.cluster.target(&place)? != Target::Missing {
                 return Err(CliError::refused(format!(
-                    "`{place}` is there already and was not made by a division"
+                    "`{place}` already exists and was not created by a split"
                 ))
-                .with_hint("move it away, or divide into another folder"));
+                .with_hint("move it away, or choose another output folder"));
             }
         }
         Ok(())
     }
 
-    /// What somebody added to the data of a division is theirs.
+    /// Files that a user added to the split data are kept.
     fn refuse_foreign_files(&self) -> Result<(), CliError> {
         let Some(before) = &self.before else {
             return Ok(());
@@ -225,7 +226,7 @@ impl DivisionThere {
         inside(&self.out, &format!("{part}/data"))
     }
 
-    /// A folder of this run's own, which no listing of data shows.
+    /// This run's own folder, which no listing of data shows.
     fn stage(&self) -> Result<PfsPath, CliError> {
         let unique = self.folder.path().file_name().unwrap_or_default();
         inside(
@@ -234,7 +235,7 @@ impl DivisionThere {
         )
     }
 
-    /// Whether no data of a run before lies in the stage because the exchange broke off.
+    /// Whether the staging folder contains no data of an earlier run whose publishing was interrupted.
     fn holds_nothing_old(&self, stage: &PfsPath) -> bool {
         (0..self.parts_before).all(|part| {
             let aside = inside(stage, &format!("old-{part}"));

@@ -1,4 +1,4 @@
-//! One file that is written for the cluster: made here, then sent, so that its name appears when it is whole.
+//! Writes one file to the cluster: created locally, then uploaded, so that its name appears when it is complete.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::messages::Messages;
 use crate::transfer::rules::Target;
 
-/// A file on its way to the cluster. What lies here goes when this does.
+/// A file on its way to the cluster. The local copy is removed on drop.
 pub struct FileThere {
     cluster: Arc<Cluster>,
     place: PfsPath,
@@ -24,7 +24,7 @@ pub struct FileThere {
 }
 
 impl FileThere {
-    /// Refuses at once what could not be published afterwards.
+    /// Refuses at once what could not be published later.
     pub fn open(dest: &Path, existing: Existing, context: &mut Context<'_>) -> Result<Self, CliError> {
         let cluster = Cluster::open(context)?;
         let place = cluster.place(dest)?;
@@ -34,7 +34,7 @@ impl FileThere {
             _ => {}
         }
         let name = dest.file_name().map(PathBuf::from);
-        let name = name.ok_or_else(|| CliError::refused(format!("`{place}` names no file")))?;
+        let name = name.ok_or_else(|| CliError::refused(format!("`{place}` does not name a file")))?;
         Ok(Self {
             cluster,
             place,
@@ -44,13 +44,12 @@ impl FileThere {
         })
     }
 
-    /// Where to write it. The name is the same, since it tells the format.
+    /// Where to write it locally. It has the same name, because the name determines the format.
     pub fn here(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
 
-    /// Sends it, and the index beside it if there is one. An index of what was there before goes first: it would
-    /// describe another file.
+    /// Uploads the file, and its index if there is one. An old index is removed first: it describes another file.
     pub fn publish(self, messages: &mut Messages) -> Result<(), CliError> {
         let there = index_path(Path::new(&self.place.to_string()));
         let index_place = self.cluster.place(&there)?;
@@ -64,7 +63,7 @@ impl FileThere {
                 .send_file(&index, &index_place, Existing::Replace, messages)
                 .map_err(|error| {
                     CliError::refused(format!(
-                        "`{}` is there and whole, but its index is not: {error}",
+                        "`{}` was written, but its index was not: {error}",
                         self.place
                     ))
                 })?;
@@ -72,7 +71,7 @@ impl FileThere {
         Ok(())
     }
 
-    /// The error in the names the user knows.
+    /// The error with the names the user knows.
     pub fn in_names(&self, error: CliError) -> CliError {
         match error {
             CliError::Refused { message, hints } => CliError::Refused {

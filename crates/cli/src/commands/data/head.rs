@@ -10,7 +10,7 @@ use crate::error::CliError;
 /// Print the first records of files
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files, here or on the cluster
+    /// Local files or `/pfs/…`
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(long = "lines", short = 'n', value_name = "COUNT", default_value_t = 10)]
     count: u64,
 
-    /// How to print them
+    /// Output format
     #[arg(long, short, value_name = "FORM", default_value = "lines")]
     output: Form,
 

@@ -18,11 +18,11 @@ use crate::printer::{Format, Table};
 
 /// Show chunks, records, sizes and damage of files
 ///
-/// Of RecordIO only the headers are read, which is fast; `data verify` reads everything. Ends with 1 when
-/// damage was found.
+/// For RecordIO only headers are read, which is fast; `data verify` reads everything. Exits with 1 if damage was
+/// found.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files, here or on the cluster
+    /// Local files or `/pfs/…`
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -30,16 +30,16 @@ pub struct Args {
     #[arg(long)]
     chunks: bool,
 
-    /// Read them as this format instead of finding it out
+    /// Read them as this format instead of detecting it
     #[arg(long, value_name = "FORMAT")]
     from: Option<DataFormat>,
 
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
 
-/// What a file is made of.
+/// The structure of a file.
 #[derive(Debug, Serialize)]
 struct FileView {
     file: PathBuf,
@@ -58,7 +58,7 @@ struct RecordIoView {
     layout: &'static str,
     /// How many chunks each compressor has.
     compressors: BTreeMap<String, u64>,
-    /// Whether an index lies beside the file.
+    /// Whether there is an index beside the file.
     index: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk_list: Option<Vec<ChunkView>>,
@@ -185,7 +185,7 @@ fn of_recordio(data: &Dataset, with_chunks: bool) -> Result<FileView, CliError> 
     })
 }
 
-/// Other formats have no headers to go by: their records are counted.
+/// Other formats have no headers: their records are counted.
 fn of_other(data: &Dataset, context: &mut Context<'_>) -> Result<FileView, CliError> {
     let name = data.path().file_name().unwrap_or_default().to_string_lossy();
     let mut progress = Progress::new(&mut context.world.err, format!("Reading {name}"));

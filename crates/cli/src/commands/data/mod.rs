@@ -30,7 +30,7 @@ use self::damage::DamageView;
 use super::Context;
 use crate::error::{CliError, chain};
 
-/// Prepare and look at data sets
+/// Prepare and inspect data sets
 ///
 /// Formats: recordio, lines, csv, jsonl, tar (WebDataset), parquet; all but the last also packed with gzip.
 #[derive(Debug, clap::Args)]
@@ -60,10 +60,10 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     }
 }
 
-/// How a file is read: the flags that several subcommands share.
+/// How a file is read: flags shared by several subcommands.
 #[derive(Debug, Clone, clap::Args)]
 struct Reading {
-    /// Read the file as this format instead of finding it out
+    /// Read the file as this format instead of detecting it
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
 
@@ -75,7 +75,7 @@ struct Reading {
     #[arg(long)]
     no_header: bool,
 
-    /// RecordIO: pass over damage, up to so many bytes, and tell what was lost
+    /// RecordIO: skip damage, up to this many bytes, and report what was lost
     #[arg(long, value_name = "BYTES")]
     skip_damage: Option<Bytes>,
 }
@@ -110,13 +110,13 @@ impl Reading {
     }
 }
 
-/// What a file's format is called when nothing tells it.
+/// The format's name if it is unknown.
 const UNKNOWN: &str = "unknown";
 
-/// A file that is looked at whole, whatever is wrong with it.
+/// A file that is read completely, whatever is wrong with it.
 struct Review {
     data: Dataset,
-    /// Nothing shows its format. It may be RecordIO that is damaged at its start, and is read as that.
+    /// Its format is unknown. It may be RecordIO that is damaged at its start, and is read as that.
     is_guess: bool,
 }
 
@@ -137,21 +137,21 @@ impl Review {
         })
     }
 
-    /// Whether the guess was wrong: all of it is damage then, which says nothing about the file.
+    /// Whether that guess was wrong: everything looks damaged then, which says nothing about the file.
     fn is_unknown(&self, records: u64, damage: &[DamageView]) -> bool {
         self.is_guess && records == 0 && !damage.is_empty()
     }
 }
 
-/// Why nothing can be said about these files, in one line however many they are.
+/// Why nothing can be said about these files, in one line for any number of them.
 fn unknown_format(files: &[&Path]) -> String {
     match files {
         [file] => format!(
-            "the format of `{}` cannot be told from its name or its contents",
+            "the format of `{}` cannot be determined from its name or contents",
             file.display()
         ),
         files => format!(
-            "the format of {} files, `{}` first, cannot be told from their names or their contents",
+            "the format of {} files, `{}` first, cannot be determined from their names or contents",
             files.len(),
             files
                 .first()
@@ -161,7 +161,7 @@ fn unknown_format(files: &[&Path]) -> String {
     }
 }
 
-const NAME_THE_FORMAT: &str = "`--from lines` reads them as text; `--from` takes every format";
+const NAME_THE_FORMAT: &str = "`--from lines` reads them as text; `--from` accepts any format";
 
 /// `1 of 2 files is`, `2 of 2 files are`.
 fn so_many_are(some: usize, all: usize) -> String {
@@ -174,17 +174,16 @@ fn found_format(origin: &Origin) -> Result<Option<Format>, CliError> {
     Format::of_file(origin).map_err(failed)
 }
 
-/// What went wrong, and what can be done about it.
+/// The error and a hint.
 fn failed(error: DataError) -> CliError {
     let refused = CliError::refused(chain(&error));
     match error {
         DataError::UnknownFormat { .. } => {
-            refused.with_hint("name it: `--from` for what is read, `--to` for what is written")
+            refused.with_hint("name it: `--from` for the input, `--to` for the output")
         }
         DataError::AlreadyThere { .. } => refused.with_hint("`--force` replaces it"),
-        DataError::RecordRead(ReadError::Damaged { .. }) => refused.with_hint(
-            "`data verify` shows all damage; `--skip-damage BYTES` passes over it where that is offered",
-        ),
+        DataError::RecordRead(ReadError::Damaged { .. }) => refused
+            .with_hint("`data verify` lists all damage; `--skip-damage BYTES`, where available, skips it"),
         _ => refused,
     }
 }

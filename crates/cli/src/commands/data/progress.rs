@@ -1,14 +1,14 @@
-//! A bar while a file is read: on a terminal only, on stderr only.
+//! A progress bar while a file is read: on a terminal only, on stderr only.
 
 use crate::messages::Messages;
 
 const WIDTH: u64 = 24;
 
-/// How far a piece of work is.
+/// The progress of some work.
 pub struct Progress<'a> {
     messages: &'a mut Messages,
     what: String,
-    /// The last percentage that was drawn.
+    /// The last percentage drawn.
     drawn: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Draws the bar anew when it would look different.
+    /// Redraws the bar if it would look different.
     pub fn tell(&mut self, done: u64, total: u64) {
         let percent = percent(done, total);
         if self.messages.is_terminal && self.drawn != Some(percent) {
@@ -41,7 +41,7 @@ impl Progress<'_> {
 }
 
 impl Drop for Progress<'_> {
-    /// What is said next begins on a line of its own.
+    /// The next message begins on a new line.
     fn drop(&mut self) {
         if self.drawn.is_some() {
             self.messages.progress(&self.what, "");
@@ -66,7 +66,7 @@ fn bar(percent: u64) -> String {
 mod tests {
     use super::*;
 
-    /// What a terminal is sent while `work` is under way.
+    /// What a terminal receives during `work`.
     fn drawn(is_terminal: bool, work: impl FnOnce(Progress<'_>)) -> String {
         #[derive(Clone, Default)]
         struct Screen(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);

@@ -1,4 +1,4 @@
-//! Prints records: as they are, one per line, or as JSON for programs.
+//! Prints records: unchanged, one per line, or as JSON for programs.
 
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use paddlecloud_dataprep::{DataError, Seen};
 use serde::Serialize;
 
-use super::sources::{self, Source};
+use super::sources::{self, InputFile};
 use super::{Reading, damage, failed};
 use crate::commands::Context;
 use crate::error::CliError;
@@ -35,7 +35,7 @@ struct RecordView<'a> {
     base64: Option<String>,
 }
 
-/// Prints the records of files that have these numbers.
+/// Prints the records with these numbers.
 pub fn print_all(
     files: &[PathBuf],
     reading: &Reading,
@@ -50,7 +50,7 @@ pub fn print_all(
 }
 
 fn print(
-    source: &Source,
+    source: &InputFile,
     reading: &Reading,
     wanted: Range<u64>,
     form: Form,
@@ -58,7 +58,7 @@ fn print(
 ) -> Result<(), CliError> {
     let data = reading.open(&source.origin)?;
     let out = &mut context.world.out;
-    // The printer's failure is not the data set's: it is kept aside and beats what comes of stopping.
+    // An error of the printer is not an error of the data set: it is kept and takes precedence.
     let mut unprinted = None;
     let damage = data.each_in(wanted, &mut |seen| match print_one(&seen, form, out) {
         Ok(()) => Ok::<_, DataError>(ControlFlow::Continue(())),
@@ -95,7 +95,7 @@ fn print_one(seen: &Seen<'_>, form: Form, out: &mut Printer) -> Result<(), CliEr
     }
 }
 
-/// What a terminal can show without being changed by it.
+/// Text that a terminal can show safely.
 fn shown(record: &[u8]) -> String {
     match std::str::from_utf8(record) {
         Ok(text) if text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n')) => text.to_owned(),
@@ -108,7 +108,7 @@ pub fn range(text: &str) -> Result<Range<u64>, String> {
     let number = |part: &str, default: u64| match part {
         "" => Ok(default),
         _ => part.parse::<u64>().map_err(|_| {
-            format!("`{text}` is no range of records: write `10..20`, `10..`, `..20` or one number")
+            format!("`{text}` is not a range of records: write `10..20`, `10..`, `..20` or one number")
         }),
     };
     match text.split_once("..") {
@@ -116,12 +116,12 @@ pub fn range(text: &str) -> Result<Range<u64>, String> {
             let wanted = number(from, 0)?..number(to, u64::MAX)?;
             match wanted.is_empty() {
                 true => Err(format!(
-                    "`{text}` holds no record: its end must lie behind its start"
+                    "`{text}` contains no record: its end must be greater than its start"
                 )),
                 false => Ok(wanted),
             }
         }
-        None if text.is_empty() => Err("no record is named".to_owned()),
+        None if text.is_empty() => Err("no record is given".to_owned()),
         None => {
             let record = number(text, 0)?;
             Ok(record..record.saturating_add(1))

@@ -1,4 +1,4 @@
-//! The files a subcommand reads: those of this machine, and those of the cluster, which stay where they are.
+//! The input files of a subcommand: local ones, and those of the cluster, which are read in place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,26 @@ use crate::error::CliError;
 
 /// A file to read.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct InputFile {
     pub origin: Origin,
 }
 
-impl Source {
-    /// What it is called.
+impl InputFile {
+    /// Its name.
     pub fn named(&self) -> &Path {
         self.origin.name()
     }
 }
 
 /// Every file the arguments name, in their order: a folder stands for the files below it, and on the cluster a pattern
-/// for what matches it.
-pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<Source>, CliError> {
+/// for its matches.
+pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<InputFile>, CliError> {
     let mut cluster = None;
     let mut sources = Vec::new();
     for path in paths {
         if !is_remote(path) {
             let files = files_here(path)?;
-            sources.extend(files.into_iter().map(|file| Source { origin: file.into() }));
+            sources.extend(files.into_iter().map(|file| InputFile { origin: file.into() }));
             continue;
         }
         let cluster: &Arc<Cluster> = match &cluster {
@@ -40,7 +40,7 @@ pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<Source
             None => cluster.insert(Cluster::open(context)?),
         };
         for file in cluster.find(path)? {
-            sources.push(Source {
+            sources.push(InputFile {
                 origin: cluster.origin(&file)?,
             });
         }
@@ -48,12 +48,12 @@ pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<Source
     Ok(sources)
 }
 
-/// Inside a worker a path of the cluster is an ordinary one.
+/// Inside a worker a path of the cluster is an ordinary path.
 pub fn is_remote(path: &Path) -> bool {
     path.starts_with("/pfs") && !path.exists()
 }
 
-/// Whether a path that is to be written lies on the cluster: inside a worker some folder on the way to it is here.
+/// Whether an output path is on the cluster: inside a worker one of its parent folders exists locally.
 pub fn is_written_there(path: &Path) -> bool {
     let storage = Path::new("/pfs");
     let on_the_way = path.ancestors().take_while(|folder| *folder != storage);
@@ -69,12 +69,15 @@ fn files_here(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let indexes: Vec<PathBuf> = files.iter().map(|file| index_path(file)).collect();
     files.retain(|file| !indexes.contains(file));
     match files.is_empty() {
-        true => Err(CliError::refused(format!("`{}` holds no files", path.display()))),
+        true => Err(CliError::refused(format!(
+            "`{}` contains no files",
+            path.display()
+        ))),
         false => Ok(files),
     }
 }
 
-/// The files below a folder, in order. Hidden ones are no data, and links to folders are not followed.
+/// The files below a folder, in order, without hidden ones. Links to folders are not followed.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     let failed =
         |error: std::io::Error| CliError::refused(format!("cannot read `{}`: {error}", folder.display()));

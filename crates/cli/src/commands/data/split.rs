@@ -16,18 +16,18 @@ use crate::printer::{Format, Table};
 
 /// Divide files among the nodes of a job: `<out>/<i>/data`, beside `<out>/output`
 ///
-/// Lines, rows of CSV and records go round, so that nodes differ by one at most; what is none of these goes whole to
-/// the node that has least. The names above the columns of a CSV file go to every node. A second run replaces what the first one made. `paddle-data` does the same inside a job.
+/// Lines, CSV rows and records are dealt out in turn, so node sizes differ by at most one. Other files go whole to the
+/// node with the least data. A CSV header goes to every node. A second run replaces what the first one made. `paddle-data` does the same inside a job.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files, and folders whose files are meant; without any, those below `<out>/quick_start`
     files: Vec<PathBuf>,
 
-    /// How many nodes there are
+    /// Number of nodes
     #[arg(long = "count", short = 'n', value_name = "NODES")]
     count: PartCount,
 
-    /// The folder to divide into, here or on the cluster
+    /// The output folder, local or `/pfs/…`
     #[arg(long, short = 'd', value_name = "DIR")]
     out: PathBuf,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     no_header: bool,
 
-    /// How to print the result
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -52,7 +52,7 @@ pub struct Args {
 struct DividedView {
     out: PathBuf,
     files: Vec<FileView>,
-    /// Bytes that each node has.
+    /// Bytes of each node.
     node_bytes: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ struct FileView {
     name: PathBuf,
     by: &'static str,
     units: u64,
-    /// Whether names of columns were found, which every node has.
+    /// Whether a header was found, which every node gets.
     has_names: bool,
 }
 
@@ -120,7 +120,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     done()
 }
 
-/// Divides here, then sends all of it.
+/// Splits locally, then uploads everything.
 fn divided_there(args: &Args, context: &mut Context<'_>) -> Result<(Divided, Copies), CliError> {
     let there = DivisionThere::open(&args.out, args.count.get(), context)?;
     let files = match args.files.is_empty() {
@@ -154,15 +154,15 @@ fn divided_into(
     Ok((divided, copies))
 }
 
-/// What was decided by looks can have been decided wrongly.
+/// A guess about the header may be wrong.
 fn tell_first_row(file: &FileView, messages: &mut Messages) {
     let name = file.file.display();
     match (file.by, file.has_names) {
         ("row", true) => messages.note(&format!(
-            "the first row of `{name}` was taken for names, which every node has; `--no-header` makes it data"
+            "the first row of `{name}` is treated as a header and copied to every node; `--no-header` treats it as data"
         )),
         ("row", false) => messages.note(&format!(
-            "the first row of `{name}` was taken for data; `--header` gives it to every node as names"
+            "the first row of `{name}` is treated as data; `--header` copies it to every node as a header"
         )),
         _ => {}
     }

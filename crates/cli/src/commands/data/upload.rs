@@ -1,12 +1,12 @@
-//! Sends what was made here to the cluster, with a bar while it goes.
+//! Uploads local results to the cluster, with a progress bar.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paddlecloud_api::client::files::{self, RemoveOptions, Summary, TransferOptions, Upload};
 use paddlecloud_api::files::{below, split_last};
 use paddlecloud_pfs::{Existing, PfsPath, RelPath};
+use paddlecloud_transfer::{FileService, RemoveOptions, Summary, TransferOptions, Upload};
 
 use super::cluster::Cluster;
 use super::progress::Progress;
@@ -17,11 +17,11 @@ use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, Listed};
 use crate::transfer::rules::Target;
 
-/// How often the bar is drawn anew.
+/// How often the bar is redrawn.
 const REFRESH: Duration = Duration::from_millis(100);
 
 impl Cluster {
-    /// The place that an argument names.
+    /// The remote path that an argument names.
     pub fn place(&self, named: &Path) -> Result<PfsPath, CliError> {
         let mut argument = Remote::parse(named.as_os_str())?;
         self.runtime.block_on(settle(&self.session, [&mut argument]))?;
@@ -33,7 +33,7 @@ impl Cluster {
         Ok(self.runtime.block_on(remote::target(&files, path))?)
     }
 
-    /// Makes a folder and those above it.
+    /// Creates a folder and its parents.
     pub fn make_folder(&self, folder: &PfsPath) -> Result<(), CliError> {
         let files = self.session.client.files();
         Ok(self.runtime.block_on(files.mkdir(folder, true))?)
@@ -46,7 +46,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a folder that must not be there.
+    /// Creates a folder that must not exist.
     pub fn make_new_folder(&self, folder: &PfsPath) -> Result<(), CliError> {
         let files = self.session.client.files();
         Ok(self.runtime.block_on(files.mkdir(folder, false))?)
@@ -58,7 +58,7 @@ impl Cluster {
         Ok(self.runtime.block_on(remote::entries(&files, folder))?)
     }
 
-    /// Removes a folder that has nothing in it.
+    /// Removes an empty folder.
     pub fn remove_if_empty(&self, folder: &PfsPath) -> Result<(), CliError> {
         let listed = self.entries(folder)?;
         match listed.entries.is_empty() && listed.special.is_empty() {
@@ -67,13 +67,13 @@ impl Cluster {
         }
     }
 
-    /// Gives a file or folder another place, where nothing may be.
+    /// Renames a file or folder; the destination must not exist.
     pub fn rename(&self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
         let files = self.session.client.files();
         Ok(self.runtime.block_on(files.rename(from, to, Existing::Keep))?)
     }
 
-    /// Removes a file, or a folder with all that is in it; that nothing is there is fine.
+    /// Removes a file, or a folder with its contents; it is fine if nothing exists.
     pub fn remove(&self, path: &PfsPath) -> Result<(), CliError> {
         if self.target(path)? == Target::Missing {
             return Ok(());
@@ -95,7 +95,7 @@ impl Cluster {
         }
     }
 
-    /// All of a small file.
+    /// The whole content of a small file.
     pub fn content(&self, path: &PfsPath) -> Result<Vec<u8>, CliError> {
         let files = self.session.client.files();
         Ok(self.runtime.block_on(async {
@@ -108,7 +108,7 @@ impl Cluster {
         })?)
     }
 
-    /// Sends one file. Its name appears when it is whole.
+    /// Uploads one file. Its name appears when it is complete.
     pub fn send_file(
         &self,
         local: &Path,
@@ -131,7 +131,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a folder, which becomes `remote`.
+    /// Uploads a folder, which becomes `remote`.
     pub fn send_folder(
         &self,
         local: &Path,
@@ -150,7 +150,7 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Ctrl-C ends it as an error, so that whoever asked can clear up.
+    /// Ctrl-C is reported as an error, so that the caller can clean up.
     fn send(
         &self,
         shown: &PfsPath,
@@ -186,7 +186,7 @@ impl Cluster {
     }
 }
 
-/// The place of a name in a folder.
+/// The path of a name in a folder.
 pub fn inside(folder: &PfsPath, name: &str) -> Result<PfsPath, CliError> {
     let refused = |error: String| CliError::refused(format!("`{folder}/{name}`: {error}"));
     let name = RelPath::from_bytes(name.as_bytes()).map_err(|error| refused(error.to_string()))?;
@@ -194,10 +194,10 @@ pub fn inside(folder: &PfsPath, name: &str) -> Result<PfsPath, CliError> {
 }
 
 pub fn already_there(path: &PfsPath) -> CliError {
-    CliError::refused(format!("`{path}` is there already")).with_hint("`--force` replaces it")
+    CliError::refused(format!("`{path}` already exists")).with_hint("`--force` replaces it")
 }
 
-/// Counts bytes of an upload; its threads write, the bar reads.
+/// Counts bytes of an upload; upload threads write, the bar reads.
 #[derive(Debug, Default)]
 struct Counts {
     planned: AtomicU64,
@@ -211,7 +211,7 @@ impl Counts {
     }
 }
 
-impl files::Progress for Counts {
+impl paddlecloud_transfer::Progress for Counts {
     fn planned(&self, _: u64, bytes: u64) {
         self.planned.fetch_add(bytes, Ordering::Relaxed);
     }

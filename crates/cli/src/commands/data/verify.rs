@@ -1,4 +1,4 @@
-//! `data verify`: reads everything and tells what is whole and what is not.
+//! `data verify`: reads everything and reports what is intact and what is damaged.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::damage::DamageView;
 use super::progress::Progress;
-use super::sources::{self, Source};
+use super::sources::{self, InputFile};
 use super::{NAME_THE_FORMAT, Review, UNKNOWN, so_many_are, unknown_format};
 use crate::commands::{Context, done};
 use crate::error::{CliError, chain};
@@ -17,15 +17,15 @@ use crate::printer::{Format, Table};
 
 /// Read files from front to back and report all damage
 ///
-/// RecordIO is checked chunk by chunk and gone through behind damage; of the other formats the first fault is told:
-/// the line of a table or of JSON, the offset in an archive, the column of Parquet. Ends with 1 when something is wrong with one of them.
+/// RecordIO is checked chunk by chunk, also after damage. For other formats the first fault is reported: the line of a
+/// table or of JSON, the offset in an archive, the column of Parquet. Exits with 1 if a file is damaged.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The files, here or on the cluster
+    /// Local files or `/pfs/…`
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// Read them as this format instead of finding it out
+    /// Read them as this format instead of detecting it
     #[arg(long, value_name = "FORMAT")]
     from: Option<DataFormat>,
 
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long)]
     no_header: bool,
 
-    /// How to print the result
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
     output: Option<Format>,
 }
@@ -71,7 +71,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     judge(&views, context)
 }
 
-/// The exit code. What cannot be read as anything is not called whole, and not damaged either.
+/// The exit code. A file of unknown format is neither intact nor damaged.
 fn judge(views: &[VerifiedView], context: &mut Context<'_>) -> Result<u8, CliError> {
     let unknown = views.iter().filter(|view| view.is_unknown());
     let unknown: Vec<_> = unknown.map(|view| view.file.as_path()).collect();
@@ -109,7 +109,7 @@ impl VerifiedView {
     }
 }
 
-fn verified(source: &Source, args: &Args, err: &mut Messages) -> VerifiedView {
+fn verified(source: &InputFile, args: &Args, err: &mut Messages) -> VerifiedView {
     let mut view = VerifiedView {
         file: source.named().to_owned(),
         format: None,
@@ -126,7 +126,7 @@ fn verified(source: &Source, args: &Args, err: &mut Messages) -> VerifiedView {
     view
 }
 
-fn fill(view: &mut VerifiedView, source: &Source, args: &Args, err: &mut Messages) -> Result<(), String> {
+fn fill(view: &mut VerifiedView, source: &InputFile, args: &Args, err: &mut Messages) -> Result<(), String> {
     let asked = ReadOptions {
         format: args.from,
         first_line_is_data: args.no_header,

@@ -1,17 +1,17 @@
-//! Decides how much is fetched at once: a little where reads jump about, more and more where they go on.
+//! Decides how much is fetched at once: little for random reads, more and more for sequential ones.
 
 use std::io;
 use std::ops::Range;
 
-/// The least that is worth a journey.
+/// The smallest fetch that is worth a round trip.
 const FIRST_REACH: usize = 4 << 10;
-/// The most that is held.
+/// The most that is kept.
 const LAST_REACH: usize = 8 << 20;
-/// A read this far behind the last one still goes on from it. Headers of chunks lie further apart, and what is
-/// between them is not wanted.
+/// A read this far after the last one still counts as sequential. Chunk headers are further apart, and the data between
+/// them is not needed.
 const NEAR: u64 = 16 << 10;
 
-/// The bytes that were fetched last.
+/// The bytes of the last fetch.
 #[derive(Debug)]
 pub struct Window {
     start: u64,
@@ -30,7 +30,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Fills `buf` from a file of `len` bytes; `fetch` brings what is not here.
+    /// Fills `buf` from a file of `len` bytes; `fetch` gets missing bytes.
     pub fn read(
         &mut self,
         buf: &mut [u8],
@@ -54,7 +54,7 @@ impl Window {
         Ok(())
     }
 
-    /// Copies what is here of the bytes from `offset` on, and tells how many those are.
+    /// Copies available bytes from `offset` on, and returns how many.
     fn copy(&self, buf: &mut [u8], offset: u64) -> usize {
         let at = offset
             .checked_sub(self.start)
@@ -83,7 +83,7 @@ mod tests {
 
     const LEN: u64 = 64 << 20;
 
-    /// What is fetched for reads of `len` bytes at these offsets.
+    /// The fetches for reads of `len` bytes at these offsets.
     fn fetched(offsets: impl Iterator<Item = u64>, len: usize) -> Vec<Range<u64>> {
         let fetches = RefCell::new(Vec::new());
         let mut window = Window::default();

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Inventory, Node, Policy, Request, Scheduler};
+use crate::scheduler::{Inventory, Node, Policy, Reason, Request, Scheduler, Taken};
 use crate::spec::Resources;
 
 pub const GI: u64 = 1 << 30;
@@ -35,6 +35,7 @@ pub fn node(name: &str, cores: u64, gib: u64, gpus: u32) -> Node {
         cpu: Cpu::cores(cores),
         memory: Bytes::new(gib * GI),
         gpus,
+        taken: Taken::default(),
     }
 }
 
@@ -57,6 +58,17 @@ pub fn embedded(inventory: Inventory) -> Scheduler {
         inventory,
         Policy {
             oversubscribe_alone: true,
+            ..Policy::default()
+        },
+    )
+}
+
+pub fn fair(inventory: Inventory) -> Scheduler {
+    Scheduler::new(
+        inventory,
+        Policy {
+            fair_share: true,
+            ..Policy::default()
         },
     )
 }
@@ -115,7 +127,7 @@ impl Scheduler {
         self.run([], second)
     }
 
-    pub fn reason(&self, job: u64, second: i64) -> String {
+    pub fn reason(&self, job: u64, second: i64) -> Reason {
         self.explain(&id(job), at(second)).unwrap().reason
     }
 }

@@ -2,7 +2,7 @@
 
 use super::build::*;
 use crate::quantity::Cpu;
-use crate::scheduler::{Inventory, Placement, Quota, Seat, Usage};
+use crate::scheduler::{Inventory, Node, NodeChange, Placement, Quota, Seat, Taken, Usage};
 
 fn cores(limit: u64) -> Quota {
     Quota {
@@ -41,7 +41,10 @@ fn seats_come_in_the_order_of_the_roles() {
     let request = job(1, 1).of_size(size(4, 1, 0)).with_servers(1, size(1, 1, 0));
     scheduler.enqueue(request, at(0));
     let seats = scheduler.decide(at(0)).remove(0).placement.workers;
-    assert_eq!(seats.iter().map(|seat| seat.node).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        seats.iter().map(|seat| seat.node.as_str()).collect::<Vec<_>>(),
+        ["n0", "n1"]
+    );
 }
 
 #[test]
@@ -55,14 +58,14 @@ fn every_worker_gets_cards_of_its_own() {
     assert_eq!(
         seats[0],
         Seat {
-            node: 0,
+            node: "gpu".into(),
             gpus: vec![0, 1]
         }
     );
     assert_eq!(
         seats[1],
         Seat {
-            node: 0,
+            node: "gpu".into(),
             gpus: vec![2, 3]
         }
     );
@@ -76,7 +79,7 @@ fn work_without_cards_leaves_the_nodes_with_cards_free() {
     let mut scheduler = strict(inventory);
     scheduler.enqueue(job(1, 8), at(0));
     let seats = scheduler.decide(at(0)).remove(0).placement.workers;
-    assert!(seats.iter().all(|seat| seat.node == 1), "{seats:?}");
+    assert!(seats.iter().all(|seat| seat.node.as_str() == "cpu"), "{seats:?}");
 }
 
 #[test]
@@ -222,8 +225,8 @@ fn a_job_bigger_than_the_machine_runs_alone_where_that_is_allowed() {
     assert_eq!(started.len(), 1);
     assert_eq!(started[0].placement.workers.len(), 10);
     assert_eq!(
-        started[0].note.as_deref(),
-        Some("10 cores asked, 2 here; 10Gi of memory asked, 4Gi here: it runs alone, other jobs wait")
+        started[0].alone.as_ref().unwrap().to_string(),
+        "10 cores requested, 2 in total; 10 GiB of memory requested, 4 GiB in total"
     );
     assert_eq!(scheduler.run([job(4, 1)], 2), [], "nothing starts beside it");
     assert_eq!(scheduler.end_and_run(2, 3), [id(3), id(4)]);
@@ -234,7 +237,7 @@ fn a_job_that_runs_alone_is_still_alone_after_adoption() {
     let mut scheduler = embedded(nodes(&[2]));
     let seats = vec![
         Seat {
-            node: 0,
+            node: "n0".into(),
             gpus: vec![]
         };
         10
@@ -252,7 +255,7 @@ fn cards_that_do_not_exist_are_refused_everywhere() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "1 GPU asked for one worker, 0 on the largest machine"
+        "1 GPU requested for one worker, 0 on the largest machine"
     );
     assert!(scheduler.check_fits_ever(&job(2, 100)).is_ok());
 }
@@ -263,8 +266,8 @@ fn a_refusal_names_the_largest_job_that_would_fit() {
     let request = job(1, 20).of_size(size(2, 4, 0)).with_servers(2, size(1, 1, 0));
     assert_eq!(
         scheduler.check_fits_ever(&request).unwrap_err().to_string(),
-        "42 cores asked, 16 here; 82Gi of memory asked, 32Gi here; \
-         at most 7 trainers of 2 cores and 4Gi fit beside 2 parameter servers"
+        "42 cores requested, 16 in total; 82 GiB of memory requested, 32 GiB in total; \
+         at most 7 trainers of 2 cores and 4 GiB fit beside 2 parameter servers"
     );
     assert!(scheduler.check_fits_ever(&job(2, 16)).is_ok());
 }
@@ -277,7 +280,7 @@ fn a_refusal_names_the_worker_that_is_larger_than_any_machine() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "9 cores asked for one worker, 8 on the largest machine"
+        "9 cores requested for one worker, 8 on the largest machine"
     );
 }
 
@@ -287,7 +290,7 @@ fn a_request_beyond_the_quota_is_refused() {
     scheduler.set_quota(user("me"), cores(3));
     assert_eq!(
         scheduler.check_fits_ever(&job(1, 4)).unwrap_err().to_string(),
-        "4 cores asked, your quota is 3 cores; at most 3 trainers of 1 core and 1Gi fit"
+        "4 cores requested, your quota is 3 cores; at most 3 trainers of 1 core and 1 GiB fit"
     );
 }
 
@@ -299,7 +302,7 @@ fn an_adopted_job_holds_its_cards_and_gives_them_back() {
     let mut scheduler = strict(inventory);
     let adopted = job(1, 1).of_size(size(1, 1, 1));
     let seats = vec![Seat {
-        node: 0,
+        node: "gpu".into(),
         gpus: vec![0],
     }];
     scheduler.occupy(adopted, Placement { workers: seats }, at(0));
@@ -313,11 +316,11 @@ fn an_adopted_job_holds_its_cards_and_gives_them_back() {
 fn running_jobs_keep_their_room_when_the_machines_change() {
     let mut scheduler = strict(nodes(&[4, 4]));
     scheduler.run([job(1, 3), job(2, 8)], 0);
-    let mut more = nodes(&[4, 4]);
-    more.nodes.insert(0, node("new", 4, 8, 0));
-    scheduler.set_inventory(more);
+    scheduler.change_node(NodeChange::Set(node("new", 4, 8, 0)));
     assert_eq!(scheduler.run([], 1), [id(2)]);
-    scheduler.set_inventory(nodes(&[2]));
+    scheduler.change_node(NodeChange::Removed("new".into()));
+    scheduler.change_node(NodeChange::Removed("n1".into()));
+    scheduler.change_node(NodeChange::Set(node("n0", 2, 4, 0)));
     assert_eq!(scheduler.run([job(3, 1)], 2), [], "what runs exceeds the machine");
     scheduler.release(&id(1), at(3));
     assert_eq!(scheduler.end_and_run(2, 3), [id(3)]);
@@ -328,8 +331,32 @@ fn running_jobs_keep_their_room_when_the_machines_change() {
 fn a_job_that_no_longer_fits_the_machines_holds_nobody_back() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run([job(1, 2), job(2, 4)], 0);
-    scheduler.set_inventory(nodes(&[3]));
+    scheduler.change_node(NodeChange::Set(node("n0", 3, 6, 0)));
     assert_eq!(scheduler.run([job(3, 1)], 1), [id(3)]);
+}
+
+/// A node of which others hold this many cores.
+fn shared(cores: u64, taken: u64) -> Node {
+    Node {
+        taken: Taken {
+            cpu: Cpu::cores(taken),
+            ..Taken::default()
+        },
+        ..node("n0", cores, 2 * cores, 0)
+    }
+}
+
+#[test]
+fn a_job_waits_for_what_others_hold_and_holds_nobody_back() {
+    let mut scheduler = strict(nodes(&[4]));
+    scheduler.change_node(NodeChange::Set(shared(4, 2)));
+    scheduler.check_fits_ever(&job(1, 4)).unwrap();
+    assert_eq!(scheduler.run([job(1, 4), job(2, 1)], 0), [id(2)]);
+    scheduler.change_node(NodeChange::Set(shared(4, 3)));
+    assert_eq!(scheduler.run([job(3, 1)], 1), [], "others took the rest");
+    scheduler.change_node(NodeChange::Set(shared(4, 0)));
+    scheduler.release(&id(2), at(2));
+    assert_eq!(scheduler.run([], 2), [id(1)]);
 }
 
 #[test]
@@ -355,4 +382,81 @@ fn amounts_beyond_every_machine_do_not_overflow() {
     assert_eq!(scheduler.usage(&user("me")).memory.as_u64(), u64::MAX);
     scheduler.release(&id(1), at(1));
     assert_eq!(scheduler.usage(&user("me")), Usage::default());
+}
+
+#[test]
+fn among_equal_priorities_the_user_with_the_smallest_share_is_next() {
+    let mut scheduler = fair(nodes(&[4]));
+    let of_ann = (1..5).map(|number| job(number, 1).by("ann"));
+    let of_bob = (5..7).map(|number| job(number, 1).by("bob"));
+    let started = scheduler.run(of_ann.chain(of_bob), 0);
+    assert_eq!(
+        started,
+        [id(1), id(5), id(2), id(6)],
+        "equal shares: first in, first out"
+    );
+    assert_eq!(
+        scheduler.end_and_run(1, 1),
+        [id(3)],
+        "both have the same, ann was first"
+    );
+    scheduler.enqueue(job(7, 1).by("bob").urgent(1), at(2));
+    assert_eq!(
+        scheduler.end_and_run(2, 2),
+        [id(7)],
+        "a higher priority goes before every share"
+    );
+}
+
+#[test]
+fn the_share_is_of_the_resource_that_a_user_has_most_of() {
+    // Eight cores and 16Gi: a job of ann has an eighth of the cores, one of bob a quarter of the memory.
+    let mut scheduler = fair(nodes(&[8]));
+    let of_ann = (1..7).map(|number| job(number, 1).by("ann"));
+    let of_bob = (7..10).map(|number| job(number, 1).by("bob").of_size(size(1, 4, 0)));
+    let started = scheduler.run(of_ann.chain(of_bob), 0);
+    assert_eq!(
+        started,
+        [id(1), id(7), id(2), id(3), id(8), id(4), id(5)].as_slice()
+    );
+}
+
+#[test]
+fn twice_the_weight_is_twice_the_share() {
+    let mut scheduler = fair(nodes(&[6]));
+    let heavy = Quota {
+        weight: Some(2),
+        ..Quota::default()
+    };
+    scheduler.set_quota(user("ann"), heavy);
+    let of_ann = (1..7).map(|number| job(number, 1).by("ann"));
+    let of_bob = (7..13).map(|number| job(number, 1).by("bob"));
+    scheduler.run(of_ann.chain(of_bob), 0);
+    assert_eq!(scheduler.usage(&user("ann")).jobs, 4);
+    assert_eq!(scheduler.usage(&user("bob")).jobs, 2);
+}
+
+#[test]
+fn a_limit_of_running_jobs_holds_the_next_one_back() {
+    let mut scheduler = strict(nodes(&[8]));
+    let two = Quota {
+        jobs: Some(2),
+        ..Quota::default()
+    };
+    scheduler.set_quota(user("me"), two);
+    assert_eq!(
+        scheduler.run((1..5).map(|number| job(number, 1)), 0),
+        [id(1), id(2)]
+    );
+    assert_eq!(scheduler.queued(&user("me")), 2);
+    assert_eq!(scheduler.end_and_run(1, 1), [id(3)]);
+    // A limit below what runs stops nothing and admits nothing.
+    let one = Quota {
+        jobs: Some(1),
+        ..Quota::default()
+    };
+    scheduler.set_quota(user("me"), one);
+    assert_eq!(scheduler.usage(&user("me")).jobs, 2);
+    assert_eq!(scheduler.end_and_run(2, 2), []);
+    assert_eq!(scheduler.end_and_run(3, 3), [id(4)]);
 }

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::build::*;
 use super::reference::{Reference, Run, asked, needs};
-use crate::names::JobId;
+use crate::names::{JobId, NodeName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Admission, Inventory, Quota, Request, Scheduler, Usage};
+use crate::scheduler::{Admission, Change, Inventory, Policy, Quota, Request, Scheduler, Usage};
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
@@ -50,12 +50,18 @@ fn request(roles: usize) -> impl Strategy<Value = Request> {
 
 fn quota() -> impl Strategy<Value = Quota> {
     let limit = || prop::option::of(0u32..12);
-    (limit(), limit(), limit(), limit()).prop_map(|(cpu, memory, gpu, parallelism)| Quota {
-        cpu: cpu.map(|cores| Cpu::cores(cores.into())),
-        memory: memory.map(|gib| Bytes::new(u64::from(gib) * GI)),
-        gpu,
-        parallelism,
-    })
+    let few = || prop::option::of(0u32..4);
+    (limit(), limit(), limit(), limit(), few(), few()).prop_map(
+        |(cpu, memory, gpu, parallelism, jobs, weight)| Quota {
+            cpu: cpu.map(|cores| Cpu::cores(cores.into())),
+            memory: memory.map(|gib| Bytes::new(u64::from(gib) * GI)),
+            gpu,
+            parallelism,
+            jobs,
+            weight,
+            ..Quota::default()
+        },
+    )
 }
 
 fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -85,7 +91,7 @@ struct Pair {
     scheduler: Scheduler,
     reference: Reference,
     inventory: Inventory,
-    cards: HashMap<JobId, Vec<(u32, u32)>>,
+    cards: HashMap<JobId, Vec<(NodeName, u32)>>,
     second: i64,
     submitted: u64,
 }
@@ -101,6 +107,18 @@ impl Pair {
             second: 0,
             submitted: 0,
         }
+    }
+
+    /// A server that shares fairly between its users.
+    fn fair(inventory: Inventory) -> Pair {
+        let mut pair = Pair::new(inventory.clone(), false);
+        let policy = Policy {
+            fair_share: true,
+            ..Policy::default()
+        };
+        pair.scheduler = Scheduler::new(inventory, policy);
+        pair.reference.fair_share = true;
+        pair
     }
 
     fn apply(&mut self, step: Step) {
@@ -147,7 +165,7 @@ impl Pair {
         let admitted = self.scheduler.decide(at(self.second));
         for admission in &admitted {
             let seats = admission.placement.workers.iter();
-            let cards = seats.flat_map(|seat| seat.gpus.iter().map(|card| (seat.node, *card)));
+            let cards = seats.flat_map(|seat| seat.gpus.iter().map(|card| (seat.node.clone(), *card)));
             self.cards.insert(admission.id.clone(), cards.collect());
         }
         admitted
@@ -208,20 +226,21 @@ impl Pair {
 
     fn check_promises(&self) -> Result<(), TestCaseError> {
         for name in USERS.map(user) {
-            let [cpu, memory, gpu, trainers] = self.reference.used(&name);
+            let [cpu, memory, gpu, trainers, jobs] = self.reference.used(&name);
             let expected = Usage {
                 cpu: Cpu::millis(cpu),
                 memory: Bytes::new(memory),
                 gpu: gpu.try_into().unwrap(),
                 parallelism: trainers.try_into().unwrap(),
+                jobs: jobs.try_into().unwrap(),
             };
             prop_assert_eq!(self.scheduler.usage(&name), expected);
         }
         let mut held = HashSet::new();
         for (node, card) in self.cards.values().flatten() {
-            prop_assert!(*card < self.inventory.nodes[*node as usize].gpus);
+            prop_assert!(*card < self.inventory.nodes[index_of(node)].gpus);
             prop_assert!(
-                held.insert((*node, *card)),
+                held.insert((node.clone(), *card)),
                 "card {card} of node {node} is held twice"
             );
         }
@@ -236,16 +255,16 @@ impl Pair {
                 continue;
             };
             let mut scheduler = self.scheduler.clone();
-            match change.split_once("`paddlectl kill ") {
-                Some((_, alone)) => scheduler.release(&alone.trim_end_matches('`').parse().unwrap(), now),
-                None => {
+            match &change {
+                Change::End(alone) => scheduler.release(alone, now),
+                flag => {
                     scheduler.withdraw(&request.id);
-                    scheduler.enqueue(changed(request, &change), now);
+                    scheduler.enqueue(changed(request, flag), now);
                 }
             }
             let started = scheduler.decide(now);
             let is_started = started.iter().any(|admission| admission.id == request.id);
-            prop_assert!(is_started, "{change}: {request:?}");
+            prop_assert!(is_started, "{change:?}: {request:?}");
         }
         Ok(())
     }
@@ -269,25 +288,28 @@ impl Pair {
     }
 }
 
-fn nodes_of(admission: &Admission) -> Vec<usize> {
-    let seats = admission.placement.workers.iter();
-    seats.map(|seat| seat.node as usize).collect()
+/// Nodes are named after their places: `n3`.
+fn index_of(node: &NodeName) -> usize {
+    node.as_str()[1..].parse().unwrap()
 }
 
-/// Applies the flag of a proposal to a request.
-fn changed(request: &Request, change: &str) -> Request {
-    let flag = change.split('`').nth(1).unwrap();
-    let (name, value) = flag.split_once(' ').unwrap();
+fn nodes_of(admission: &Admission) -> Vec<usize> {
+    let seats = admission.placement.workers.iter();
+    seats.map(|seat| index_of(&seat.node)).collect()
+}
+
+/// Applies a proposal to a request.
+fn changed(request: &Request, change: &Change) -> Request {
     let mut request = request.clone();
     let trainers = request.roles.last_mut().unwrap();
-    match name {
-        "-parallelism" => trainers.0 = value.parse().unwrap(),
-        "-cpu" => trainers.1.cpu = value.parse().unwrap(),
-        "-memory" => trainers.1.memory = value.parse().unwrap(),
-        "-gpu" => trainers.1.gpu = value.parse().unwrap(),
-        "-pservers" => request.roles[0].0 = value.parse().unwrap(),
-        "-max-runtime" => request.max_runtime = Some(value.parse().unwrap()),
-        _ => panic!("unknown flag in `{change}`"),
+    match change {
+        Change::Trainers(count) => trainers.0 = *count,
+        Change::Cpu(cpu) => trainers.1.cpu = *cpu,
+        Change::Memory(memory) => trainers.1.memory = *memory,
+        Change::Gpu(count) => trainers.1.gpu = *count,
+        Change::Pservers(count) => request.roles[0].0 = *count,
+        Change::MaxRuntime(limit) => request.max_runtime = Some(*limit),
+        Change::End(_) => panic!("{change:?} changes another job"),
     }
     request
 }
@@ -298,6 +320,16 @@ proptest! {
     #[test]
     fn decisions_are_those_of_the_reference(inventory in inventory(), steps in steps(1)) {
         let mut pair = Pair::new(inventory, false);
+        for step in steps {
+            pair.apply(step);
+            pair.decide_both()?;
+        }
+        pair.drain()?;
+    }
+
+    #[test]
+    fn fair_decisions_are_those_of_the_reference(inventory in inventory(), steps in steps(1)) {
+        let mut pair = Pair::fair(inventory);
         for step in steps {
             pair.apply(step);
             pair.decide_both()?;
@@ -319,7 +351,7 @@ proptest! {
     fn decisions_are_those_of_the_reference_where_big_jobs_run_alone(
         (cores, gib) in (1u64..9, 1u64..12), steps in steps(2),
     ) {
-        let nodes = vec![node("here", cores, gib, 1)];
+        let nodes = vec![node("n0", cores, gib, 1)];
         let mut pair = Pair::new(Inventory { nodes }, true);
         for step in steps {
             pair.apply(step);
@@ -371,7 +403,7 @@ proptest! {
     fn a_proposed_change_really_starts_the_job_where_big_jobs_run_alone(
         (cores, gib) in (1u64..9, 1u64..12), steps in steps(2),
     ) {
-        let nodes = vec![node("here", cores, gib, 1)];
+        let nodes = vec![node("n0", cores, gib, 1)];
         let mut pair = Pair::new(Inventory { nodes }, true);
         for step in steps {
             pair.apply(step);

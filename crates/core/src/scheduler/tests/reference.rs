@@ -29,6 +29,7 @@ pub struct Reference {
     pub running: Vec<Run>,
     pub quotas: HashMap<UserName, Quota>,
     pub oversubscribe_alone: bool,
+    pub fair_share: bool,
     /// What the last round promised to the first job that did not fit.
     pub promise: Option<Promise>,
 }
@@ -59,8 +60,8 @@ pub fn needs(request: &Request) -> Vec<Free> {
     request.roles.iter().flat_map(need).collect()
 }
 
-pub fn asked(request: &Request) -> [u64; 4] {
-    let mut sum = [0, 0, 0, u64::from(request.roles.last().unwrap().0)];
+pub fn asked(request: &Request) -> [u64; 5] {
+    let mut sum = [0, 0, 0, u64::from(request.roles.last().unwrap().0), 1];
     for need in needs(request) {
         (0..3).for_each(|kind| sum[kind] += need[kind]);
     }
@@ -88,6 +89,7 @@ impl Reference {
             running: Vec::new(),
             quotas: HashMap::new(),
             oversubscribe_alone,
+            fair_share: false,
             promise: None,
         }
     }
@@ -126,25 +128,26 @@ impl Reference {
         self.oversubscribe_alone && !self.fits_idle(request)
     }
 
-    pub fn used(&self, user: &UserName) -> [u64; 4] {
-        let mut sum = [0; 4];
+    pub fn used(&self, user: &UserName) -> [u64; 5] {
+        let mut sum = [0; 5];
         for run in self.running.iter().filter(|run| run.request.user == *user) {
             let asked = asked(&run.request);
-            (0..4).for_each(|kind| sum[kind] += asked[kind]);
+            (0..5).for_each(|kind| sum[kind] += asked[kind]);
         }
         sum
     }
 
-    pub fn within_quota(&self, user: &UserName, taken: &[[u64; 4]]) -> bool {
+    pub fn within_quota(&self, user: &UserName, taken: &[[u64; 5]]) -> bool {
         let quota = self.quotas.get(user).copied().unwrap_or_default();
         let limits = [
             quota.cpu.map(|cpu| cpu.as_millis()),
             quota.memory.map(|memory| memory.as_u64()),
             quota.gpu.map(u64::from),
             quota.parallelism.map(u64::from),
+            quota.jobs.map(u64::from),
         ];
         let asked = taken.last().unwrap();
-        (0..4).all(|kind| {
+        (0..5).all(|kind| {
             let sum = taken.iter().map(|taken| taken[kind]).sum::<u64>();
             asked[kind] == 0 || limits[kind].is_none_or(|limit| sum <= limit)
         })
@@ -161,9 +164,11 @@ impl Reference {
         let mut admitted = Vec::new();
         let mut kept: Option<Kept> = None;
         self.promise = None;
-        self.waiting
-            .sort_by_key(|request| (Reverse(request.priority), request.order));
-        while let Some((request, nodes)) = self.first_start(&mut kept, now) {
+        loop {
+            self.sort_queue();
+            let Some((request, nodes)) = self.first_start(&mut kept, now) else {
+                break;
+            };
             admitted.push((request.id.clone(), nodes.clone()));
             self.waiting.retain(|waiting| waiting.id != request.id);
             let started = now;
@@ -174,6 +179,33 @@ impl Reference {
             });
         }
         admitted
+    }
+
+    /// Every start may change whose turn is next.
+    fn sort_queue(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|request| {
+            (
+                Reverse(request.priority),
+                self.share(&request.user),
+                request.order,
+            )
+        });
+        self.waiting = waiting;
+    }
+
+    /// The largest part of a resource that the user has, by weight.
+    fn share(&self, user: &UserName) -> u128 {
+        if !self.fair_share {
+            return 0;
+        }
+        let used = self.used(user);
+        let parts = (0..3).filter_map(|kind| {
+            let all: u128 = self.nodes.iter().map(|node| u128::from(node[kind])).sum();
+            (u128::from(used[kind]) << 32).checked_div(all)
+        });
+        let weight = self.quotas.get(user).and_then(|quota| quota.weight);
+        parts.max().unwrap_or(0) / u128::from(weight.unwrap_or(1).max(1))
     }
 
     /// The first job of the queue that may start. The first that does not fit gets a reservation for the round.

@@ -1,5 +1,5 @@
-//! The simulated users: submit, ask again when no answer comes, kill, reuse names, tidy up; and what they
-//! may rely on.
+//! The simulated users: they submit, retry when no answer comes, kill, reuse names and clean up; and the guarantees
+//! they rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::{Finding, World, broken};
 pub(super) struct Clients {
     requests: Vec<Request>,
     killed: BTreeSet<JobId>,
-    /// Jobs somebody asked to be removed.
+    /// Jobs that a user asked to remove.
     removed: BTreeSet<JobId>,
-    /// Acknowledged jobs and the request that made them.
+    /// Acknowledged jobs and the requests that created them.
     acknowledged: BTreeMap<JobId, usize>,
     next_id: u32,
 }
@@ -69,7 +69,7 @@ impl World {
         self.serve(asked)
     }
 
-    /// A user who got no answer, or is not sure, asks again with the same key.
+    /// A user who got no answer, or is not sure, repeats the request with the same key.
     pub(super) fn submit_again(&mut self) -> Finding {
         let open: Vec<usize> = (0..self.clients.requests.len())
             .filter(|number| !self.clients.requests[*number].refused)
@@ -78,7 +78,7 @@ impl World {
             return Ok(());
         };
         let Request { user, key, .. } = &self.clients.requests[number];
-        // A server looks into its store first, where also jobs are that ended long ago.
+        // A server first looks in its store, which also has jobs that ended long ago.
         if self.server.is_some()
             && let Some(id) = self.store.find_by_key(user, key).cloned()
         {
@@ -156,13 +156,17 @@ impl World {
             }
         }
         self.note(|| format!("kill: {} {after:?}", job.id));
-        self.serve(vec![Asked {
-            input: Input::Kill {
-                job: job.id.clone(),
-                after,
-            },
+        let kill = Input::Kill {
+            job: job.id.clone(),
+            after,
+        };
+        // A user who wants to remove a job does not wait for it either.
+        let hurry = (after == AfterKill::Remove).then(|| Input::SkipGrace { job: job.id.clone() });
+        let asked = [kill].into_iter().chain(hurry).map(|input| Asked {
+            input,
             client: Some(0),
-        }])?;
+        });
+        self.serve(asked.collect())?;
         if self.rng.chance(50) {
             return self.submit_named(job.user.clone(), job.spec.name.clone());
         }
@@ -210,11 +214,11 @@ impl World {
     ) -> Finding {
         match (input, reply, client) {
             (Input::Submit(_), Ok(Reply::Accepted(id)), Some(number)) => {
-                self.tally.accepted += 1;
+                self.coverage.accepted += 1;
                 self.check_accepted(number, id)
             }
             (Input::Submit(_), Ok(Reply::AlreadyAccepted(id)), Some(number)) => {
-                self.tally.accepted_again += 1;
+                self.coverage.accepted_again += 1;
                 self.check_accepted(number, id)
             }
             (Input::Submit(asked), Err(refusal), Some(number)) => {
@@ -227,7 +231,7 @@ impl World {
                 _ => Ok(()),
             },
             (Input::Remove { job }, Ok(_), _) => {
-                self.tally.removed += 1;
+                self.coverage.removed += 1;
                 match self.store.get(job) {
                     Some(_) => broken(format!("{job} is said to be removed and is there")),
                     None => Ok(()),
@@ -253,7 +257,7 @@ impl World {
     fn check_refused(&mut self, asked: &Submission, refusal: &Refusal) -> Finding {
         match refusal {
             Refusal::NameTaken { name, holder, free } => {
-                self.tally.name_refused += 1;
+                self.coverage.name_refused += 1;
                 let Some(holder) = self.store.get(holder).filter(|job| job.holds_name()) else {
                     return broken(format!("{name} is refused, but {holder} does not hold it"));
                 };
@@ -286,7 +290,7 @@ impl World {
         }
     }
 
-    /// Every job somebody was told about is there, unless somebody removed it.
+    /// Every acknowledged job exists, unless a user removed it.
     pub(super) fn check_acknowledged(&self) -> Finding {
         let lost = |id: &&JobId| self.store.get(id).is_none() && !self.clients.removed.contains(*id);
         match self.clients.acknowledged.keys().find(lost) {

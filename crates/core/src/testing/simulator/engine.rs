@@ -1,46 +1,48 @@
-//! The simulated engine: what really happens to every attempt. It lives through crashes of the server, keeps
-//! the promises of [`crate::ports::Engine`], and complains about orders that no right server gives.
+//! The simulated engine: what really happens to every attempt. It survives crashes of the server, keeps the promises of
+//! [`crate::ports::Engine`], and reports orders that no correct server gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::exit::Exit;
 use crate::job::{Job, News, Role, WorkerKey};
-use crate::names::JobId;
+use crate::names::{JobId, NodeName};
 use crate::ports::{AttemptKey, EngineCommand, Report};
-use crate::scheduler::Inventory;
+use crate::scheduler::{Inventory, Seat};
 use crate::spec::Resources;
 use crate::testing::rng::Rng;
 
 use super::store::SimStore;
 use super::{Finding, broken};
 
-/// How far an attempt really is.
+/// The real progress of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
     Launched,
     Up,
     Running,
     Ready,
-    /// With the news that tells it.
+    /// With the report of it.
     Gone(News),
 }
 
-/// What the program of an attempt is going to do when nobody stops it.
+/// What the program of an attempt will do if nothing stops it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Script {
     /// The engine cannot start it.
     CannotStart,
-    /// Its supervisor never comes up.
+    /// There is no room for it.
+    NoRoom,
+    /// Its supervisor never starts.
     NeverUp,
     /// A parameter server that never listens.
     NeverReady,
-    /// A parameter server as it should be: runs until it is stopped.
+    /// A correct parameter server: runs until it is stopped.
     Serves,
-    /// Ends by itself like this.
+    /// Exits by itself like this.
     Ends(Exit),
     /// Its supervisor dies.
     Dies,
-    /// A trainer that does not end by itself.
+    /// A trainer that does not exit by itself.
     RunsOn,
 }
 
@@ -48,13 +50,13 @@ pub(super) enum Script {
 pub(super) struct SimAttempt {
     pub stage: Stage,
     script: Script,
-    seat: (u32, Vec<u32>),
+    seat: Option<Seat>,
     needs: Resources,
     alone: bool,
     let_go: bool,
     told_to_stop: bool,
     pub log: u64,
-    /// Nothing of it is listed any more: it was cleaned, or its record vanished.
+    /// It is no longer listed: it was cleaned, or its record vanished.
     pub unlisted: bool,
 }
 
@@ -78,12 +80,16 @@ pub(super) struct SimEngine {
     inventory: Inventory,
     /// Every attempt there ever was.
     pub attempts: BTreeMap<AttemptKey, SimAttempt>,
-    /// Attempts something may still happen to, so that a step does not look at all.
+    /// Attempts that can still change, so that a step need not visit all of them.
     live: BTreeSet<AttemptKey>,
-    /// Workers that were there at least once: up (trainers) or ready (parameter servers).
+    /// Workers that were ready at least once: supervisor running (trainers) or listening (parameter servers).
     arrived: BTreeSet<(JobId, WorkerKey)>,
-    /// Jobs with an attempt that does not do what it should.
+    /// Runs whose folders exist. They outlive the server, as on a disk.
+    pub prepared: BTreeSet<JobId>,
+    /// Jobs with an attempt that misbehaves.
     pub unlucky: BTreeSet<JobId>,
+    /// Jobs whose logs may be deleted before they have left the history.
+    pub discardable: BTreeSet<JobId>,
 }
 
 impl SimEngine {
@@ -93,8 +99,20 @@ impl SimEngine {
             attempts: BTreeMap::new(),
             live: BTreeSet::new(),
             arrived: BTreeSet::new(),
+            prepared: BTreeSet::new(),
             unlucky: BTreeSet::new(),
+            discardable: BTreeSet::new(),
         }
+    }
+
+    /// Creates the folders of a run; returns whether they were missing.
+    pub(super) fn prepare(&mut self, job: &JobId) -> bool {
+        self.prepared.insert(job.clone())
+    }
+
+    /// Whether a run is prepared but nothing of it was ever launched.
+    pub(super) fn is_only_prepared(&self, job: &JobId) -> bool {
+        self.prepared.contains(job) && !self.attempts.keys().any(|attempt| attempt.job == *job)
     }
 
     pub(super) fn carry_out(&mut self, command: &EngineCommand, store: &SimStore, rng: &mut Rng) -> Finding {
@@ -102,7 +120,7 @@ impl SimEngine {
             EngineCommand::Launch { job, worker, attempt } => {
                 self.launch(job, &key(job, *worker, *attempt), store, rng)
             }
-            EngineCommand::Go { job, worker, attempt } => self.go(job, &key(job, *worker, *attempt)),
+            EngineCommand::Go { attempt } => self.go(attempt, store),
             EngineCommand::Stop { attempt, .. } => {
                 if let Some(attempt) = self.attempts.get_mut(attempt) {
                     attempt.told_to_stop = true;
@@ -119,6 +137,9 @@ impl SimEngine {
             Some(known) if known.unlisted => return broken(format!("{key:?} is launched a second time")),
             Some(_) => return Ok(()),
             None => {}
+        }
+        if !self.prepared.contains(&key.job) {
+            return broken(format!("{key:?} is launched before its run is prepared"));
         }
         let stored = store.get(&key.job).and_then(|job| job.worker(key.worker));
         if stored.is_none_or(|worker| worker.attempt < key.attempt) {
@@ -150,9 +171,7 @@ impl SimEngine {
         SimAttempt {
             stage: Stage::Launched,
             script: Script::write(worker.role, job.spec.max_runtime.is_some(), rng),
-            seat: seat
-                .map(|seat| (seat.node, seat.gpus.clone()))
-                .unwrap_or_default(),
+            seat: seat.cloned(),
             needs,
             alone: job.note.is_some(),
             let_go: false,
@@ -162,7 +181,7 @@ impl SimEngine {
         }
     }
 
-    /// What runs must fit the machines, each card has one user, and an oversubscribed job is alone.
+    /// Running workers must fit the machines, each card has one user, and an oversubscribed job runs alone.
     fn check_room(&self) -> Finding {
         let live = || self.live.iter().map(|key| (key, &self.attempts[key]));
         if live().any(|(_, attempt)| attempt.alone) {
@@ -173,27 +192,33 @@ impl SimEngine {
             return Ok(());
         }
         let mut cards = BTreeSet::new();
-        let mut used = vec![(0u64, 0u64); self.inventory.nodes.len()];
+        let mut used: BTreeMap<&NodeName, (u64, u64)> = BTreeMap::new();
         for (key, attempt) in live() {
-            let (node, gpus) = &attempt.seat;
-            let sum = &mut used[*node as usize];
+            let Some(Seat { node, gpus }) = &attempt.seat else {
+                return broken(format!("{key:?} has no seat"));
+            };
+            let sum = used.entry(node).or_default();
             sum.0 += attempt.needs.cpu.as_millis();
             sum.1 += attempt.needs.memory.as_u64();
-            if gpus.len() != attempt.needs.gpu as usize || !gpus.iter().all(|gpu| cards.insert((*node, *gpu)))
+            if gpus.len() != attempt.needs.gpu as usize || !gpus.iter().all(|gpu| cards.insert((node, *gpu)))
             {
                 return broken(format!("{key:?} does not have cards of its own: {gpus:?}"));
             }
         }
-        let fits = |(node, (cpu, memory)): (&crate::scheduler::Node, &(u64, u64))| {
-            *cpu <= node.cpu.as_millis() && *memory <= node.memory.as_u64()
+        let fits = |(name, (cpu, memory)): (&&NodeName, &(u64, u64))| {
+            let node = self.inventory.nodes.iter().find(|node| node.name == **name);
+            node.is_some_and(|node| *cpu <= node.cpu.as_millis() && *memory <= node.memory.as_u64())
         };
-        match self.inventory.nodes.iter().zip(&used).all(fits) {
+        match used.iter().all(fits) {
             true => Ok(()),
             false => broken(format!("more runs than fits: {used:?}")),
         }
     }
 
-    fn go(&mut self, job: &Job, key: &AttemptKey) -> Finding {
+    fn go(&mut self, key: &AttemptKey, store: &SimStore) -> Finding {
+        let Some(job) = store.get(&key.job) else {
+            return Ok(());
+        };
         let pservers = (0..job.spec.pservers).map(WorkerKey::pserver);
         let mut all = pservers.chain((0..job.spec.parallelism).map(WorkerKey::trainer));
         if let Some(missing) = all.find(|worker| !self.arrived.contains(&(key.job.clone(), *worker))) {
@@ -221,11 +246,12 @@ impl SimEngine {
     }
 
     fn discard(&mut self, job: &JobId, store: &SimStore) -> Finding {
-        if store.get(job).is_some() {
+        if store.get(job).is_some() && !self.discardable.contains(job) {
             return broken(format!(
                 "the logs of {job} are dropped while it is in the history"
             ));
         }
+        self.prepared.remove(job);
         Ok(())
     }
 
@@ -233,7 +259,7 @@ impl SimEngine {
         self.live.iter()
     }
 
-    /// Every attempt that is listed, with its latest news.
+    /// Every listed attempt with its latest report.
     pub(super) fn listed(&self) -> Vec<Report> {
         let listed = self.attempts.iter().filter(|(_, attempt)| !attempt.unlisted);
         listed
@@ -244,7 +270,7 @@ impl SimEngine {
             .collect()
     }
 
-    /// One thing happens to a live attempt, if anything can.
+    /// One event happens to a live attempt, if any can.
     pub(super) fn progress(&mut self, key: &AttemptKey, rng: &mut Rng) -> Option<Report> {
         let attempt = self.attempts.get_mut(key)?;
         attempt.stage = attempt.next_stage(key.worker.role, rng)?;
@@ -264,7 +290,7 @@ impl SimEngine {
         Some(report)
     }
 
-    /// The machine restarts: whatever ran is gone, and nobody saw how.
+    /// The machine restarts: everything that ran is gone, and nobody observed how.
     pub(super) fn reboot(&mut self) {
         for key in std::mem::take(&mut self.live) {
             if let Some(attempt) = self.attempts.get_mut(&key) {
@@ -283,7 +309,7 @@ impl SimEngine {
         }
     }
 
-    /// Something of a job still runs.
+    /// Whether something of a job still runs.
     pub(super) fn runs(&self, job: &JobId) -> bool {
         self.live.iter().any(|key| key.job == *job)
     }
@@ -301,6 +327,7 @@ impl SimAttempt {
         match (&self.stage, role) {
             (Stage::Launched, _) => match self.script {
                 Script::NeverUp => None,
+                Script::NoRoom => Some(Stage::Gone(News::NoRoom("others were faster".into()))),
                 Script::CannotStart => {
                     let reason = Some("no such folder".into());
                     Some(self.ends(Exit {
@@ -342,6 +369,7 @@ impl Script {
             (0..3, _) => Script::CannotStart,
             (3..5, _) => Script::NeverUp,
             (5..8, _) => Script::Dies,
+            (96.., _) => Script::NoRoom,
             (8..10, Role::Pserver) => Script::NeverReady,
             (10..14, Role::Pserver) => Script::Ends(Exit::with_code(0)),
             (14..17, Role::Pserver) => Script::Ends(Exit::by_signal(11)),

@@ -1,8 +1,8 @@
-//! What goes wrong in a run, and how often.
+//! The faults of a simulation run and their rates.
 
 use jiff::SignedDuration;
 
-use crate::ports::Report;
+use crate::ports::{EngineCommand, Report};
 use crate::testing::rng::Rng;
 
 use super::{Finding, World};
@@ -11,7 +11,7 @@ use super::{Finding, World};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CrashPoint {
     Never,
-    /// The store refuses the batch. The server lives and starts over, while orders of before are still on their way.
+    /// The store refuses the batch. The server lives and starts over, while earlier orders are still in flight.
     WriteRefused,
     BeforeWrite,
     BeforeCommands,
@@ -19,7 +19,7 @@ pub(super) enum CrashPoint {
     BeforeReplies,
 }
 
-/// In how many of a hundred cases each thing goes wrong. Each run has its own mix.
+/// The rate of each fault in percent. Each run has its own mix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
     crash: u32,
@@ -65,6 +65,16 @@ impl Faults {
         rng.chance(self.lose_reply)
     }
 
+    /// Whether the disk is full when a user wants to kill a job.
+    pub(super) fn refuses_kill(&self, rng: &mut Rng) -> bool {
+        self.crash > 0 && rng.chance(25)
+    }
+
+    /// Whether the server dies before it has stored what it carried out without a record.
+    pub(super) fn forgets_kill(&self, rng: &mut Rng) -> bool {
+        self.crash > 0 && rng.chance(30)
+    }
+
     pub(super) fn crash_point(&self, rng: &mut Rng) -> CrashPoint {
         if !rng.chance(self.crash) {
             return CrashPoint::Never;
@@ -92,30 +102,39 @@ impl World {
         Ok(())
     }
 
-    /// A report goes on its way, or gets lost on it until the connection comes back.
+    /// A report is sent, or lost until the connection comes back.
     pub(super) fn send(&mut self, report: Report) {
         if self.rng.chance(self.faults.drop) {
-            self.tally.dropped += 1;
+            self.coverage.dropped += 1;
             return;
         }
         self.reports.push(report);
     }
 
-    /// The engine tells everything it knows once more, as after every reconnect.
+    /// The engine repeats all its reports, as after every reconnect.
     fn connection_comes_back(&mut self) {
         self.note(|| "the connection to the engine comes back".into());
         let listed = self.engine.listed();
         self.reports.extend(listed);
     }
 
-    /// The server is gone, with what it had not done yet. Some reports come late, to the next one.
+    /// The server is gone, with everything it had not done yet. Some reports arrive late, at the next server.
     pub(super) fn crash(&mut self) {
         if self.server.take().is_none() {
             return;
         }
         self.note(|| "the server is gone".into());
-        self.tally.crashes += 1;
+        let is_cut = |command: &EngineCommand| match command {
+            EngineCommand::Launch { job, .. } => self.engine.is_only_prepared(&job.id),
+            _ => false,
+        };
+        self.coverage.prepared += usize::from(self.commands.iter().any(is_cut));
+        self.coverage.crashes += 1;
         self.commands.clear();
+        // Workers may have been stopped, and the reason is lost.
+        let forgotten = std::mem::take(&mut self.unrecorded);
+        self.coverage.forgotten_kills += forgotten.killed().count();
+        self.unlucky.extend(forgotten.killed().cloned());
         self.wake_at = None;
         let mut rng = self.rng.clone();
         self.reports.retain(|_| rng.chance(30));
@@ -125,7 +144,7 @@ impl World {
     fn reboot(&mut self) {
         self.crash();
         self.note(|| "the machine restarts".into());
-        self.tally.reboots += 1;
+        self.coverage.reboots += 1;
         self.boot_changed = true;
         let hit: Vec<_> = self
             .store
@@ -139,10 +158,10 @@ impl World {
         self.reports.clear();
     }
 
-    /// A server that notices it goes on as if nothing had happened; one that does not, or that dies before it has
-    /// stored what it noticed, ends limits early: that may end a job, and nothing worse.
+    /// A server that notices the change continues as if nothing had happened. One that does not, or that dies before it
+    /// has stored it, expires limits early: that may end a job, and nothing worse.
     fn clock_jumps(&mut self) -> Finding {
-        self.tally.clock_jumps += 1;
+        self.coverage.clock_jumps += 1;
         let hour = 3_600_000;
         let jump = match self.rng.chance(50) {
             true => hour,
@@ -162,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// An attempt the server has heard of disappears without a trace while the server is away.
+    /// An attempt that the server knows disappears without a trace while the server is down.
     fn attempt_vanishes(&mut self) {
         let heard_of = |world: &World, key: &crate::ports::AttemptKey| {
             let worker = world.store.get(&key.job).and_then(|job| job.worker(key.worker));
@@ -179,7 +198,7 @@ impl World {
             .collect();
         if let Some(key) = self.rng.pick(&candidates).cloned() {
             self.note(|| format!("{key:?} vanishes"));
-            self.tally.vanished += 1;
+            self.coverage.vanished += 1;
             self.engine.vanish(&key);
         }
     }

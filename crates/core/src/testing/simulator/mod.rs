@@ -1,12 +1,15 @@
-//! The seeded simulator: drives the conductor and the scheduler with a simulated store and engine through
-//! crashes, refused writes, late, repeated, reordered and lost reports, restarts of the machine, kills, reused names,
-//! retries and a clock that jumps, and checks at every step what must always hold:
+//! The seeded simulator: drives the conductor and the scheduler with a simulated store and engine through crashes,
+//! refused writes, late, duplicated, reordered and lost reports, restarts of the machine, kills, reused names, retries
+//! and clock jumps. At every step it checks that
 //!
-//! - an acknowledged submit is stored and never lost; one key makes one job; one name has one holder;
-//! - a final job never changes, and is written after its last worker and its last byte of log;
-//! - an old attempt changes nothing; what is stored about an end is what happened;
-//! - a job starts as a whole, on room that is free, with cards nobody else has;
+//! - an acknowledged submit is stored and never lost; one key creates one job; one name has one holder;
+//! - a final job never changes, and is written after its last worker and the last byte of its log;
+//! - an old attempt changes nothing; a stored exit is what really happened;
+//! - a job starts as a whole, on free resources, with cards of its own;
+//! - a run is prepared before anything of it is launched, also if the server dies in between, and is removed with its
+//!   job;
 //! - nothing is launched before it is stored, twice, or beside an earlier attempt; nothing is left behind;
+//! - a kill that was carried out while the store refused writes is stored later, unless the server dies in between;
 //! - a job fails only for a reason, succeeds only if its trainers did, and everything ends once faults stop.
 //!
 //! Time is virtual and everything follows from the seed, so a failing seed fails again.
@@ -27,7 +30,7 @@ use std::thread;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::conductor::{Conductor, Input};
+use crate::conductor::{Conductor, Input, Unrecorded};
 use crate::names::{JobId, UserName};
 use crate::ports::{EngineCommand, Report};
 use crate::quantity::{Bytes, Cpu};
@@ -40,7 +43,7 @@ use faults::Faults;
 use server::Asked;
 use store::SimStore;
 
-/// Nothing, or what must never happen and did.
+/// Nothing, or the invariant that was violated.
 type Finding = Result<(), String>;
 
 fn broken(what: String) -> Finding {
@@ -49,10 +52,10 @@ fn broken(what: String) -> Finding {
 
 /// Steps of a run before faults stop.
 const STEPS: usize = 160;
-/// Rounds after which everything must have ended once faults stopped.
+/// Rounds within which everything must have ended once faults stopped.
 const ROUNDS: usize = 3000;
 
-/// Something that must never happen.
+/// A violated invariant.
 #[derive(Debug, Clone)]
 pub struct Violation {
     pub seed: u64,
@@ -69,9 +72,9 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What one run went through, to see that the simulator reaches what it is there for.
+/// What one run went through, to check that the simulator covers what it should.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct Coverage {
     pub steps: usize,
     pub accepted: usize,
     pub accepted_again: usize,
@@ -82,6 +85,8 @@ pub struct Tally {
     pub lost: usize,
     pub removed: usize,
     pub restarts: usize,
+    pub withdrawn: usize,
+    pub prepared: usize,
     pub crashes: usize,
     pub reboots: usize,
     pub clock_jumps: usize,
@@ -89,10 +94,12 @@ pub struct Tally {
     pub repeated: usize,
     pub vanished: usize,
     pub refused_writes: usize,
+    pub unrecorded_kills: usize,
+    pub forgotten_kills: usize,
 }
 
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
+impl std::ops::AddAssign for Coverage {
+    fn add_assign(&mut self, other: Coverage) {
         self.steps += other.steps;
         self.accepted += other.accepted;
         self.accepted_again += other.accepted_again;
@@ -103,6 +110,8 @@ impl std::ops::AddAssign for Tally {
         self.lost += other.lost;
         self.removed += other.removed;
         self.restarts += other.restarts;
+        self.withdrawn += other.withdrawn;
+        self.prepared += other.prepared;
         self.crashes += other.crashes;
         self.reboots += other.reboots;
         self.clock_jumps += other.clock_jumps;
@@ -110,27 +119,29 @@ impl std::ops::AddAssign for Tally {
         self.repeated += other.repeated;
         self.vanished += other.vanished;
         self.refused_writes += other.refused_writes;
+        self.unrecorded_kills += other.unrecorded_kills;
+        self.forgotten_kills += other.forgotten_kills;
     }
 }
 
-/// Runs one world from beginning to end. A violation is found again with its trace.
-pub fn run(seed: u64) -> Result<Tally, Box<Violation>> {
+/// Runs one world from beginning to end. A violation is reproduced with its trace.
+pub fn run(seed: u64) -> Result<Coverage, Box<Violation>> {
     World::new(seed, Trace::Off)
         .run()
         .or_else(|_| World::new(seed, Trace::On(Vec::new())).run())
 }
 
-/// Runs many worlds on all cores. Of several violations the one with the smallest seed is returned.
-pub fn sweep(seeds: Range<u64>) -> Result<Tally, Box<Violation>> {
+/// Runs many worlds on all cores. Of several violations, the one with the smallest seed is returned.
+pub fn sweep(seeds: Range<u64>) -> Result<Coverage, Box<Violation>> {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let part = &|first: usize| {
-        let mut total = Tally::default();
+        let mut total = Coverage::default();
         for seed in seeds.clone().skip(first).step_by(threads) {
             total += run(seed)?;
         }
         Ok(total)
     };
-    let mut total = Tally::default();
+    let mut total = Coverage::default();
     let mut violations: Vec<Box<Violation>> = Vec::new();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -138,7 +149,7 @@ pub fn sweep(seeds: Range<u64>) -> Result<Tally, Box<Violation>> {
             .collect();
         for worker in workers {
             match worker.join().expect("a world does not panic") {
-                Ok(tally) => total += tally,
+                Ok(coverage) => total += coverage,
                 Err(violation) => violations.push(violation),
             }
         }
@@ -157,9 +168,9 @@ struct World {
     users: [UserName; 2],
     rng: Rng,
     faults: Faults,
-    /// Time that really passed, in milliseconds.
+    /// Elapsed time in milliseconds.
     steady: i64,
-    /// How wrong the clock is, in milliseconds.
+    /// The error of the clock in milliseconds.
     clock_error: i64,
     inventory: Inventory,
     policy: Policy,
@@ -167,18 +178,20 @@ struct World {
     store: SimStore,
     engine: SimEngine,
     server: Option<Conductor>,
-    /// The machine restarted and no server has taken note of it yet.
+    /// The machine restarted and no server has noticed it yet.
     boot_changed: bool,
     /// Orders the server has not carried out; lost with it.
     commands: VecDeque<EngineCommand>,
-    /// Reports on their way to the server.
+    /// Kills and removals it carried out and could not store; lost with it.
+    unrecorded: Unrecorded,
+    /// Reports in flight to the server.
     reports: Vec<Report>,
     wake_at: Option<Timestamp>,
     clients: Clients,
-    /// Jobs that something happened to which may make them fail.
+    /// Jobs that have a reason to fail.
     unlucky: BTreeSet<JobId>,
     rebooted: BTreeSet<JobId>,
-    tally: Tally,
+    coverage: Coverage,
     trace: Trace,
 }
 
@@ -187,10 +200,11 @@ impl World {
         let mut rng = Rng::new(seed);
         let nodes = 1 + rng.below(2);
         let node = |number: usize| Node {
-            name: format!("node-{number}"),
+            name: format!("node-{number}").as_str().into(),
             cpu: Cpu::cores(4),
             memory: Bytes::mib(4096),
             gpus: 2,
+            taken: Default::default(),
         };
         let inventory = Inventory {
             nodes: (0..nodes).map(node).collect(),
@@ -203,6 +217,7 @@ impl World {
             clock_error: 0,
             policy: Policy {
                 oversubscribe_alone: rng.chance(50),
+                fair_share: rng.chance(50),
             },
             quotas: Vec::new(),
             store: SimStore::default(),
@@ -211,27 +226,28 @@ impl World {
             server: None,
             boot_changed: false,
             commands: VecDeque::new(),
+            unrecorded: Unrecorded::default(),
             reports: Vec::new(),
             wake_at: None,
             clients: Clients::default(),
             unlucky: BTreeSet::new(),
             rebooted: BTreeSet::new(),
-            tally: Tally::default(),
+            coverage: Coverage::default(),
             trace,
             rng,
         }
     }
 
-    fn run(mut self) -> Result<Tally, Box<Violation>> {
+    fn run(mut self) -> Result<Coverage, Box<Violation>> {
         let finding = self
             .live()
             .and_then(|()| self.drain())
             .and_then(|()| self.check_rest());
         match finding {
-            Ok(()) => Ok(self.tally),
+            Ok(()) => Ok(self.coverage),
             Err(what) => Err(Box::new(Violation {
                 seed: self.seed,
-                step: self.tally.steps,
+                step: self.coverage.steps,
                 what,
                 trace: match self.trace {
                     Trace::On(lines) => lines,
@@ -243,7 +259,7 @@ impl World {
 
     fn live(&mut self) -> Finding {
         for _ in 0..STEPS {
-            self.tally.steps += 1;
+            self.coverage.steps += 1;
             self.step()?;
         }
         Ok(())
@@ -304,7 +320,7 @@ impl World {
         Ok(())
     }
 
-    /// Hands the server a few reports in any order.
+    /// Delivers a few reports to the server in any order.
     fn deliver_some(&mut self) -> Finding {
         if self.server.is_none() {
             return Ok(());
@@ -317,7 +333,7 @@ impl World {
             let at = self.rng.below(self.reports.len());
             let report = match self.faults.repeats(&mut self.rng) {
                 true => {
-                    self.tally.repeated += 1;
+                    self.coverage.repeated += 1;
                     self.reports[at].clone()
                 }
                 false => self.reports.swap_remove(at),
@@ -332,7 +348,7 @@ impl World {
             return Ok(());
         }
         let at = self.rng.below(self.commands.len());
-        // Orders about one worker keep their order, and a job's folders go last.
+        // Orders for one worker keep their order, and a job's folders are removed last.
         let chosen = self.commands[at].clone();
         let first = self
             .commands
@@ -340,11 +356,19 @@ impl World {
             .position(|other| must_precede(other, &chosen))
             .unwrap_or(at);
         let command = self.commands.remove(first).expect("the position is in the queue");
+        if let EngineCommand::Launch { job, .. } = &command
+            && self.engine.prepare(&job.id)
+        {
+            // The launch itself is a step of its own: the server may die before it.
+            self.note(|| format!("prepared: {}", worker_of(&command).0));
+            self.commands.insert(first, command);
+            return Ok(());
+        }
         self.note(|| format!("order: {}", brief(&command)));
         self.engine.carry_out(&command, &self.store, &mut self.rng)
     }
 
-    /// Faults stop; from here on everything must come to its end.
+    /// Faults stop; from here on everything must end.
     fn drain(&mut self) -> Finding {
         self.faults = Faults::none();
         self.clock_error = self.clock_error.min(0);
@@ -382,7 +406,7 @@ impl World {
         Ok(happened)
     }
 
-    /// Whether there is anything left to wait for.
+    /// Whether anything is left to wait for.
     fn wait_for_deadline(&mut self) -> Result<bool, String> {
         let Some(at) = self.wake_at else {
             return Ok(false);
@@ -403,6 +427,14 @@ impl World {
         if let Some(left) = self.engine.listed().first() {
             return broken(format!("{:?} is never cleaned", left.attempt));
         }
+        if let Some(left) = self
+            .engine
+            .prepared
+            .iter()
+            .find(|run| self.store.get(run).is_none())
+        {
+            return broken(format!("the folders of {left} are left behind"));
+        }
         self.check_acknowledged()?;
         let server = self.server.as_ref().expect("it was started for the drain");
         if let Some(job) = server.jobs().next() {
@@ -419,12 +451,10 @@ impl World {
 
 fn worker_of(command: &EngineCommand) -> (&JobId, Option<crate::job::WorkerKey>) {
     match command {
-        EngineCommand::Launch { job, worker, .. } | EngineCommand::Go { job, worker, .. } => {
-            (&job.id, Some(*worker))
-        }
-        EngineCommand::Stop { attempt, .. } | EngineCommand::Clean { attempt } => {
-            (&attempt.job, Some(attempt.worker))
-        }
+        EngineCommand::Launch { job, worker, .. } => (&job.id, Some(*worker)),
+        EngineCommand::Go { attempt }
+        | EngineCommand::Stop { attempt, .. }
+        | EngineCommand::Clean { attempt } => (&attempt.job, Some(attempt.worker)),
         EngineCommand::Discard { job } => (job, None),
     }
 }
@@ -439,7 +469,6 @@ fn must_precede(first: &EngineCommand, second: &EngineCommand) -> bool {
 fn brief(command: &EngineCommand) -> String {
     match command {
         EngineCommand::Launch { job, worker, attempt } => format!("launch {} {worker} #{attempt}", job.id),
-        EngineCommand::Go { job, worker, attempt } => format!("go {} {worker} #{attempt}", job.id),
         other => format!("{other:?}"),
     }
 }

@@ -1,10 +1,10 @@
-//! The simulated server: keeps the conductor's contract (store, then carry out, then reply) and dies anywhere
-//! in between.
+//! The simulated server: handles the conductor's output in the required order (store, then carry out, then reply) and
+//! dies anywhere in between.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply, Write};
+use crate::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply, Unrecorded, Write};
 use crate::job::{Boot, Event, Job, News, Outcome, Phase, Worker, WorkerKey};
 use crate::ports::{AttemptKey, EngineCommand, EngineState, Report};
 use crate::scheduler::Scheduler;
@@ -13,7 +13,7 @@ use super::engine::Stage;
 use super::faults::CrashPoint;
 use super::{Finding, World, broken};
 
-/// An input and who waits for the reply.
+/// An input and the request that waits for the reply.
 pub(super) struct Asked {
     pub input: Input,
     /// Index of the client's request.
@@ -29,6 +29,9 @@ impl Asked {
 impl World {
     pub(super) fn start_server(&mut self) -> Finding {
         self.note(|| "the server starts".into());
+        // It may have died between removing a job and removing its folders.
+        let store = &self.store;
+        self.engine.prepared.retain(|run| store.get(run).is_some());
         let mut scheduler = Scheduler::new(self.inventory.clone(), self.policy);
         for (user, quota) in &self.quotas {
             scheduler.set_quota(user.clone(), *quota);
@@ -41,6 +44,7 @@ impl World {
         };
         let engine = EngineState {
             attempts: self.known_attempts(),
+            nodes: self.inventory.nodes.clone(),
             boot,
         };
         let (server, output) = Conductor::restore(
@@ -48,6 +52,7 @@ impl World {
             Box::new(Loopback::default()),
             jobs,
             engine,
+            &self.unrecorded,
             self.clock(),
         );
         self.server = Some(server);
@@ -81,8 +86,38 @@ impl World {
             return Ok(());
         };
         let output = server.handle(asked.iter().map(|one| one.input.clone()), now);
-        let crash = self.faults.crash_point(&mut self.rng);
+        let ends_something = |one: &Asked| matches!(one.input, Input::Kill { .. } | Input::Remove { .. });
+        let crash = match asked.iter().any(ends_something) && self.faults.refuses_kill(&mut self.rng) {
+            true => CrashPoint::WriteRefused,
+            false => self.faults.crash_point(&mut self.rng),
+        };
         self.settle(output, crash, asked)
+    }
+
+    /// The store refuses writes: orders that stop something are carried out anyway, and time passes before the next
+    /// try.
+    fn act_unrecorded(&mut self, asked: &[Asked]) -> Finding {
+        let now = self.clock();
+        for one in asked {
+            match &one.input {
+                Input::Kill { job, after } => {
+                    let stored = self.store.get(job).filter(|job| !job.phase.is_final()).cloned();
+                    let Some(stored) = stored else { continue };
+                    self.coverage.unrecorded_kills += 1;
+                    self.commands.extend(self.unrecorded.kill(&stored, *after, now));
+                }
+                Input::Remove { job } if self.store.get(job).is_some() => {
+                    self.commands.push_back(self.unrecorded.remove(job.clone()));
+                    self.engine.discardable.insert(job.clone());
+                }
+                _ => {}
+            }
+        }
+        for _ in 0..self.rng.below(6) {
+            self.carry_out_one()?;
+            self.progress_one()?;
+        }
+        Ok(())
     }
 
     fn settle(&mut self, output: Output, crash: CrashPoint, asked: Vec<Asked>) -> Finding {
@@ -93,7 +128,12 @@ impl World {
             }
             CrashPoint::WriteRefused => {
                 self.note(|| "the store refuses".into());
-                self.tally.refused_writes += 1;
+                self.coverage.refused_writes += 1;
+                self.act_unrecorded(&asked)?;
+                if !self.unrecorded.is_empty() && self.faults.forgets_kill(&mut self.rng) {
+                    self.crash();
+                    return Ok(());
+                }
                 return self.start_server();
             }
             _ => {}
@@ -101,6 +141,7 @@ impl World {
         self.check_writes(&output)?;
         self.store.save(&output.writes, &self.engine)?;
         self.boot_changed = false;
+        self.unrecorded = Unrecorded::default();
         self.wake_at = output.wake_at;
         self.commands.extend(output.commands);
         match crash {
@@ -126,7 +167,7 @@ impl World {
         self.check_usage()
     }
 
-    /// Room is taken by admitted jobs, and by nobody else.
+    /// Resources are held by admitted jobs, and by nothing else.
     fn check_usage(&self) -> Finding {
         let Some(server) = &self.server else {
             return Ok(());
@@ -155,7 +196,7 @@ impl World {
         self.check_reply(asked.client, &asked.input, reply)
     }
 
-    /// Looks at a whole output before it is stored.
+    /// Checks a whole output before it is stored.
     fn check_writes(&mut self, output: &Output) -> Finding {
         let mut seen = BTreeSet::new();
         for write in &output.writes {
@@ -175,11 +216,12 @@ impl World {
         Ok(())
     }
 
-    /// A job that starts launches everybody; one that stops stops everybody.
+    /// A job that starts launches all workers; one that stops stops all of them.
     fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
         let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
         let starts = before == Phase::Pending && job.phase == Phase::Starting;
-        let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_));
+        let withdraws = before == Phase::Starting && job.phase == Phase::Withdrawing;
+        let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_)) || withdraws;
         if !starts && !stops {
             return Ok(());
         }
@@ -208,7 +250,7 @@ impl World {
         if let Some(worker) = forgotten(&launched).filter(|_| starts) {
             return broken(format!("{} starts without {worker:?}", job.id));
         }
-        // After a restart of the machine there is nobody to be told.
+        // After the machine restarted, there is nothing to notify.
         if let Some(worker) = forgotten(&stopped).filter(|_| stops && !self.boot_changed) {
             return broken(format!("{} stops without telling {worker:?}", job.id));
         }
@@ -221,7 +263,9 @@ impl World {
             .store
             .get(&job.id)
             .map_or(0, |job| job.workers.iter().map(|worker| worker.restarts).sum());
-        self.tally.restarts += restarts.saturating_sub(before) as usize;
+        self.coverage.restarts += restarts.saturating_sub(before) as usize;
+        let withdrawn = self.store.get(&job.id).map_or(0, |job| job.withdrawn);
+        self.coverage.withdrawn += usize::from(job.withdrawn > withdrawn);
         self.note(|| {
             let workers: Vec<String> = job
                 .workers
@@ -238,7 +282,7 @@ impl World {
         });
     }
 
-    /// A final job ended for a reason, and nothing moves it any more.
+    /// A final job ended for a reason, and nothing changes it any more.
     fn check_final(&mut self, job: &Arc<Job>) -> Finding {
         let Phase::Final(outcome) = job.phase else {
             return Ok(());
@@ -246,19 +290,19 @@ impl World {
         let unlucky = self.unlucky.contains(&job.id) || self.engine.unlucky.contains(&job.id);
         let justified = match outcome {
             Outcome::Succeeded => {
-                self.tally.succeeded += 1;
+                self.coverage.succeeded += 1;
                 job.trainers().all(|trainer| self.ended_well(job, trainer))
             }
             Outcome::Failed => {
-                self.tally.failed += 1;
+                self.coverage.failed += 1;
                 unlucky || job.spec.max_runtime.is_some()
             }
             Outcome::Killed => {
-                self.tally.killed += 1;
+                self.coverage.killed += 1;
                 self.clients.killed(&job.id)
             }
             Outcome::Lost => {
-                self.tally.lost += 1;
+                self.coverage.lost += 1;
                 self.rebooted.contains(&job.id)
             }
         };
@@ -282,7 +326,7 @@ impl World {
     }
 }
 
-/// Whatever a final job is told, it stays as it is.
+/// No event changes a final job.
 fn check_deaf(job: &Job) -> Finding {
     let mut copy = job.clone();
     let now = job.changed_at;

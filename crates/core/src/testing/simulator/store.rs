@@ -1,4 +1,4 @@
-//! The simulated store: what survives, and what may never be written into it.
+//! The simulated store: what survives, and what must never be written to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ impl SimStore {
         self.rows.values().find(made).map(|job| &job.id)
     }
 
-    /// Who keeps others from using a name.
+    /// The job that holds a name.
     pub(super) fn holder(&self, user: &UserName, name: &JobName) -> Option<&Arc<Job>> {
         self.active()
             .find(|job| job.user == *user && job.spec.name == *name && job.holds_name())
     }
 
-    /// Writes everything or finds what must not be written.
+    /// Writes everything, or finds what must not be written.
     pub(super) fn save(&mut self, writes: &[Write], engine: &SimEngine) -> Finding {
         for write in writes {
             match write {
@@ -67,6 +67,9 @@ impl SimStore {
         {
             return broken(format!("{} is final while its workers run", job.id));
         }
+        if job.phase == Phase::Pending && engine.runs(&job.id) {
+            return broken(format!("{} waits while its workers run", job.id));
+        }
         self.rows.insert(job.id.clone(), Arc::clone(job));
         Ok(())
     }
@@ -90,7 +93,7 @@ impl SimStore {
     }
 }
 
-/// What may follow what.
+/// Which state may follow which.
 fn check_step(before: &Job, after: &Job) -> Finding {
     let id = &after.id;
     if before.phase.is_final() {
@@ -106,7 +109,8 @@ fn check_step(before: &Job, after: &Job) -> Finding {
         return broken(format!("the time of {id} runs backwards"));
     }
     let rebooted = (before.phase, after.phase) == (Phase::Running, Phase::Starting);
-    if rank(after.phase) < rank(before.phase) && !rebooted {
+    let withdrawn = after.phase == Phase::Pending && before.started_at.is_none();
+    if rank(after.phase) < rank(before.phase) && !rebooted && !withdrawn {
         return broken(format!(
             "{id} goes back from {:?} to {:?}",
             before.phase, after.phase
@@ -133,7 +137,7 @@ fn check_step(before: &Job, after: &Job) -> Finding {
 fn rank(phase: Phase) -> u8 {
     match phase {
         Phase::Pending => 0,
-        Phase::Starting => 1,
+        Phase::Starting | Phase::Withdrawing => 1,
         Phase::Running => 2,
         Phase::Stopping(_) => 3,
         Phase::Final(_) => 4,
@@ -190,7 +194,7 @@ fn check_shape(job: &Job) -> Finding {
     Ok(())
 }
 
-/// What is stored about the end of an attempt is what happened.
+/// A stored exit is what really happened.
 fn check_worker(job: &Job, worker: &Worker, engine: &SimEngine) -> Finding {
     let key = AttemptKey {
         job: job.id.clone(),
@@ -205,7 +209,7 @@ fn check_worker(job: &Job, worker: &Worker, engine: &SimEngine) -> Finding {
     }
     match (&attempt.stage, worker.status) {
         (Stage::Gone(News::Exited(exit)), WorkerStatus::Ended) => check_exit(&key, exit, worker, attempt.log),
-        (Stage::Gone(News::Lost(_)), WorkerStatus::Lost) => Ok(()),
+        (Stage::Gone(News::Lost(_) | News::NoRoom(_)), WorkerStatus::Lost) => Ok(()),
         (stage, status) => broken(format!("{key:?} is {stage:?} and stored as {status}")),
     }
 }

@@ -1,9 +1,9 @@
-//! Thousands of worlds, and the proof that each planted bug would be found in them.
+//! Thousands of worlds, and the proof that the simulator finds each planted bug.
 
 use super::{run, sweep};
 use crate::testing::planted::{Planted, with_bug};
 
-/// Seeds of the ordinary test run. `SIMULATOR_SEEDS` asks for more.
+/// Seeds of the ordinary test run. `SIMULATOR_SEEDS` sets another number.
 const SEEDS: u64 = 1000;
 
 fn seeds() -> u64 {
@@ -27,6 +27,8 @@ fn no_seed_breaks_a_promise() {
         ("lost", total.lost),
         ("removed", total.removed),
         ("restarts", total.restarts),
+        ("withdrawn", total.withdrawn),
+        ("crashes between preparing and launching", total.prepared),
         ("crashes", total.crashes),
         ("reboots", total.reboots),
         ("clock jumps", total.clock_jumps),
@@ -34,6 +36,8 @@ fn no_seed_breaks_a_promise() {
         ("repeated reports", total.repeated),
         ("vanished attempts", total.vanished),
         ("refused writes", total.refused_writes),
+        ("unrecorded kills", total.unrecorded_kills),
+        ("forgotten kills", total.forgotten_kills),
     ];
     for (what, count) in reached {
         assert!(count > 20, "the simulator hardly ever reaches: {what} ({count})");

@@ -1,14 +1,16 @@
 //! The three files of an unfinished file (`data`, `journal`, `state`) and who owns them.
 //!
-//! One process at a time, by a lock that goes with the process; inside it everyone shares one handle.
+//! One process at a time, by a lock that goes with the process; inside it everyone shares one handle. A lock that another
+//! process holds is waited for briefly.
 //!
-//! They lie where a job can reach them: what is not as we left it is refused, and nothing in it makes us wait, read
+//! They lie where a job can reach them: what is not as we left it is refused, and nothing in it makes us wait long, read
 //! without end or set aside memory for what is not there.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +19,7 @@ use crate::content::chunk::Layout;
 use crate::content::journal::{RECORD, longest};
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
-use crate::root::{Root, RootError};
+use crate::root::{Root, RootError, lock_within};
 use crate::staging::{StagedId, staged_path};
 use crate::sys::{self, Errno, FileType, FlockOperation, Mode, OFlags, OwnedFd};
 
@@ -39,6 +41,9 @@ pub(super) struct State {
     #[serde(default)]
     pub began: Option<Mtime>,
 }
+
+/// How long to wait for a process that holds an unfinished file.
+const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -66,7 +71,7 @@ impl Disk {
         let folder = root.open_dir_no_links(&path)?;
         let data = reopen(&folder, &path, "data", OFlags::RDWR)?;
         let journal = reopen(&folder, &path, "journal", OFlags::RDWR | OFlags::APPEND)?;
-        match sys::flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+        match lock_within(&journal, FlockOperation::NonBlockingLockExclusive, TAKEN_WITHIN) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(AssemblyError::Busy(id.clone())),
             Err(errno) => return Err(RootError::errno("lock", &path, errno).into()),

@@ -1,4 +1,4 @@
-//! Which boot of the machine this is: after a restart nothing that ran before runs.
+//! Identifies the boot of the machine: after a restart nothing that ran before is running.
 
 use std::io;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl BootId {
         &self.0
     }
 
-    /// Whether the one remembered in `file` is another.
+    /// Whether the one stored in `file` differs.
     pub fn differs_from(&self, file: &Path) -> io::Result<bool> {
         match std::fs::read_to_string(file) {
             Ok(before) => Ok(before.trim() != self.0),
@@ -48,7 +48,7 @@ impl BootId {
         }
     }
 
-    /// Remembers this one in `file`, which is at no time half written.
+    /// Stores this one in `file`, atomically.
     pub fn remember_in(&self, file: &Path) -> io::Result<()> {
         let draft = file.with_extension("new");
         std::fs::write(&draft, &self.0)?;

@@ -1,92 +1,24 @@
-//! Names of attempts on disk.
+//! The files of an attempt beside its log: the plan, the socket, the recorded exit.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_core::job::WorkerKey;
-use paddlecloud_core::names::JobId;
-use paddlecloud_core::plan::Role;
 use paddlecloud_core::ports::AttemptKey;
 
-/// The folder of all attempts, below the server's data.
-pub const ATTEMPTS: &str = "attempts";
+use crate::logs::folders::{attempt_folder, attempt_name};
 
 /// The folder of one attempt.
 #[derive(Debug, Clone)]
 pub struct AttemptFolder {
     pub path: PathBuf,
-    /// Unique on this machine for ever: recognises the attempt's processes and control groups.
+    /// Unique on this machine forever: identifies the attempt's processes and control groups.
     pub marker: String,
 }
 
 impl AttemptFolder {
     pub fn of(data: &Path, attempt: &AttemptKey) -> AttemptFolder {
-        let name = attempt_name(attempt);
         AttemptFolder {
-            path: job_folder(data, &attempt.job).join(&name),
-            marker: format!("{}.{name}", attempt.job),
-        }
-    }
-}
-
-/// Where an attempt's log lies; also of jobs that are long over.
-pub fn attempt_folder(data: &Path, attempt: &AttemptKey) -> PathBuf {
-    AttemptFolder::of(data, attempt).path
-}
-
-pub fn job_folder(data: &Path, job: &JobId) -> PathBuf {
-    data.join(ATTEMPTS).join(job.as_str())
-}
-
-fn attempt_name(attempt: &AttemptKey) -> String {
-    let WorkerKey { role, index } = attempt.worker;
-    format!("{role}-{index}.{}", attempt.attempt)
-}
-
-/// Reads `trainer-0.1` back.
-pub fn parse_attempt(job: JobId, name: &str) -> Option<AttemptKey> {
-    let (worker, attempt) = name.rsplit_once('.')?;
-    let (role, index) = worker.split_once('-')?;
-    let role = match role {
-        "trainer" => Role::Trainer,
-        "pserver" => Role::Pserver,
-        _ => return None,
-    };
-    let worker = WorkerKey {
-        role,
-        index: index.parse().ok()?,
-    };
-    Some(AttemptKey {
-        job,
-        worker,
-        attempt: attempt.parse().ok()?,
-    })
-}
-
-/// Removing what is not there is no failure.
-pub fn absent_is_fine(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_name_reads_back_as_its_attempt() {
-        let job = JobId::new(5, 6);
-        let attempt = AttemptKey {
-            job: job.clone(),
-            worker: WorkerKey::pserver(12),
-            attempt: 3,
-        };
-        assert_eq!(attempt_name(&attempt), "pserver-12.3");
-        assert_eq!(parse_attempt(job.clone(), "pserver-12.3"), Some(attempt));
-        for foreign in ["pserver-12", "master-0.1", "trainer-x.1", "lost+found"] {
-            assert_eq!(parse_attempt(job.clone(), foreign), None);
+            path: attempt_folder(data, attempt),
+            marker: format!("{}.{}", attempt.job, attempt_name(attempt)),
         }
     }
 }

@@ -1,33 +1,51 @@
-//! Starting one worker: the run's folders, the plan in the supervisor's words, the supervisor itself.
+//! Starts one worker: converts its plan for the supervisor and starts the supervisor.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use paddlecloud_core::exit::Exit;
-use paddlecloud_core::job::{Job, News, WorkerKey};
+use paddlecloud_core::job::{Job, News, Worker, WorkerKey};
 use paddlecloud_core::plan::{self, Member, Role, Site};
-use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, SecretEnv, WorkDir};
 use paddlecloud_core::spec::Resources;
-use paddlecloud_pfs::RelPath;
 use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
+use tokio::io::AsyncWriteExt as _;
 
 use super::Inner;
 use super::folders::AttemptFolder;
 use super::link::{self, ConnectError};
-use crate::packages::{PackageError, RunFolders, WorkDir};
+use crate::error_chain::chain_of;
+use crate::programs::{self, DEFAULT_PATH};
 
-/// Where uploads lie below a home.
+/// The folder of uploads below a home.
 const PACKAGES: &str = ".paddlecloud/packages";
+
+/// Processes and threads of one worker: plenty for any training program, and few enough that a fork bomb does not take
+/// down the machine.
+const MOST_PROCESSES: u64 = 4096;
 
 /// Two ports per run from here on, spread by the first worker's address.
 const PORT_FLOOR: u16 = 10_000;
 const PORT_PAIRS: u32 = 10_000;
 
-/// Where workers that are not the server's own system user find `paddle`: its data folder is closed to them.
+/// Where workers of other system users find `paddle`: they may not enter the data folder.
 const SHOWN_PROGRAMS: &str = "/.paddlecloud/bin";
+/// The same for `python`, in case the machine has only `python3`.
+const SHOWN_PYTHON: &str = "/.paddlecloud/python";
 
-/// An attempt that is being launched, and known as such while this lives.
+/// How long to wait when the machine has no resources left.
+const NEXT_START: Duration = Duration::from_secs(2);
+
+/// Below the folder of our own programs: a `python` that runs `python3`.
+pub const PYTHON_FOLDER: &str = "python";
+
+/// A secret shared by the trainers and parameter servers of one run.
+const RUN_SECRET: &str = "PADDLE_PS_SECRET";
+
+/// An attempt that is being launched, registered as such while this lives.
 struct UnderWay<'a> {
     inner: &'a Inner,
     attempt: &'a AttemptKey,
@@ -46,20 +64,40 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// Why an attempt was not started.
+enum NotStarted {
+    Failed(String),
+    /// The machine has no process or file descriptor left for it; that is temporary.
+    NoRoom(String),
+}
+
+impl From<String> for NotStarted {
+    fn from(words: String) -> NotStarted {
+        NotStarted::Failed(words)
+    }
+}
+
 /// Starts an attempt, or reports why it cannot be started.
-pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
+pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
+    let attempt = assignment.key();
     let folder = inner.folder(&attempt);
     let _under_way = UnderWay::new(inner, &attempt);
     if folder.path.join(files::PLAN).exists() {
         return;
     }
-    match start(inner, job, &attempt, &folder).await {
+    match start(inner, assignment, &attempt, &folder).await {
         Ok(Some(state)) => {
             inner.report(&attempt, News::Up);
             inner.report(&attempt, link::news_of_state(&state));
         }
         Ok(None) => {}
-        Err(reason) => {
+        Err(NotStarted::NoRoom(reason)) => {
+            tracing::warn!(?attempt, %reason, "no worker can be started now");
+            // Nothing signals when the machine has resources again.
+            tokio::time::sleep(NEXT_START).await;
+            inner.report(&attempt, News::NoRoom(reason));
+        }
+        Err(NotStarted::Failed(reason)) => {
             tracing::warn!(?attempt, %reason, "a worker could not be started");
             let exit = protocol::Exit::load(&folder.path).ok().flatten();
             let news = exit.map_or_else(|| News::Exited(Exit::unseen(reason)), link::news_of_exit);
@@ -70,27 +108,23 @@ pub async fn launch(inner: &Arc<Inner>, job: &Arc<Job>, attempt: AttemptKey) {
 
 async fn start(
     inner: &Arc<Inner>,
-    job: &Arc<Job>,
+    assignment: &Assignment,
     attempt: &AttemptKey,
     folder: &AttemptFolder,
-) -> Result<Option<protocol::State>, String> {
-    let prepared = prepare(inner, job)
-        .await
-        .map_err(|error| format!("its folder cannot be prepared: {error}"))?;
-    let plan = worker_plan(inner, job, attempt, folder, &prepared).ok_or("the job has no such worker")?;
+) -> Result<Option<protocol::State>, NotStarted> {
+    let plan = worker_plan(inner, assignment, folder).ok_or("the job has no such worker".to_owned())?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
-    make_log_folder(inner, job, prepared.run.node(attempt.worker.index)).await?;
     write_plan(plan, folder.path.clone()).await?;
-    let started = run_supervisor(inner, folder).await;
+    let started = run_supervisor(inner, folder, &assignment.secrets).await;
     let lives = || paddlecloud_supervisor::is_alive(&folder.path);
-    // One that a server before this one started may have been faster.
+    // A supervisor started by an earlier server may have been faster.
     if started.is_err() && !lives() {
         return started.map(|()| None);
     }
     match link::connect(inner, attempt, folder.path.clone()).await {
         Ok(state) => Ok(Some(state)),
         Err(ConnectError::Broken(error)) if !lives() => {
-            Err(format!("its supervisor cannot be reached: {error}"))
+            Err(format!("its supervisor cannot be reached: {error}").into())
         }
         Err(error) => {
             link::connect_later(inner, attempt, folder.path.clone(), &error);
@@ -99,62 +133,29 @@ async fn start(
     }
 }
 
-/// A run whose folders are ready, and where its package is shown, as it was found on disk.
-struct Prepared {
-    run: RunFolders,
-    shown: Option<RelPath>,
-}
-
-/// Prepares the run once, however many of its workers start.
-async fn prepare(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<Prepared, PackageError> {
-    let turn = {
-        let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(preparing.entry(job.id.clone()).or_default())
-    };
-    let held = turn.lock().await;
-    let (storage, boot, prepared) = (
-        inner.storage.clone(),
-        inner.settings.boot.clone(),
-        Arc::clone(job),
-    );
-    let prepare = move || {
-        let run = storage.prepare_run(&prepared, boot.as_str())?;
-        let shown = storage.shown_workdir(&prepared);
-        Ok(Prepared { run, shown })
-    };
-    let folders = tokio::task::spawn_blocking(prepare)
-        .await
-        .unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))));
-    drop(held);
-    let mut preparing = inner.preparing.lock().unwrap_or_else(PoisonError::into_inner);
-    // Ours and the table's: nobody else waits for a turn.
-    if Arc::strong_count(&turn) == 2 {
-        preparing.remove(&job.id);
-    }
-    folders
-}
-
-/// The plain log lies among the user's own files.
-async fn make_log_folder(inner: &Inner, job: &Job, folder: RelPath) -> Result<(), String> {
-    let (storage, user) = (inner.storage.clone(), job.user.clone());
-    let made = tokio::task::spawn_blocking(move || storage.make_run_folder(&user, &folder)).await;
-    made.unwrap_or_else(|panic| Err(PackageError::Disk(std::io::Error::other(panic))))
-        .map_err(|error| format!("the folder of its log cannot be made: {error}"))
-}
-
-async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), String> {
+async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), NotStarted> {
     let write = move || {
-        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        plan.store(&folder).map_err(|error| error.to_string())
+        std::fs::create_dir_all(&folder).map_err(|error| not_written(&error))?;
+        plan.store(&folder).map_err(|error| not_written(&error))
     };
-    tokio::task::spawn_blocking(write)
-        .await
-        .unwrap_or_else(|panic| Err(panic.to_string()))
-        .map_err(|error| format!("its plan cannot be written: {error}"))
+    let written = tokio::task::spawn_blocking(write).await;
+    written.unwrap_or_else(|panic| Err(not_written(&panic)))
 }
 
-/// Returns when the supervisor can be connected to; from then on it depends on nobody.
-async fn run_supervisor(inner: &Inner, folder: &AttemptFolder) -> Result<(), String> {
+fn not_written(error: &(dyn std::error::Error + 'static)) -> NotStarted {
+    let words = format!("its plan cannot be written: {}", chain_of(error));
+    match paddlecloud_supervisor::is_shortage(error) {
+        true => NotStarted::NoRoom(words),
+        false => NotStarted::Failed(words),
+    }
+}
+
+/// Returns when the supervisor accepts connections; from then on it is independent.
+async fn run_supervisor(
+    inner: &Inner,
+    folder: &AttemptFolder,
+    secrets: &SecretEnv,
+) -> Result<(), NotStarted> {
     let mut command = tokio::process::Command::new(&inner.settings.program);
     command
         .arg0("paddlecloud-supervise")
@@ -164,62 +165,98 @@ async fn run_supervisor(inner: &Inner, folder: &AttemptFolder) -> Result<(), Str
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let output = command
-        .output()
-        .await
-        .map_err(|error| format!("its supervisor cannot be started: {error}"))?;
+    // Secrets travel in a pipe: the plan is a file, and arguments and variables can be seen.
+    if !secrets.is_empty() {
+        command.env(protocol::SECRETS_VARIABLE, "1").stdin(Stdio::piped());
+    }
+    let output = run_with(command, secrets).await.map_err(|error| {
+        let words = format!("its supervisor cannot be started: {error}");
+        match paddlecloud_supervisor::is_shortage(&error) {
+            true => NotStarted::NoRoom(words),
+            false => NotStarted::Failed(words),
+        }
+    })?;
     if output.status.success() {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
+    let words = format!(
         "its supervisor did not start: {}",
         words.trim().trim_start_matches("error: ")
-    ))
+    );
+    match output.status.code() == Some(protocol::NO_ROOM.into()) {
+        true => Err(NotStarted::NoRoom(words)),
+        false => Err(NotStarted::Failed(words)),
+    }
 }
 
-/// The lines before a trainer's own output.
-pub async fn preamble(inner: &Inner, job: &Arc<Job>, worker: WorkerKey) -> Vec<String> {
-    let Ok(run) = inner.storage.run_folders(job) else {
-        return Vec::new();
-    };
-    let (storage, shown_job) = (inner.storage.clone(), Arc::clone(job));
-    let shown = tokio::task::spawn_blocking(move || storage.shown_workdir(&shown_job)).await;
-    let prepared = Prepared {
-        run,
-        shown: shown.ok().flatten(),
-    };
-    let view = View::new(inner, job, &prepared);
-    plan_of(job, &view.site(inner, job), worker)
+async fn run_with(
+    mut command: tokio::process::Command,
+    secrets: &SecretEnv,
+) -> std::io::Result<std::process::Output> {
+    let mut child = command.spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        let text = serde_json::to_vec(secrets.reveal())?;
+        // A supervisor that ended at once says why.
+        let _ = pipe.write_all(&text).await;
+    }
+    child.wait_with_output().await
+}
+
+/// The lines before a trainer's own output, as they were planned.
+pub async fn preamble(inner: &Inner, attempt: &AttemptKey) -> Vec<String> {
+    let folder = inner.folder(attempt).path;
+    let planned = tokio::task::spawn_blocking(move || protocol::WorkerPlan::load(&folder)).await;
+    planned
+        .ok()
+        .and_then(Result::ok)
         .map(|plan| plan.preamble)
         .unwrap_or_default()
 }
 
-fn plan_of(job: &Job, site: &Site, worker: WorkerKey) -> Option<plan::WorkerPlan> {
+fn plan_of(inner: &Inner, job: &Job, site: &Site, worker: WorkerKey) -> Option<plan::WorkerPlan> {
     let members: Vec<Member> = job
         .workers
         .iter()
         .enumerate()
-        .map(|(at, worker)| member(job, at, worker))
+        .map(|(at, worker)| Member {
+            role: worker.key.role,
+            index: worker.key.index,
+            name: worker.name.clone(),
+            address: worker.address.clone(),
+            env: own_entries(inner, job, at, worker),
+        })
         .collect();
     plan::plan_worker(&job.spec, site, &members, worker.role, worker.index)
 }
 
-fn member(job: &Job, position: usize, worker: &paddlecloud_core::job::Worker) -> Member {
-    let seat = job
-        .placement
-        .as_ref()
-        .and_then(|placement| placement.workers.get(position));
-    Member {
-        role: worker.key.role,
-        index: worker.key.index,
-        name: worker.name.clone(),
-        address: worker.address.clone(),
-        gpus: seat.map(|seat| seat.gpus.clone()).unwrap_or_default(),
-    }
+/// Variables for a worker of this machine: where our programs are, its address, its cards.
+fn own_entries(inner: &Inner, job: &Job, position: usize, worker: &Worker) -> BTreeMap<String, String> {
+    let programs = match inner.storage.owner(&job.user).run_as() {
+        Some(_) => SHOWN_PROGRAMS.to_owned(),
+        None => inner.settings.programs.to_string_lossy().into_owned(),
+    };
+    let path = job
+        .spec
+        .shell_env
+        .get("PATH")
+        .map_or(DEFAULT_PATH, String::as_str);
+    let placement = job.placement.as_ref();
+    let seat = placement.and_then(|placement| placement.workers.get(position));
+    let cards: Vec<String> = seat
+        .iter()
+        .flat_map(|seat| &seat.gpus)
+        .map(u32::to_string)
+        .collect();
+    let entries = [
+        ("PATH", format!("{programs}:{path}")),
+        ("POD_IP", worker.address.clone()),
+        ("CUDA_VISIBLE_DEVICES", cards.join(",")),
+    ];
+    entries.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Paths as this job's workers see them: at `/pfs/…`, or the real ones where the machine permits no private view.
+/// Paths as this job's workers see them: at `/pfs/…`, or the real ones if the machine permits no private view.
 struct View {
     home: String,
     public: String,
@@ -230,8 +267,8 @@ struct View {
 }
 
 impl View {
-    fn new(inner: &Inner, job: &Job, prepared: &Prepared) -> View {
-        let (storage, run) = (&inner.storage, &prepared.run);
+    fn new(inner: &Inner, job: &Job, run: &PreparedRun) -> View {
+        let storage = &inner.storage;
         let (home, public) = match inner.settings.isolation.namespaces {
             Some(_) => (storage.home_name(&job.user), storage.public_name()),
             None => (
@@ -239,7 +276,7 @@ impl View {
                 storage.public_path().to_string_lossy().into_owned(),
             ),
         };
-        let shown = prepared
+        let shown = run
             .shown
             .as_ref()
             .filter(|_| inner.settings.isolation.namespaces.is_some());
@@ -250,7 +287,7 @@ impl View {
         };
         View {
             workdir,
-            run: format!("{home}/{}", run.run),
+            run: format!("{home}/{}", run.folder),
             output: format!("{home}/{}", run.output),
             rendezvous: format!("{home}/{}", run.rendezvous),
             home,
@@ -268,17 +305,13 @@ impl View {
             home: self.home.clone(),
             public: self.public.clone(),
             rendezvous: self.rendezvous.clone(),
-            programs: match inner.storage.owner(&job.user).run_as() {
-                Some(_) => SHOWN_PROGRAMS.to_owned(),
-                None => inner.settings.programs.to_string_lossy().into_owned(),
-            },
             nic: "lo".to_owned(),
             port_base: port_base(job),
         }
     }
 }
 
-/// Addresses of live workers differ, so the ports of live runs do.
+/// Addresses of live workers differ, so the ports of live runs do too.
 fn port_base(job: &Job) -> u16 {
     let address = job
         .workers
@@ -290,22 +323,19 @@ fn port_base(job: &Job) -> u16 {
 
 fn worker_plan(
     inner: &Inner,
-    job: &Job,
-    attempt: &AttemptKey,
+    assignment: &Assignment,
     folder: &AttemptFolder,
-    prepared: &Prepared,
 ) -> Option<protocol::WorkerPlan> {
-    let run = &prepared.run;
-    let view = View::new(inner, job, prepared);
-    let plan = plan_of(job, &view.site(inner, job), attempt.worker)?;
+    let Assignment { job, run, worker, .. } = assignment;
+    let view = View::new(inner, job, run);
+    let mut plan = plan_of(inner, job, &view.site(inner, job), *worker)?;
+    plan.env
+        .insert(RUN_SECRET.to_owned(), inner.secret.of_run(&job.id));
     let resources = match plan.role {
         Role::Pserver => &job.spec.pserver,
         Role::Trainer => &job.spec.trainer,
     };
-    let log = inner
-        .storage
-        .home_path(&job.user)
-        .join(run.node(plan.index).as_path());
+    let log = inner.storage.home_path(&job.user).join(run.node(plan.index));
     let log_name = if plan.role == Role::Pserver {
         "server.log"
     } else {
@@ -324,7 +354,7 @@ fn worker_plan(
         },
         index: plan.index,
         command: plan.command,
-        env: plan.env.into_iter().collect(),
+        env: with_python(inner, job, plan.env).into_iter().collect(),
         workdir: plan.workdir.into(),
         address: plan.address.parse().ok()?,
         hosts: hosts.collect(),
@@ -339,28 +369,48 @@ fn worker_plan(
             .collect(),
         limits: limits(resources),
         wait_for_go: plan.waits_for_all,
+        preamble: plan.preamble,
         ready_ports: plan.ports,
         grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
         log: inner.settings.logs,
-        plain_log: Some(log.join(log_name)),
+        log_folder: None,
+        plain_log: inner.settings.log_copy.then(|| log.join(log_name)),
         run_as: inner.storage.owner(&job.user).run_as().cloned(),
         isolation: inner.settings.isolation.clone(),
         boot_id: inner.settings.boot.as_str().to_owned(),
     })
 }
 
+/// If only `python3` exists, a folder at the end of `PATH` provides it as `python`.
+fn with_python(inner: &Inner, job: &Job, mut env: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    if let Some(path) = env.get_mut("PATH").filter(|path| programs::lacks_python(path)) {
+        let folder = match inner.storage.owner(&job.user).run_as() {
+            Some(_) => SHOWN_PYTHON.to_owned(),
+            None => python_folder(inner).to_string_lossy().into_owned(),
+        };
+        path.push(':');
+        path.push_str(&folder);
+    }
+    env
+}
+
+fn python_folder(inner: &Inner) -> PathBuf {
+    inner.settings.programs.join(PYTHON_FOLDER)
+}
+
 fn limits(resources: &Resources) -> Limits {
     Limits {
         cpu_millis: Some(resources.cpu.as_millis()),
         memory_bytes: Some(resources.memory.as_u64()),
+        processes: Some(MOST_PROCESSES),
     }
 }
 
-/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this very run.
-fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
+/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this run.
+fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
     let storage = &inner.storage;
     let home = storage.home_path(&job.user);
-    let own_latest = home.join(run.own_latest.as_path());
+    let own_latest = home.join(&run.own_latest);
     let datacenter = &inner.settings.datacenter;
     let mut binds = Vec::new();
     for word in ["home", "user"] {
@@ -377,7 +427,7 @@ fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
             target: latest,
             read_only: false,
         });
-        // What was uploaded is what later submits are compared with: no job changes it.
+        // Later submits are compared with uploaded files: no job may change them.
         binds.push(Bind {
             source: home.join(PACKAGES),
             target: packages,
@@ -398,6 +448,66 @@ fn binds(inner: &Inner, job: &Job, run: &RunFolders) -> Vec<Bind> {
             target,
             read_only: true,
         });
+        binds.push(Bind {
+            source: python_folder(inner),
+            target: SHOWN_PYTHON.into(),
+            read_only: true,
+        });
     }
     binds
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_core::testing::{samples, worker_variables};
+    use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
+
+    use super::*;
+    use crate::auth::Secret;
+    use crate::engine::local::{BootId, LocalEngine, LocalSettings};
+    use crate::homes::Storage;
+    use crate::logs::SegmentLogs;
+
+    fn engine(folder: &std::path::Path) -> LocalEngine {
+        let datacenter: paddlecloud_core::names::DatacenterName = "local".parse().unwrap();
+        let storage = Storage::open(&folder.join("storage"), datacenter.clone()).unwrap();
+        let logs = SegmentLogs::open(folder, LogLimits::default()).unwrap();
+        let settings = LocalSettings {
+            data: folder.to_owned(),
+            datacenter,
+            nodes: Vec::new(),
+            address_seed: 0,
+            isolation: Isolation::default(),
+            logs: LogLimits::default(),
+            log_copy: true,
+            boot: BootId::read().unwrap(),
+            program: "/opt/paddlecloud".into(),
+            programs: "/opt/bin".into(),
+        };
+        let secret = Secret::open(folder).unwrap();
+        LocalEngine::new(settings, storage, logs, secret)
+    }
+
+    #[test]
+    fn workers_of_this_machine_have_the_whole_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = engine(folder.path());
+        let mut spec = samples::spec("whole", 1, 2);
+        spec.shell_env = [("PATH".into(), "/venv/bin".into())].into();
+        spec.envs = [("POD_IP".into(), "the user's word".into())].into();
+        let job = Arc::new(samples::starting(1, spec));
+        for worker in samples::everybody(&job) {
+            let assignment = samples::assignment(&job, worker, 1);
+            let attempt = AttemptFolder::of(folder.path(), &assignment.key());
+            let plan = worker_plan(&engine.inner, &assignment, &attempt).unwrap();
+            let env: BTreeMap<String, String> = plan.env.into_iter().collect();
+            let names = [worker_variables::PLANNED, worker_variables::FROM_ENGINE];
+            for name in names.iter().flat_map(|names| names.split_whitespace()) {
+                assert!(env.contains_key(name), "{worker} has no {name}");
+            }
+            assert_eq!(env["CUDA_VISIBLE_DEVICES"], "");
+            assert_eq!(env["PATH"], "/opt/bin:/venv/bin");
+            assert_eq!(env["POD_IP"], "the user's word", "a job's own variables win");
+        }
+    }
 }

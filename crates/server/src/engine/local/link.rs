@@ -1,8 +1,9 @@
-//! The connection to one supervisor: orders go out, news comes in.
+//! The connection to one supervisor: orders go out, reports come in.
 //!
-//! One task per attempt. When the connection ends, the attempt's folder says whether the worker ended. If it does not
-//! and the supervisor lives, it is connected to again; if it does not live, the attempt is lost.
+//! One task per attempt. When the connection ends, the attempt's folder shows whether the worker exited. If it did not
+//! and the supervisor lives, the task reconnects; if the supervisor is dead, the attempt is lost.
 
+use std::future::Future;
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -12,50 +13,44 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
-use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_core::ports::{AttemptKey, LogMark};
 use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State, files};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
-use super::{Inner, LogMark};
+use super::Inner;
+use crate::logs::Tail;
 
 /// Longest line a supervisor sends.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// How long a supervisor may take to introduce itself. One that is stopped, or waits for a full disk, says nothing.
+/// How long a supervisor may take for its first message. One that is stopped, or waits for a full disk, sends nothing.
 const FIRST_WORDS: Duration = Duration::from_secs(3);
 
-/// Pause before a supervisor that lives and refuses is tried again.
+/// Pause before a living supervisor that refuses connections is tried again.
 const NEXT_TRY: Duration = Duration::from_millis(500);
 
-/// How long after a grace period a supervisor may still be busy with the end of its worker.
+/// How long after a grace period a supervisor may still be busy with the exit of its worker.
 const STOP_MARGIN: Duration = Duration::from_secs(2);
 
 /// A supervisor that is connected.
 pub struct Link {
-    /// When a worker that was told to stop must have ended.
+    /// When a worker that was asked to stop must have exited.
     stop_due: Option<Instant>,
-    orders: mpsc::UnboundedSender<Order>,
-    log: watch::Receiver<LogMark>,
-    /// The latest that was heard, for a server that starts over.
+    orders: mpsc::UnboundedSender<Command>,
+    /// The latest report, for a server that starts over. Its sender is dropped with the link's task.
     news: watch::Receiver<News>,
-}
-
-enum Order {
-    Tell(Command),
-    /// Somebody began to follow the log.
-    Follow,
 }
 
 impl Link {
     pub fn tell(&self, command: Command) {
         // A link whose task has ended belongs to an attempt that is over.
-        let _ = self.orders.send(Order::Tell(command));
+        let _ = self.orders.send(command);
     }
 
-    /// Tells it to stop its worker. Returns whether the time for that, since it was told before, is over.
+    /// Asks it to stop its worker. Returns whether the time limit of an earlier stop has passed.
     pub fn stop(&mut self, grace: Duration) -> bool {
         let now = Instant::now();
         let overdue = self.stop_due.is_some_and(|due| due <= now);
@@ -67,55 +62,49 @@ impl Link {
         overdue
     }
 
-    pub fn follow(&self) -> watch::Receiver<LogMark> {
-        // First the receiver, then the word: whoever counts receivers must see this one.
-        let log = self.log.clone();
-        let _ = self.orders.send(Order::Follow);
-        log
-    }
-
-    /// The latest that was heard of it.
+    /// Its latest report.
     pub fn news(&self) -> News {
         self.news.borrow().clone()
     }
 
-    /// The log mark without asking the supervisor to report growth; `complete` still comes.
-    pub fn until_complete(&self) -> watch::Receiver<LogMark> {
-        self.log.clone()
+    /// Resolves when the supervisor is gone and its exit has been reported.
+    pub fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut news = self.news.clone();
+        async move { while news.changed().await.is_ok() {} }
     }
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It is there but does not answer now.
+    /// It exists but does not answer now.
     #[error("it does not answer")]
     Silent,
     #[error(transparent)]
     Broken(#[from] io::Error),
 }
 
-/// Connects to the supervisor in `folder` and keeps connected until the worker's end. Returns its first words.
+/// Connects to the supervisor in `folder` and stays connected until the worker exits. Returns its first message.
 pub async fn connect(
     inner: &Arc<Inner>,
     attempt: &AttemptKey,
     folder: PathBuf,
 ) -> Result<State, ConnectError> {
     let (state, wire) = introduce(&folder).await?;
-    let (task, orders) = Task::new(inner, attempt, folder, &state_mark(&state), news_of_state(&state));
+    let (task, orders) = Task::new(inner, attempt, folder, state_mark(&state), news_of_state(&state));
     tokio::spawn(task.run(Some(wire), orders));
     Ok(state)
 }
 
-/// Keeps a link for a supervisor that lives and cannot be spoken to now. What it is told waits until it can, and then
-/// it tells where it is, or its folder how it ended meanwhile.
+/// Keeps a link for a living supervisor that cannot be reached now. Orders wait until it can; then it reports its
+/// state, or its folder shows how it exited meanwhile.
 pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf, error: &ConnectError) {
-    tracing::warn!(?attempt, %error, "a supervisor does not answer; going on without it");
+    tracing::warn!(?attempt, %error, "a supervisor does not answer; continuing without it");
     let unknown = LogMark {
         length: 0,
         complete: false,
     };
-    let (task, orders) = Task::new(inner, attempt, folder, &unknown, News::Launched);
+    let (task, orders) = Task::new(inner, attempt, folder, unknown, News::Launched);
     tokio::spawn(task.run(None, orders));
 }
 
@@ -157,7 +146,7 @@ async fn open(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Reports as they come. A line that arrived in part stays for the next call, so a call may be given up at any time.
+/// Reports as they arrive. A partial line stays for the next call, so a call may be cancelled at any time.
 struct Lines {
     stream: BufReader<OwnedReadHalf>,
     line: Vec<u8>,
@@ -176,7 +165,7 @@ impl Lines {
     }
 }
 
-/// What a supervisor's first words mean to the job.
+/// What a supervisor's first message means for the job.
 pub fn news_of_state(state: &State) -> News {
     match state.phase {
         Phase::Waiting => News::Up,
@@ -185,7 +174,7 @@ pub fn news_of_state(state: &State) -> News {
     }
 }
 
-/// The recorded end in the domain's words.
+/// The recorded exit as a domain value.
 pub fn news_of_exit(exit: protocol::Exit) -> News {
     let (code, signal) = match exit.ending {
         Ending::Code(code) => (Some(code), None),
@@ -202,7 +191,7 @@ pub fn news_of_exit(exit: protocol::Exit) -> News {
         oom: exit.oom,
         clash,
         log_end: exit.final_log_offset,
-        // Out of memory has words of its own.
+        // Out of memory has its own explanation.
         message: exit.message.filter(|_| !exit.oom),
         stopped: exit.stopped,
         lost_output: exit.dropped_bytes,
@@ -223,7 +212,7 @@ fn holder(clash: &protocol::Clash) -> Option<String> {
     }
 }
 
-/// How a conversation came to its end.
+/// How a connection ended.
 enum Ended {
     /// Nothing more comes over this connection.
     Cut,
@@ -235,22 +224,21 @@ struct Task {
     inner: Arc<Inner>,
     attempt: AttemptKey,
     folder: PathBuf,
-    log: watch::Sender<LogMark>,
+    log: Tail,
     news: watch::Sender<News>,
-    /// A watch is out and not answered.
+    /// A watch is pending.
     watching: bool,
 }
 
 impl Task {
-    /// A task whose link is known from now on.
+    /// A task whose link is registered from now on.
     fn new(
         inner: &Arc<Inner>,
         attempt: &AttemptKey,
         folder: PathBuf,
-        mark: &LogMark,
+        mark: LogMark,
         news: News,
-    ) -> (Task, mpsc::UnboundedReceiver<Order>) {
-        let (log_sender, log) = watch::channel(*mark);
+    ) -> (Task, mpsc::UnboundedReceiver<Command>) {
         let (news_sender, news) = watch::channel(news);
         let (orders, incoming) = mpsc::unbounded_channel();
         inner.links().insert(
@@ -258,7 +246,6 @@ impl Task {
             Link {
                 stop_due: None,
                 orders,
-                log,
                 news,
             },
         );
@@ -266,15 +253,15 @@ impl Task {
             inner: Arc::clone(inner),
             attempt: attempt.clone(),
             folder,
-            log: log_sender,
+            log: inner.logs.attach(attempt, mark),
             news: news_sender,
             watching: false,
         };
         (task, incoming)
     }
 
-    /// Speaks with the supervisor, over one connection after the other, until it is gone.
-    async fn run(mut self, mut wire: Option<Wire>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    /// Talks to the supervisor, over one connection after the other, until it is gone.
+    async fn run(mut self, mut wire: Option<Wire>, mut orders: mpsc::UnboundedReceiver<Command>) {
         loop {
             let Some(connected) = (match wire.take() {
                 Some(wire) => Some(wire),
@@ -291,14 +278,13 @@ impl Task {
         }
     }
 
-    /// `None`: there is no supervisor any more. One that says nothing is waited for, on one connection.
+    /// `None`: the supervisor no longer exists. A silent one is waited for, on one connection.
     async fn reconnect(&mut self) -> Option<Wire> {
         loop {
             match first_words(&self.folder).await {
                 Ok((state, wire)) => {
                     self.watching = false;
-                    self.log
-                        .send_modify(|mark| mark.length = mark.length.max(state.log_offset));
+                    self.log.grown(state.log_offset);
                     self.tell(news_of_state(&state));
                     return Some(wire);
                 }
@@ -308,7 +294,7 @@ impl Task {
         }
     }
 
-    async fn converse(&mut self, wire: Wire, orders: &mut mpsc::UnboundedReceiver<Order>) -> Ended {
+    async fn converse(&mut self, wire: Wire, orders: &mut mpsc::UnboundedReceiver<Command>) -> Ended {
         let Wire { mut lines, mut write } = wire;
         self.watch(&mut write).await;
         loop {
@@ -316,7 +302,7 @@ impl Task {
                 report = lines.next_report() => match report {
                     Ok(Some(report)) => self.heard(report, &mut write).await,
                     Ok(None) => return Ended::Cut,
-                    // The supervisor left with an order of ours unread, which is how every end with followers looks.
+                    // The supervisor exited with an unread order of ours, as in every exit with followers.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ended::Cut,
                     Err(error) => {
                         tracing::warn!(attempt = ?self.attempt, %error, "the connection to a supervisor broke");
@@ -324,10 +310,10 @@ impl Task {
                     }
                 },
                 order = orders.recv() => match order {
-                    Some(Order::Tell(command)) => self.send(&command, &mut write).await,
-                    Some(Order::Follow) => self.watch(&mut write).await,
+                    Some(command) => self.send(&command, &mut write).await,
                     None => return Ended::NobodyListens,
                 },
+                () = self.log.followed() => self.watch(&mut write).await,
             }
         }
     }
@@ -339,13 +325,13 @@ impl Task {
             Report::Ready => self.tell(News::Ready),
             Report::Grown { offset } => {
                 self.watching = false;
-                self.log.send_modify(|mark| mark.length = mark.length.max(offset));
+                self.log.grown(offset);
                 self.watch(write).await;
             }
             Report::Dropped { bytes } => {
                 tracing::warn!(attempt = ?self.attempt, bytes, "output was lost because it could not be stored");
             }
-            // The end is read from the folder, where it is durable, when the connection closes.
+            // The exit is read from the folder, where it is durable, when the connection closes.
             Report::Exited(_) => {}
         }
     }
@@ -355,14 +341,13 @@ impl Task {
         self.inner.report(&self.attempt, news);
     }
 
-    /// Asks for growth only while somebody follows: a chatty worker nobody looks at costs nothing.
+    /// Asks for growth only while the log is followed: a chatty worker without followers costs nothing.
     async fn watch(&mut self, write: &mut OwnedWriteHalf) {
-        // One receiver is the link's own.
-        if self.watching || self.log.receiver_count() <= 1 {
+        if self.watching || !self.log.is_followed() {
             return;
         }
         self.watching = true;
-        let offset = self.log.borrow().length;
+        let offset = self.log.length();
         self.send(&Command::Watch { offset }, write).await;
     }
 
@@ -378,12 +363,7 @@ impl Task {
             News::Exited(exit) => exit.log_end,
             _ => u64::MAX,
         };
-        self.log.send_modify(|mark| {
-            *mark = LogMark {
-                length: mark.length.max(length),
-                complete: true,
-            }
-        });
+        self.log.complete(length);
         self.inner.links().remove(&self.attempt);
         self.inner.report(&self.attempt, news);
     }

@@ -1,8 +1,8 @@
-//! The local engine: every worker is a process of this machine under a supervisor of its own.
+//! The local engine: every worker is a process of this machine with its own supervisor.
 //!
-//! A supervisor outlives the server. What connects the two is the attempt's folder
-//! (`<data>/attempts/<job>/<role>-<index>.<attempt>/`): the plan, the socket, the log, the recorded end.
-//! Which workers should run is not decided here.
+//! A supervisor outlives the server. The two share the attempt's folder
+//! (`<data>/attempts/<job>/<role>-<index>.<attempt>/`): the plan, the socket, the log, the recorded exit. Which workers
+//! should run is decided elsewhere, and the folders of runs are prepared elsewhere.
 
 mod boot;
 mod folders;
@@ -17,43 +17,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use paddlecloud_core::job::{Job, News, WorkerKey};
+use paddlecloud_core::conductor::{Addresses, Loopback};
+use paddlecloud_core::job::News;
 use paddlecloud_core::names::{DatacenterName, JobId};
-use paddlecloud_core::ports::{AttemptKey, Engine, EngineError, EngineState, Report};
+use paddlecloud_core::ports::{
+    Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, Report,
+};
+use paddlecloud_core::scheduler::Node;
 use paddlecloud_supervisor::protocol::{Command, Isolation, LogLimits};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::packages::Storage;
+use crate::auth::Secret;
+use crate::homes::Storage;
+use crate::logs::SegmentLogs;
 use folders::AttemptFolder;
 use link::Link;
 
 pub use boot::BootId;
-pub use folders::{attempt_folder, job_folder};
+pub use launch::PYTHON_FOLDER;
 
-/// Supervisors that are started at the same moment; more would only fight for the cores.
+/// Supervisors that are started at the same time; more would only compete for the cores.
 const STARTS_AT_ONCE: usize = 8;
 
 /// What the engine needs to know about this machine and this server.
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
-    /// Where attempts' folders are made.
+    /// Where attempts' folders are created.
     pub data: PathBuf,
     pub datacenter: DatacenterName,
+    /// This machine, as far as jobs may use it.
+    pub nodes: Vec<Node>,
+    /// Different for every server on a machine: where its workers' addresses begin.
+    pub address_seed: u64,
     pub isolation: Isolation,
     pub logs: LogLimits,
+    /// Whether a worker's log has a copy in the run's output.
+    pub log_copy: bool,
     pub boot: BootId,
     /// This program: started again under the name of the supervisor.
     pub program: PathBuf,
     /// A folder with `paddle` in it, first in every worker's `PATH`.
     pub programs: PathBuf,
-}
-
-/// How far a worker's log reaches, for those who follow it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogMark {
-    pub length: u64,
-    /// Nothing will be added.
-    pub complete: bool,
 }
 
 /// Runs workers on this machine. Cheap to clone.
@@ -65,62 +69,41 @@ pub struct LocalEngine {
 struct Inner {
     settings: LocalSettings,
     storage: Storage,
+    logs: SegmentLogs,
+    secret: Secret,
     links: Mutex<HashMap<AttemptKey, Link>>,
-    /// Attempts whose launch is under way: on disk they may look like anything.
+    /// Attempts that are being launched: on disk they may be in any state.
     launching: Mutex<HashSet<AttemptKey>>,
-    /// Attempts whose supervisor did nothing when told to stop, and was killed for that.
+    /// Attempts whose supervisor did not stop in time, and was killed for that.
     forced: Mutex<HashSet<AttemptKey>>,
     starts: Semaphore,
-    /// This boot is not remembered yet: what it ended may not be stored.
+    /// This boot is not recorded yet: the exits it caused may not be stored.
     boot_is_news: AtomicBool,
-    /// One run is prepared by one task at a time.
-    preparing: Mutex<HashMap<JobId, Arc<tokio::sync::Mutex<()>>>>,
     reports: mpsc::UnboundedSender<Report>,
     incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<Report>>,
 }
 
 impl LocalEngine {
-    /// Makes an engine; nothing runs until it is asked for its state or told to launch.
-    pub fn new(settings: LocalSettings, storage: Storage) -> std::io::Result<LocalEngine> {
-        std::fs::create_dir_all(settings.data.join(folders::ATTEMPTS))?;
+    /// Creates an engine; nothing runs until its state is read or a launch is ordered.
+    ///
+    /// The logs are below the same data folder: supervisors write them there.
+    pub fn new(settings: LocalSettings, storage: Storage, logs: SegmentLogs, secret: Secret) -> LocalEngine {
         let (reports, incoming) = mpsc::unbounded_channel();
-        Ok(LocalEngine {
+        LocalEngine {
             inner: Arc::new(Inner {
                 settings,
                 storage,
+                logs,
+                secret,
                 links: Mutex::default(),
                 launching: Mutex::default(),
                 forced: Mutex::default(),
                 starts: Semaphore::new(STARTS_AT_ONCE),
                 boot_is_news: AtomicBool::new(true),
-                preparing: Mutex::default(),
                 reports,
                 incoming: tokio::sync::Mutex::new(incoming),
             }),
-        })
-    }
-
-    /// Follows the growth of an attempt's log. `None`: it is over, the log on disk is complete.
-    pub fn follow_log(&self, attempt: &AttemptKey) -> Option<watch::Receiver<LogMark>> {
-        self.inner.links().get(attempt).map(Link::follow)
-    }
-
-    /// Jobs of which any folder is left.
-    pub async fn jobs_with_folders(&self) -> std::io::Result<Vec<JobId>> {
-        let attempts = self.inner.settings.data.join(folders::ATTEMPTS);
-        let list = move || {
-            let names = std::fs::read_dir(attempts)?
-                .flatten()
-                .map(|entry| entry.file_name());
-            Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
-        };
-        let listed = tokio::task::spawn_blocking(list).await;
-        listed.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
-    }
-
-    /// What this machine does not permit, each a sentence.
-    pub fn degraded(&self) -> &[String] {
-        &self.inner.settings.isolation.degraded
+        }
     }
 }
 
@@ -155,9 +138,9 @@ impl Inner {
         self.settings.data.join("boot_id")
     }
 
-    /// Orders come only after what was found at the start is durable: from now on this boot is the known one.
+    /// Orders come only after the state found at the start is durable: from now on this boot is the recorded one.
     ///
-    /// What cannot be written now, on a full disk, is tried again at the next order.
+    /// If it cannot be written now, on a full disk, the next order tries again.
     async fn remember_boot(self: &Arc<Self>) {
         if !self.boot_is_news.swap(false, Ordering::Relaxed) {
             return;
@@ -179,24 +162,14 @@ impl Inner {
 }
 
 impl Engine for LocalEngine {
-    async fn launch(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
+    async fn launch(&self, assignment: &Assignment) {
         self.inner.remember_boot().await;
-        let key = AttemptKey {
-            job: job.id.clone(),
-            worker,
-            attempt,
-        };
-        launch::launch(&self.inner, job, key).await;
+        launch::launch(&self.inner, assignment).await;
     }
 
-    async fn go(&self, job: &Arc<Job>, worker: WorkerKey, attempt: u32) {
-        let key = AttemptKey {
-            job: job.id.clone(),
-            worker,
-            attempt,
-        };
-        let lines = launch::preamble(&self.inner, job, worker).await;
-        self.inner.tell(&key, Command::Go { lines });
+    async fn go(&self, attempt: &AttemptKey) {
+        let lines = launch::preamble(&self.inner, attempt).await;
+        self.inner.tell(attempt, Command::Go { lines });
     }
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
@@ -213,30 +186,31 @@ impl Engine for LocalEngine {
         state::clean(&self.inner, attempt).await;
     }
 
-    async fn discard(&self, job: &JobId) {
-        let folder = folders::job_folder(&self.inner.settings.data, job);
-        let removed = tokio::fs::remove_dir_all(&folder).await;
-        if let Err(error) = removed.or_else(folders::absent_is_fine) {
-            tracing::warn!(%job, %error, "the logs of a removed job could not be deleted");
-        }
-        let (storage, removed) = (self.inner.storage.clone(), job.clone());
-        match tokio::task::spawn_blocking(move || storage.forget_run(&removed)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%job, %error, "the folder of a removed job could not be deleted")
-            }
-            Err(error) => tracing::warn!(%job, %error, "clearing up after a removed job failed"),
-        }
-    }
+    /// What is left after cleaning is removed with the job's logs, whose folder it shares.
+    async fn discard(&self, _job: &JobId) {}
 
     async fn state(&self) -> Result<EngineState, EngineError> {
         state::read(&self.inner).await
     }
 
-    async fn next_reports(&self) -> Vec<Report> {
+    async fn next_events(&self) -> Vec<EngineEvent> {
         let mut incoming = self.inner.incoming.lock().await;
         let mut reports = Vec::new();
         incoming.recv_many(&mut reports, 256).await;
-        reports
+        reports.into_iter().map(EngineEvent::Worker).collect()
+    }
+
+    /// One machine: every worker has its own loopback address.
+    fn addresses(&self) -> Box<dyn Addresses> {
+        Box::new(Loopback::from_seed(self.inner.settings.address_seed))
+    }
+
+    /// What this machine does not permit.
+    fn notes(&self) -> Vec<String> {
+        self.inner.settings.isolation.degraded.clone()
+    }
+
+    fn era(&self) -> String {
+        self.inner.settings.boot.as_str().to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! What is there: adopting supervisors after a restart, telling how an attempt ended, cleaning up after it.
+//! The engine's state: adopts supervisors after a restart, finds out how an attempt ended, cleans up after it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,22 @@ use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
 use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
 
 use super::Inner;
-use super::folders::{self, AttemptFolder};
+use super::folders::AttemptFolder;
 use super::link;
+use crate::logs::folders;
 
 /// Supervisors that are adopted at the same time.
 const LOOKS_AT_ONCE: usize = 32;
 
-/// How long a supervisor that is told to leave may take before its worker is ended without it.
+/// How long a supervisor may take to exit when asked, before its worker is killed without it.
 const LEAVING: Duration = Duration::from_secs(30);
 
-/// Everything launched and not cleaned, connected again where it lives.
+/// Pause before a recorded exit that could not be read because of a shortage is read again.
+const NEXT_LOOK: Duration = Duration::from_secs(1);
+
+/// Everything launched and not cleaned, reconnected if it lives.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
-    // First these: what has left this list since is on disk.
+    // These first: what has left this list since is on disk.
     let under_way: Vec<AttemptKey> = inner.launching().iter().cloned().collect();
     let (listing, boot_file) = (Arc::clone(inner), inner.boot_file());
     let found = tokio::task::spawn_blocking(move || {
@@ -36,7 +40,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
         .map_err(|error| EngineError(Box::new(error)))?;
     inner.boot_is_news.store(true, Ordering::Relaxed);
-    // Those under way may have no plan yet.
+    // Those being launched may have no plan yet.
     let mut all = found.keys;
     all.extend(under_way);
     let looks = all.into_iter().map(async |attempt| {
@@ -48,15 +52,19 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .collect()
         .await;
     let attempts = looked.into_iter().flatten().collect();
-    // Whoever planned in this boot had stored before what the restart of the machine had ended.
+    // A plan made in this boot means that the exits caused by the machine's restart were already stored.
     let boot = match differs && !found.planned_in_this_boot {
         true => Boot::Changed,
         false => Boot::Same,
     };
-    Ok(EngineState { attempts, boot })
+    Ok(EngineState {
+        attempts,
+        nodes: inner.settings.nodes.clone(),
+        boot,
+    })
 }
 
-/// Attempts whose plan is still there.
+/// Attempts whose plan still exists.
 struct Found {
     keys: BTreeSet<AttemptKey>,
     planned_in_this_boot: bool,
@@ -92,12 +100,16 @@ fn list(inner: &Inner) -> std::io::Result<Found> {
 }
 
 fn is_of_this_boot(inner: &Inner, folder: &Path) -> bool {
-    WorkerPlan::load(folder).is_ok_and(|plan| plan.boot_id == inner.settings.boot.as_str())
+    match WorkerPlan::load(folder) {
+        Ok(plan) => plan.boot_id == inner.settings.boot.as_str(),
+        // No attempt is declared lost because the server lacks file descriptors.
+        Err(error) => paddlecloud_supervisor::is_shortage(&error),
+    }
 }
 
 /// `None`: the server stopped before the supervisor was started, so it may be launched as if never tried.
 async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
-    // A launch ends with a link: whoever is not under way any more has one, or will never have.
+    // A launch ends with a link: an attempt that is no longer being launched has one, or never will.
     if inner.launching().contains(attempt) {
         return Some(News::Launched);
     }
@@ -110,7 +122,7 @@ async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
     match life.unwrap_or(Life::Over) {
         Life::Lives => match link::connect(inner, attempt, folder.clone()).await {
             Ok(state) => Some(link::news_of_state(&state)),
-            // It may just be leaving, or we may lack file descriptors: the link finds out.
+            // It may just be exiting, or we may lack file descriptors: the link finds out.
             Err(error) => {
                 link::connect_later(inner, attempt, folder, &error);
                 Some(News::Launched)
@@ -121,7 +133,7 @@ async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
     }
 }
 
-/// What an attempt's folder says of its supervisor.
+/// What an attempt's folder says about its supervisor.
 enum Life {
     Lives,
     Over,
@@ -133,7 +145,7 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     if is_of_this_boot(inner, folder) && paddlecloud_supervisor::is_alive(folder) {
         return Life::Lives;
     }
-    // A clean that a crash cut short leaves the log.
+    // A clean that was interrupted by a crash leaves the log.
     let began = || {
         [files::EXIT, files::LOG]
             .iter()
@@ -142,10 +154,11 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     if began() {
         return Life::Over;
     }
-    // A supervisor may be about to begin. With its place taken none does, and one that comes later finds no plan.
+    // A supervisor may be about to start. With its lock taken none does, and one that comes later finds no plan.
     let place = match paddlecloud_supervisor::take_place(folder) {
         Ok(None) => return Life::Lives,
         Ok(place) => place,
+        Err(error) if paddlecloud_supervisor::is_shortage(&error) => return Life::Lives,
         Err(error) => {
             tracing::warn!(folder = %folder.display(), %error, "the place of a supervisor cannot be taken");
             None
@@ -159,12 +172,22 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     Life::NeverBegan
 }
 
-/// How an attempt whose supervisor is gone ended. Nothing of it runs when this returns.
+/// How an attempt whose supervisor is gone exited. Nothing of it runs when this returns.
 pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News {
-    match Exit::load(folder) {
-        Ok(Some(exit)) => return link::news_of_exit(exit),
-        Ok(None) => {}
-        Err(error) => tracing::error!(?attempt, %error, "a recorded end cannot be read"),
+    loop {
+        match Exit::load(folder) {
+            Ok(Some(exit)) => return link::news_of_exit(exit),
+            Ok(None) => break,
+            // The exit is on disk and can be read when the server has file descriptors again.
+            Err(error) if paddlecloud_supervisor::is_shortage(&error) => {
+                tracing::warn!(?attempt, %error, "a recorded end cannot be read now");
+                tokio::time::sleep(NEXT_LOOK).await;
+            }
+            Err(error) => {
+                tracing::error!(?attempt, %error, "a recorded end cannot be read");
+                break;
+            }
+        }
     }
     sweep(inner.folder(attempt).marker).await;
     News::Lost(how_it_was_lost(inner, attempt, folder).into())
@@ -174,36 +197,41 @@ fn how_it_was_lost(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> &'stat
     let is_of_another_boot =
         || WorkerPlan::load(folder).is_ok_and(|plan| plan.boot_id != inner.settings.boot.as_str());
     if inner.forced().remove(attempt) {
-        "its supervisor did not answer and was killed with all it ran; what it had captured is kept"
+        "its supervisor did not answer and was killed with its worker; captured output is kept"
     } else if matches!(folder.try_exists(), Ok(false)) {
-        "its folder was removed, and its log with it; so it was ended"
+        "its folder was removed together with its log, so it was killed"
     } else if is_of_another_boot() {
-        "the machine was restarted; what it had captured is kept"
+        "the machine was restarted; captured output is kept"
     } else {
-        "its supervisor is gone; what it had captured is kept"
+        "its supervisor is gone; captured output is kept"
     }
 }
 
-/// Ends a worker whose supervisor was told to stop it and does nothing, by ending the supervisor.
+/// Kills a worker whose supervisor was asked to stop it and does nothing, by killing the supervisor.
 pub async fn force(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let AttemptFolder { path, marker } = inner.folder(attempt);
-    inner.forced().insert(attempt.clone());
+    let is_first = inner.forced().insert(attempt.clone());
     let ended = tokio::task::spawn_blocking(move || paddlecloud_supervisor::end_hung(&path, &marker)).await;
     match ended {
         Ok(true) => tracing::warn!(
             ?attempt,
             "a supervisor did not stop its worker in time and was killed"
         ),
-        _ => drop(inner.forced().remove(attempt)),
+        // The first caller may just have succeeded.
+        _ if is_first => drop(inner.forced().remove(attempt)),
+        _ => {}
     }
 }
 
-/// Ends whatever is left of an attempt.
+/// Kills whatever is left of an attempt.
 async fn sweep(marker: String) {
     let swept = tokio::task::spawn_blocking(move || paddlecloud_supervisor::sweep(&marker)).await;
     match swept {
         Ok(Ok(swept)) if swept.processes > 0 => {
-            tracing::info!(swept.processes, "ended what a lost supervisor left")
+            tracing::info!(
+                swept.processes,
+                "killed processes that a lost supervisor left behind"
+            )
         }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::error!(%error, "leftovers of an attempt"),
@@ -211,21 +239,19 @@ async fn sweep(marker: String) {
     }
 }
 
-/// Leaves nothing of an attempt but its log.
+/// Removes everything of an attempt except its log.
 pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let running = inner.links().get(attempt).map(|link| {
         link.tell(Command::Stop { grace_ms: Some(0) });
-        link.until_complete()
+        link.ended()
     });
-    if let Some(mut log) = running {
-        // An error means that the link has ended, which is what is waited for.
-        let left = tokio::time::timeout(LEAVING, log.wait_for(|mark| mark.complete)).await;
-        if left.is_err() {
-            tracing::warn!(
-                ?attempt,
-                "a supervisor does not leave; its worker is ended without it"
-            );
-        }
+    if let Some(ended) = running
+        && tokio::time::timeout(LEAVING, ended).await.is_err()
+    {
+        tracing::warn!(
+            ?attempt,
+            "a supervisor does not exit; its worker is killed without it"
+        );
     }
     let AttemptFolder { path, marker } = inner.folder(attempt);
     if !path.join(files::PLAN).exists() {
@@ -234,7 +260,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     if !path.join(files::EXIT).exists() {
         sweep(marker).await;
     }
-    // The plan goes last: an attempt with a plan is cleaned again after a crash.
+    // The plan is removed last: an attempt with a plan is cleaned again after a crash.
     for name in [
         files::SOCKET,
         files::PID,
@@ -258,8 +284,8 @@ async fn drop_if_empty(file: PathBuf) {
     }
 }
 
-/// The plan first: without it nobody takes the rest for an attempt.
-fn remove_folder(folder: &Path) {
+/// The plan first: without it the rest does not look like an attempt.
+pub fn remove_folder(folder: &Path) {
     let removed = std::fs::remove_file(folder.join(files::PLAN))
         .or_else(folders::absent_is_fine)
         .and_then(|()| std::fs::remove_dir_all(folder).or_else(folders::absent_is_fine));

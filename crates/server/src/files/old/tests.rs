@@ -2,7 +2,7 @@
 
 mod publishing;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::StorageView;
 
@@ -63,27 +63,6 @@ impl Fixture {
         self.files.old_post(&self.me, &self.path, offset, len).unwrap()
     }
 
-    fn settle(&self) -> Settled {
-        let settled = self
-            .files
-            .settle_if_silent_for(&self.me, &self.path, Duration::ZERO);
-        settled.unwrap()
-    }
-
-    /// As an old client does: asks about every range, sends what differs. Returns how many it sent.
-    fn upload(&self, content: &[u8]) -> usize {
-        self.announce(content.len() as u64);
-        let mut sent = 0;
-        for (index, range) in content.chunks(RANGE as usize).enumerate() {
-            let offset = index as u64 * RANGE;
-            if self.ask(offset).checksum != md5(range) {
-                self.send(offset, range);
-                sent += 1;
-            }
-        }
-        sent
-    }
-
     fn begun(&self) -> usize {
         self.files.0.old_writes.all().len()
     }
@@ -100,47 +79,6 @@ impl Fixture {
     }
 }
 
-/// An old client on its way through a file, one request at a time.
-struct OldClient<'a> {
-    all: &'a Fixture,
-    content: &'a [u8],
-    offset: usize,
-    /// Whether the range it stands at differs from what it was told.
-    differs: bool,
-}
-
-impl<'a> OldClient<'a> {
-    fn new(all: &'a Fixture, content: &'a [u8]) -> Self {
-        all.announce(content.len() as u64);
-        Self {
-            all,
-            content,
-            offset: 0,
-            differs: false,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.offset >= self.content.len()
-    }
-
-    /// The next request: a question, or the range that was found to differ.
-    fn step(&mut self) {
-        let end = self.content.len().min(self.offset + RANGE as usize);
-        let range = &self.content[self.offset..end];
-        let offset = self.offset as u64;
-        if self.differs {
-            self.all.send(offset, range);
-        } else {
-            self.differs = self.all.ask(offset).checksum != md5(range);
-            if self.differs {
-                return;
-            }
-        }
-        (self.offset, self.differs) = (end, false);
-    }
-}
-
 fn md5(bytes: &[u8]) -> String {
     let digest = Md5::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -152,105 +90,64 @@ fn pattern(seed: u8, len: u64) -> Vec<u8> {
 
 #[test]
 fn nothing_appears_while_a_range_is_on_its_way() {
-    let old = pattern(1, 2 * RANGE);
-    let new = pattern(2, 2 * RANGE);
+    let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
     let all = Fixture::new(&old);
     all.announce(2 * RANGE);
-    for offset in [0, RANGE] {
-        all.ask(offset);
-    }
     let mut first = all.begin(0, RANGE);
     first.feed(&new[..RANGE as usize]).unwrap();
     let mut second = all.begin(RANGE, RANGE);
     second.feed(&new[RANGE as usize..RANGE as usize + 10]).unwrap();
     first.finish().unwrap();
-    assert_eq!(all.settle(), Settled::Later);
     assert!(all.content() == old, "no mixture of two versions");
     second.feed(&new[RANGE as usize + 10..]).unwrap();
     second.finish().unwrap();
     assert!(all.content() == new);
+    assert_eq!(all.begun(), 0);
 }
 
 #[test]
-fn a_range_that_broke_off_is_neither_the_old_one_nor_the_new_one() {
-    let old = pattern(1, 2 * RANGE);
-    let all = Fixture::new(&old);
-    all.announce(2 * RANGE);
-    for offset in [0, RANGE] {
-        all.ask(offset);
-    }
-    let mut broken = all.begin(0, RANGE);
-    broken.feed(b"half").unwrap();
-    drop(broken);
-    assert_eq!(all.settle(), Settled::Done);
-    assert!(all.content() == old);
-    assert_eq!(all.begun(), 1, "the client may send it again");
-}
-
-#[test]
-fn a_client_that_sends_several_ranges_at_once_may_still_send_what_it_asked_about_last() {
+fn a_range_that_broke_off_or_comes_again_is_not_there() {
     let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
     let all = Fixture::new(&old);
     all.announce(2 * RANGE);
-    for offset in [0, RANGE] {
-        all.ask(offset);
-    }
-    let mut first = all.begin(0, RANGE);
-    first.feed(&new[..RANGE as usize]).unwrap();
-    first.finish().unwrap();
-    assert!(all.content() == old, "the second range may be about to come");
-    let mut second = all.begin(RANGE, RANGE);
-    second.feed(&new[RANGE as usize..]).unwrap();
-    second.finish().unwrap();
+    all.send(0, &new[..RANGE as usize]);
+    let mut broken = all.begin(0, RANGE);
+    broken.feed(b"half").unwrap();
+    drop(broken);
+    all.send(RANGE, &new[RANGE as usize..]);
+    assert!(all.content() == old, "the first range was written to again");
+    assert_eq!(all.begun(), 1, "the client may send it again");
+    all.send(0, &new[..RANGE as usize]);
     assert!(all.content() == new);
 }
 
 #[test]
 fn a_file_that_grew_or_shrank_appears() {
-    let old = pattern(1, 3 * RANGE);
-    for (size, sent) in [
-        (3 * RANGE + 100, 1),
-        (5 * RANGE, 2),
-        (2 * RANGE + 7, 0),
-        (2 * RANGE, 0),
-        (9, 0),
-    ] {
-        let all = Fixture::new(&old);
-        let new = pattern(1, size);
-        assert_eq!(all.upload(&new), sent, "{size}");
-        assert_eq!(all.settle(), Settled::Done);
+    for size in [3 * RANGE + 100, 5 * RANGE, 2 * RANGE + 7, 2 * RANGE, 9] {
+        let all = Fixture::new(&pattern(1, 3 * RANGE));
+        let new = pattern(2, size);
+        all.announce(size);
+        for (index, range) in new.chunks(RANGE as usize).enumerate() {
+            all.send(index as u64 * RANGE, range);
+        }
         assert!(all.content() == new, "{size}");
         assert_eq!(all.begun(), 0, "{size}");
     }
 }
 
 #[test]
-fn an_unchanged_file_leaves_nothing_behind() {
-    let old = pattern(1, 3 * RANGE + 5);
-    let all = Fixture::with(", quota: {storage: 100Ki}", &old);
-    let before = std::fs::metadata(all.file()).unwrap().modified().unwrap();
-    assert_eq!(all.upload(&old), 0);
-    assert_eq!(all.settle(), Settled::Done);
-    assert_eq!(all.begun(), 0);
-    assert_eq!(all.stored().bytes_used, old.len() as u64);
-    assert_eq!(std::fs::metadata(all.file()).unwrap().modified().unwrap(), before);
-}
-
-#[test]
-fn a_file_that_was_replaced_meanwhile_is_not_mixed_with_what_was_sent() {
+fn sums_are_told_of_a_file_that_nobody_writes() {
     let old = pattern(1, 2 * RANGE);
     let all = Fixture::new(&old);
+    assert_eq!(all.ask(RANGE).checksum, md5(&old[RANGE as usize..]));
     all.announce(2 * RANGE);
-    all.ask(0);
-    let theirs = pattern(7, 2 * RANGE);
-    std::fs::write(all.file().with_extension("new"), &theirs).unwrap();
-    std::fs::rename(all.file().with_extension("new"), all.file()).unwrap();
-    let mut second = all.begin(RANGE, RANGE);
-    second.feed(&pattern(2, RANGE)).unwrap();
-    drop(second.finish());
-    let settled = all.files.settle_if_silent_for(&all.me, &all.path, Duration::ZERO);
-    assert!(!matches!(settled, Ok(Settled::Later)));
-    assert!(all.content() == theirs);
+    let told = all.ask(RANGE);
+    assert_eq!(
+        (told.checksum.as_str(), told.len),
+        ("", RANGE),
+        "the client sends all"
+    );
+    assert!(all.content() == old, "whoever asks completes nothing");
 }
 
 #[test]
@@ -282,110 +179,24 @@ fn the_end_of_an_older_announcement_does_not_end_the_newer_one() {
     assert_eq!(all.begun(), 1);
 }
 
-/// The same at every other range, from the second on.
-fn half_new(ranges: u64) -> (Vec<u8>, Vec<u8>) {
-    let old = pattern(1, ranges * RANGE);
-    let mut new = pattern(2, ranges * RANGE);
-    for range in (1..ranges as usize).step_by(2) {
-        let span = range * RANGE as usize..(range + 1) * RANGE as usize;
-        new[span.clone()].copy_from_slice(&old[span]);
-    }
-    (old, new)
-}
-
-#[test]
-fn who_reads_the_file_meanwhile_completes_nothing() {
-    let (old, new) = (pattern(1, 5 * RANGE), pattern(2, 5 * RANGE));
-    let all = Fixture::new(&old);
-    let mut client = OldClient::new(&all, &new);
-    while client.offset < 2 * RANGE as usize {
-        client.step();
-    }
-    for range in 0..5 {
-        all.ask(range * RANGE);
-    }
-    while client.offset < 4 * RANGE as usize {
-        client.step();
-        assert!(all.content() == old, "no mixture of two versions");
-    }
-    assert_eq!(all.settle(), Settled::Done);
-    assert!(all.content() == old, "a silent client is not through for that");
-    while !client.is_done() {
-        client.step();
-    }
-    assert!(all.content() == new);
-    assert_eq!(all.begun(), 0);
-}
-
-/// However the requests of a client and of some who read the file come together.
-#[test]
-fn a_file_is_the_old_one_until_it_is_the_new_one_whoever_reads_it_meanwhile() {
-    for seed in 1..160_u64 {
-        let ranges = 1 + seed % 6;
-        let (old, mut new) = half_new(ranges);
-        // Also files that end elsewhere.
-        new.truncate(new.len() - (seed % 3) as usize * 100);
-        let all = Fixture::new(&old);
-        let mut client = OldClient::new(&all, &new);
-        let mut readers = vec![0; (seed % 4) as usize];
-        let mut dice = seed;
-        while !client.is_done() {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
-            let turn = (dice >> 33) as usize % (readers.len() + 1);
-            match readers.get_mut(turn) {
-                Some(offset) => {
-                    all.ask(*offset);
-                    *offset = (*offset + RANGE) % (ranges * RANGE);
-                }
-                None => client.step(),
-            }
-            assert!(all.content() == old || all.content() == new, "seed {seed}");
-        }
-        // One who comes right behind the client keeps nothing from appearing.
-        if all.begun() > 0 {
-            all.ask(0);
-        }
-        assert_eq!(all.settle(), Settled::Done);
-        assert!(all.content() == new, "seed {seed}");
-        assert_eq!(all.begun(), 0, "seed {seed}");
-    }
-}
-
 #[test]
 fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
-    let (old, new) = half_new(4);
+    let (old, new) = (pattern(1, RANGE), pattern(2, RANGE));
     let mut all = Fixture::new(&old);
-    all.me.admin = true;
+    all.me.scopes = paddlecloud_core::access::Scopes::all();
     all.path = "/pfs/dc/public/data".parse().unwrap();
     let file = all.folder.path().join("data/storage/public/data");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, &old).unwrap();
     let you = Caller {
         user: "you".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     };
-    let read_all = || {
-        for range in 0..4_u64 {
-            let told = all.files.old_range_sum(&you, &all.path, range * RANGE, RANGE);
-            let told = told.unwrap();
-            let span = (range * RANGE) as usize..((range + 1) * RANGE) as usize;
-            assert_eq!(told.checksum, md5(&old[span]));
-            assert!(
-                !told.watch,
-                "nobody looks later in the name of one who may not write"
-            );
-        }
-    };
-    all.announce(4 * RANGE);
-    read_all();
-    assert!(all.ask(0).watch, "the client itself is waited for");
-    let mut client = OldClient::new(&all, &new);
-    while !client.is_done() {
-        client.step();
-        read_all();
-    }
-    assert!(std::fs::read(&file).unwrap() == old, "the last range is the same");
-    assert_eq!(all.settle(), Settled::Done);
+    all.announce(RANGE);
+    let told = all.files.old_range_sum(&you, &all.path, 0, RANGE).unwrap();
+    assert_eq!(told.checksum, md5(&old));
+    assert!(std::fs::read(&file).unwrap() == old);
+    all.send(0, &new);
     assert!(std::fs::read(&file).unwrap() == new);
 }
 
@@ -408,17 +219,6 @@ fn an_empty_file_counts_and_gives_back_what_it_replaces() {
 }
 
 #[test]
-fn a_file_that_came_whole_is_not_given_up_before_it_is_published() {
-    let mut new = pattern(1, 3 * RANGE);
-    let all = Fixture::new(&new);
-    new[0] ^= 1;
-    assert_eq!(all.upload(&new), 1, "the last range is the same");
-    assert_eq!(all.files.0.old_writes.expire_unused_for(Duration::ZERO), 0);
-    assert_eq!(all.settle(), Settled::Done);
-    assert!(all.content() == new);
-}
-
-#[test]
 fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     let all = Fixture::with(", quota: {storage: 100Ki}", b"old");
     all.announce(3 * RANGE);
@@ -433,7 +233,7 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
 
     let you = Caller {
         user: "you".parse().unwrap(),
-        admin: false,
+        scopes: paddlecloud_core::access::Scopes::user(),
     };
     assert!(all.files.upload_list(&you).unwrap().is_empty());
     assert!(
@@ -450,32 +250,4 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     assert_eq!(all.content(), b"old");
     assert!(!all.file().with_file_name(".pfs-staging").exists());
     assert_eq!(all.stored().bytes_used, 3);
-}
-
-#[test]
-fn a_reader_does_not_shorten_what_a_client_that_is_gone_announced() {
-    let old = pattern(1, 2 * RANGE);
-    for (is_late, left) in [(true, 2 * RANGE), (false, RANGE)] {
-        let all = Fixture::new(&old);
-        all.announce(RANGE);
-        let (_, begun) = all.files.0.old_writes.all().remove(0);
-        if is_late {
-            let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(60));
-            lock(&begun.write).used = long_ago.unwrap();
-        }
-        let told = all.ask(0);
-        assert_eq!((told.len, told.checksum.is_empty()), (RANGE, is_late));
-        all.settle();
-        assert_eq!(all.content(), old[..left as usize], "{is_late}");
-    }
-    // One that was slow sends it, and has what it wants.
-    let all = Fixture::new(&old);
-    all.announce(RANGE);
-    let (_, begun) = all.files.0.old_writes.all().remove(0);
-    lock(&begun.write).used = std::time::Instant::now()
-        .checked_sub(Duration::from_secs(60))
-        .unwrap();
-    all.ask(0);
-    all.send(0, &old[..RANGE as usize]);
-    assert_eq!(all.content(), old[..RANGE as usize]);
 }

@@ -1,7 +1,4 @@
-//! A file that is being written in the old way: what of it was sent, what was found the same, and all such files.
-//!
-//! The original's client says neither who it is nor when it is done. It goes through the file once, from its beginning,
-//! asks about a range and sends it right away if it differs: by that it is told from those who only read the file.
+//! A file that is being written in the old way: what of it has come, and all such files.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use paddlecloud_api::files::{UnfinishedUpload, WirePath};
 use paddlecloud_pfs::quota::Reservation;
-use paddlecloud_pfs::root::{StagedFile, Stamp};
-use paddlecloud_pfs::staging::{KEEP_UNFINISHED, StagedId};
+use paddlecloud_pfs::root::StagedFile;
+use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Place, Space};
 
 use crate::files::FilesError;
@@ -22,9 +19,6 @@ const MOST_AT_ONCE: usize = 1000;
 pub(super) const MOST_OF_ONE: usize = 200;
 /// A file that was begun is given up so long after the last request for it.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
-
-/// A client that announced a file begins to ask about it right away. Whoever comes later may be another, who reads.
-const ASKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// One of them, as those hold it who work at it. Nobody holds the lock for long.
 pub(super) type Shared = Arc<Mutex<OldWrite>>;
@@ -56,10 +50,8 @@ impl Drop for Publishing<'_> {
 /// What there is of a complete one, taken out of it: publishing may take long, and nobody should wait for that.
 pub(super) struct Complete {
     pub(super) size: u64,
-    pub(super) staged: Option<StagedFile>,
+    pub(super) staged: StagedFile,
     pub(super) room: Option<Reservation>,
-    pub(super) posted: Spans,
-    pub(super) compared: Option<Stamp>,
 }
 
 pub(super) struct OldWrite {
@@ -68,30 +60,11 @@ pub(super) struct OldWrite {
     room: Option<Reservation>,
     /// What was sent.
     pub(super) posted: Spans,
-    /// What the client was told the sum of, and found the same if it went on without sending it.
-    told: Spans,
-    /// The file those sums are of.
-    compared: Option<Stamp>,
-    /// Where the client goes on: behind the range it was told of or sent last.
-    next: u64,
-    /// Whether somebody else asks about the file, too. Then sums are told to nobody: the client sends all that is left.
-    is_read: bool,
     /// Ranges that are on their way in.
     arriving: usize,
-    /// Whether somebody looks again when the client has fallen silent.
-    watched: bool,
     /// Being published, published or given up; some may still hold it.
     is_over: bool,
-    pub(super) used: Instant,
-}
-
-/// What whoever asks about a range is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Telling {
-    /// The sum of so many bytes.
-    Sum(u64),
-    /// How many bytes there are, and no sum: a client that writes will send them, one that reads will fetch them.
-    Length,
+    used: Instant,
 }
 
 impl OldWrites {
@@ -206,60 +179,21 @@ impl OldWrite {
             staged: None,
             room,
             posted: Spans::default(),
-            told: Spans::default(),
-            compared: None,
-            next: 0,
-            is_read: false,
             arriving: 0,
-            watched: false,
             is_over: false,
             used: Instant::now(),
         }
     }
 
-    /// Decides what somebody who may write the file is told of a range; nothing where the client is through, and
-    /// whoever asks can only be one who reads.
-    ///
-    /// Whoever asks about another range than the next one only reads, or is the client behind whom a reader went
-    /// ahead; which of them cannot be told. Nor who it is that begins long after the file was announced: a reader must not
-    /// shorten what a client that is gone wanted shorter. With everything known the client is through, and a reader does no harm.
-    pub(super) fn on_asked(&mut self, offset: u64, len: u64) -> Option<Telling> {
-        if self.is_over {
-            return None;
-        }
-        let is_late = self.next == 0 && self.used.elapsed() > ASKS_WITHIN;
+    /// Notes that somebody who may write it asks about it; `false` when it is over, and whoever asks only reads.
+    pub(super) fn is_asked_about(&mut self) -> bool {
         self.used = Instant::now();
-        if is_late || (offset != self.next && !self.is_known()) {
-            self.is_read = true;
-        }
-        Some(match self.is_read {
-            true => Telling::Length,
-            // Of a file that is to get shorter only what will stay is told.
-            false => Telling::Sum(len.min(self.size.saturating_sub(offset))),
-        })
+        !self.is_over
     }
 
-    /// Notes that the sum of a range was told; says whether somebody must look later what became of it.
-    pub(super) fn on_told(&mut self, from: u64, to: u64, stamp: Option<Stamp>) -> bool {
-        if self.compared != stamp {
-            // Another file by now: what was told before does not hold for it.
-            self.told = Spans::default();
-            self.compared = stamp;
-        }
-        if self.is_over || from != self.next {
-            return false;
-        }
-        self.told.add(from, to);
-        self.next = to;
-        !std::mem::replace(&mut self.watched, true)
-    }
-
-    /// A range that is sent is not the same, and until it is here whole it is not known at all. What was told of the
-    /// ranges behind it was told to somebody else: the client has not come there yet.
+    /// Until a range that is sent is here whole it is not known at all.
     pub(super) fn on_arriving(&mut self, from: u64, to: u64) {
-        self.told.remove(from, u64::MAX);
         self.posted.remove(from, to);
-        self.next = to;
         self.arriving += 1;
         self.used = Instant::now();
     }
@@ -270,43 +204,24 @@ impl OldWrite {
         self.used = Instant::now();
     }
 
-    /// Whether the client has asked for nothing and sent nothing for so long. Then it is not watched any more.
-    pub(super) fn is_silent_for(&mut self, silence: Duration) -> bool {
-        let is_silent = self.arriving == 0 && self.used.elapsed() >= silence;
-        self.watched &= !is_silent;
-        is_silent
-    }
-
-    /// Takes out what there is if every range was sent or found the same, and nothing came for so long that might
-    /// change that. Only one has it: for all others it is over.
-    pub(super) fn take_complete(&mut self, silence: Duration) -> Option<Complete> {
-        if !self.is_known() || self.used.elapsed() < silence {
+    /// Takes out what there is if every range has come and none is on its way again. Only one has it: for all others it is
+    /// over.
+    pub(super) fn take_complete(&mut self) -> Option<Complete> {
+        let is_at_rest = !self.is_over && self.arriving == 0;
+        if !is_at_rest || !self.posted.gaps(self.size).is_empty() {
             return None;
         }
+        let staged = self.staged.take()?;
         self.is_over = true;
         Some(Complete {
             size: self.size,
-            staged: self.staged.take(),
+            staged,
             room: self.room.take(),
-            posted: std::mem::take(&mut self.posted),
-            compared: self.compared.take(),
         })
     }
 
-    /// Where somebody else reads, it takes the client's own last range to know that it is through.
-    fn is_known(&self) -> bool {
-        let is_through = !self.is_read || self.posted.end() >= self.size;
-        let is_at_rest = !self.is_over && self.arriving == 0;
-        is_at_rest && is_through && self.posted.and(&self.told).gaps(self.size).is_empty()
-    }
-
-    /// Whether no client came back for so long. One that has sent all there is need not: its file waits for its turn to be
-    /// published, and stays as long as other unfinished uploads do.
+    /// Whether no client came back for so long.
     fn is_unused_for(&self, age: Duration) -> bool {
-        let age = match self.is_known() {
-            true => age.max(KEEP_UNFINISHED),
-            false => age,
-        };
         !self.is_over && self.arriving == 0 && self.used.elapsed() >= age
     }
 

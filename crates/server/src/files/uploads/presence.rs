@@ -1,12 +1,9 @@
-//! Whether somebody is at an upload: in a request, or between two; and which uploads another one made pointless while
-//! somebody seemed to be at them.
+//! Whether somebody is at an upload: in a request, or between two.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use paddlecloud_pfs::Space;
 use paddlecloud_pfs::staging::StagedId;
 
 use super::{Live, Uploads};
@@ -101,49 +98,9 @@ fn is_busy(live: &Arc<Live>) -> bool {
     Arc::strong_count(live) > 1 || live.presence.is_between_requests()
 }
 
-/// Uploads that another one made pointless, and when. Whoever comes to one after that is another writer of the file.
-#[derive(Default)]
-pub(super) struct Superseded(Mutex<HashMap<StagedId, (Space, Instant)>>);
-
-impl Superseded {
-    pub(super) fn forget(&self, id: &StagedId) {
-        self.lock().remove(id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, (Space, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Uploads {
-    /// Whether an upload can be given up now that another one made it pointless. One that somebody seems to send to is
-    /// remembered.
-    pub(in crate::files) fn supersede(&self, space: &Space, id: &StagedId) -> bool {
-        let is_busy = self.lock().get(id).is_some_and(is_busy);
-        if is_busy {
-            let since = (space.clone(), Instant::now());
-            self.superseded.lock().insert(id.clone(), since);
-        }
-        !is_busy
-    }
-
-    /// Those of a space that are pointless and that nobody came back to.
-    pub(in crate::files) fn left_alone(&self, space: &Space) -> Vec<StagedId> {
-        let live = self.lock();
-        let mut left = Vec::new();
-        self.superseded.lock().retain(|id, (of, since)| {
-            if of != space {
-                return true;
-            }
-            match live.get(id) {
-                Some(live) if live.presence.lock().last > *since => false,
-                Some(live) if is_busy(live) => true,
-                _ => {
-                    left.push(id.clone());
-                    false
-                }
-            }
-        });
-        left
+    /// Whether somebody sends to an upload that another one made pointless. Such a one is left to expire.
+    pub(in crate::files) fn is_sent_to(&self, id: &StagedId) -> bool {
+        self.lock().get(id).is_some_and(is_busy)
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/pfs/content`, `parts` and `signature`: bytes on their way out.
+//! `/api/v1/pfs/content`, `parts` and `signature`: downloads.
 
 use std::io;
 
@@ -16,17 +16,17 @@ use paddlecloud_api::files::{DIGEST_HEADER, PARTS, SIZE_HEADER};
 use serde::Deserialize;
 
 use super::PathQuery;
-use crate::auth::Caller;
 use crate::files::{ByteRange, BytesAsked, Content, Opened, PartsAsked};
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::Refused;
+use crate::http::scope;
 use crate::lane::{self, Seat};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// The bytes of a file. `Range` asks for some of them, `If-Match` for one version; with `If-Range`, a file of another version
-/// comes whole.
+/// Returns the bytes of a file. `Range` selects a part, `If-Match` a version; with `If-Range`, another version is
+/// returned completely.
 #[utoipa::path(
     get, path = "/api/v1/pfs/content", tag = "files", params(PathQuery),
     responses(
@@ -37,7 +37,7 @@ const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream")
 )]
 pub(in crate::http) async fn file_content(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<PathQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
@@ -56,19 +56,19 @@ pub(in crate::http) struct PartsQuery {
     first: u64,
     /// How many chunks.
     count: u64,
-    /// Bytes of the first chunk that are here already: its rest is sent, and the name of all of it.
+    /// Bytes of the first chunk that the client has: the rest is sent, and the name of the whole chunk.
     #[serde(default)]
     skip: u64,
 }
 
-/// Some chunks of a file, each followed by the 32 bytes of its name.
+/// Returns chunks of a file, each followed by the 32 bytes of its name.
 #[utoipa::path(
     get, path = "/api/v1/pfs/parts", tag = "files", params(PartsQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-pfs-parts"))
 )]
 pub(in crate::http) async fn file_parts(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<PartsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
@@ -93,21 +93,21 @@ pub(in crate::http) async fn file_parts(
     Ok((headers, Stream::from_stream(pieces)).into_response())
 }
 
-/// Sums of a file's blocks: whoever has a new version finds out what the old one shares with it.
+/// Returns checksums of a file's blocks, with which a client finds the parts that a new version shares with it.
 #[utoipa::path(
     get, path = "/api/v1/pfs/signature", tag = "files", params(PathQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(in crate::http) async fn file_signature(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<PathQuery>,
 ) -> Result<Response, Refused> {
     let signature = app.file_signature(&caller, &query.path).await?;
     Ok(([(CONTENT_TYPE, OCTETS)], signature).into_response())
 }
 
-/// A file's bytes with everything HTTP says about ranges.
+/// A file's bytes with the HTTP headers for ranges.
 pub(super) fn reply(opened: Opened) -> Response {
     match opened {
         Opened::Content(content) => reply_content(content),
@@ -146,7 +146,7 @@ fn reply_content(content: Content) -> Response {
     (status, headers, Stream::from_stream(pieces)).into_response()
 }
 
-/// Pieces of something that blocks while it makes them, one at a time: a slow reader slows it down.
+/// Pieces that are produced by blocking work, one at a time: a slow reader slows it down.
 pub(super) fn stream<T: Send + 'static>(
     source: T,
     next: fn(&mut T) -> io::Result<Option<Bytes>>,
@@ -168,7 +168,7 @@ pub(super) fn stream<T: Send + 'static>(
     })
 }
 
-/// The bytes a request asks for, of whatever version.
+/// The requested bytes, of any version.
 pub(super) fn asked(headers: &HeaderMap) -> BytesAsked {
     let text = |name| {
         headers
@@ -177,7 +177,7 @@ pub(super) fn asked(headers: &HeaderMap) -> BytesAsked {
     };
     BytesAsked {
         range: text(RANGE).map(ByteRange::parse).unwrap_or_default(),
-        // A date, a weak tag or anything else is not the name of a version of ours.
+        // A date, a weak tag or anything else is not a version of ours.
         range_of: text(IF_RANGE).map(|tag| unquoted(tag).unwrap_or_default().to_owned()),
         version: None,
     }
@@ -187,7 +187,7 @@ fn unquoted(tag: &str) -> Option<&str> {
     tag.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// The version a request insists on.
+/// The version that a request requires.
 fn version(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(IF_MATCH)?.to_str().ok()?.trim();
     (value != "*").then(|| value.trim_matches('"').to_owned())

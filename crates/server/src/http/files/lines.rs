@@ -1,4 +1,4 @@
-//! Replies of many lines, each on its way before the next is looked for.
+//! Replies of many lines, each sent before the next is produced.
 
 use axum::body::Body as Stream;
 use axum::http::header::CONTENT_TYPE;
@@ -8,19 +8,19 @@ use futures_util::stream;
 use paddlecloud_core::names::UserName;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-use crate::long::{Long, SIGN_OF_LIFE};
+use crate::queue::{Class, Queue, SIGN_OF_LIFE};
 
-/// Something that makes lines, blocking meanwhile.
+/// A blocking producer of lines.
 pub(super) trait Lines: Send + 'static {
-    /// The next lines, or a space while none is ready, which means nothing where a line begins; `None` after the last. Ends
-    /// within seconds, whatever it is at.
+    /// The next lines, or a space if none is ready, which means nothing at the start of a line; `None` after the last.
+    /// Returns within seconds.
     fn next(&mut self) -> Option<Vec<u8>>;
 }
 
-/// Lines of JSON; nothing more at the end. A slow reader slows down who makes them.
+/// Lines of JSON, and nothing at the end. A slow reader slows down the producer.
 ///
-/// Made on other threads than the connection's own, also where that may block (see [`crate::lane`]): there it would not
-/// send the little that is there while the rest takes its time, and whoever waits would give up.
+/// Produced on other threads than the connection's own, even if that may block (see [`crate::lane`]): otherwise lines
+/// that are ready would not be sent while the rest takes its time, and the client would give up.
 pub(super) fn reply(source: impl Lines) -> Response {
     respond(stream::try_unfold(source, |mut source| async move {
         let made = spawn_blocking(move || (source.next(), source));
@@ -30,9 +30,9 @@ pub(super) fn reply(source: impl Lines) -> Response {
 }
 
 /// The same for lines for which much is read: every few of them wait for a turn of the user's.
-pub(super) fn reply_at_length(source: impl Lines, long: &Long, user: &UserName) -> Response {
+pub(super) fn reply_at_length(source: impl Lines, queue: &Queue, user: &UserName) -> Response {
     let waiting = Waiting {
-        long: long.clone(),
+        queue: queue.clone(),
         user: user.clone(),
         at: At::Rest(source),
     };
@@ -45,7 +45,7 @@ fn respond(lines: impl futures_util::Stream<Item = Result<Bytes, JoinError>> + S
 }
 
 struct Waiting<T> {
-    long: Long,
+    queue: Queue,
     user: UserName,
     at: At<T>,
 }
@@ -55,14 +55,14 @@ enum At<T> {
     Work(Making<T>),
 }
 
-/// A task that waits for its turn and makes the next lines. It goes on whether anybody listens or not: who only had a place
-/// in the queue, and stopped reading, would get a turn and keep it. Dropped, it gives its place up.
+/// A task that waits for its turn and produces the next lines. It continues whether anyone reads or not: a reader that
+/// stopped while queued would otherwise get a turn and keep it. Dropping it leaves the queue.
 type Making<T> = JoinSet<Result<(Option<Vec<u8>>, T), JoinError>>;
 
 impl<T: Lines> Waiting<T> {
     async fn next(mut self) -> Result<Option<(Bytes, Waiting<T>)>, JoinError> {
         let mut making = match self.at {
-            At::Rest(source) => make(source, self.long.clone(), self.user.clone()),
+            At::Rest(source) => make(source, self.queue.clone(), self.user.clone()),
             At::Work(making) => making,
         };
         let Ok(made) = tokio::time::timeout(SIGN_OF_LIFE, making.join_next()).await else {
@@ -75,9 +75,12 @@ impl<T: Lines> Waiting<T> {
     }
 }
 
-fn make<T: Lines>(mut source: T, long: Long, user: UserName) -> Making<T> {
+fn make<T: Lines>(mut source: T, queue: Queue, user: UserName) -> Making<T> {
     let mut making = Making::new();
-    making.spawn(async move { long.blocking(&user, move || (source.next(), source)).await });
+    making.spawn(async move {
+        let made = queue.blocking(Class::Long, &user, move || (source.next(), source));
+        made.await
+    });
     making
 }
 
@@ -88,7 +91,7 @@ mod tests {
     use futures_util::StreamExt;
 
     use super::*;
-    use crate::long::{AT_ONCE, Turn};
+    use crate::queue::Turn;
 
     struct Numbers(std::ops::Range<u8>);
 
@@ -99,11 +102,11 @@ mod tests {
     }
 
     /// All turns there are, as soon as nobody else has one.
-    async fn all_turns(long: &Long) -> Vec<Turn> {
+    async fn all_turns(queue: &Queue) -> Vec<Turn> {
         let mut turns = Vec::new();
-        for index in 0..AT_ONCE {
+        for index in 0..Class::Long.limit().at_once {
             let user = format!("user{index}").parse().unwrap();
-            let turn = tokio::time::timeout(Duration::from_secs(60), long.turn(&user)).await;
+            let turn = tokio::time::timeout(Duration::from_secs(60), queue.turn(Class::Long, &user)).await;
             turns.push(turn.expect("somebody keeps a turn"));
         }
         turns
@@ -111,9 +114,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_a_turn_hears_something_meanwhile() {
-        let long = Long::default();
-        let others = all_turns(&long).await;
-        let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
+        let queue = Queue::default();
+        let others = all_turns(&queue).await;
+        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
         let mut pieces = reply.into_body().into_data_stream();
         for _ in 0..3 {
             assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
@@ -125,26 +128,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_stops_reading_keeps_no_turn() {
-        let long = Long::default();
-        let others = all_turns(&long).await;
-        let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
+        let queue = Queue::default();
+        let others = all_turns(&queue).await;
+        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
         let mut pieces = reply.into_body().into_data_stream();
         assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
         drop(others);
-        drop(all_turns(&long).await);
+        drop(all_turns(&queue).await);
         let rest: Vec<Bytes> = pieces.map(Result::unwrap).collect().await;
         assert_eq!(rest.concat(), b"1\n2\n", "and loses nothing");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_goes_away_leaves_the_queue() {
-        let long = Long::default();
-        let others = all_turns(&long).await;
-        let reply = reply_at_length(Numbers(1..3), &long, &"me".parse().unwrap());
+        let queue = Queue::default();
+        let others = all_turns(&queue).await;
+        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
         let mut pieces = reply.into_body().into_data_stream();
         assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
         drop(pieces);
         drop(others);
-        drop(all_turns(&long).await);
+        drop(all_turns(&queue).await);
     }
 }

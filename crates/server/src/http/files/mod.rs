@@ -1,4 +1,4 @@
-//! `/api/v1/pfs`: looking at files and changing where they lie.
+//! `/api/v1/pfs`: metadata of files, and moving, copying and removing them.
 
 pub(super) mod content;
 pub(super) mod fsck;
@@ -24,9 +24,8 @@ use utoipa_axum::routes;
 use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
-use super::{Shared, alive};
+use super::{Shared, alive, scope};
 use crate::app::{App, FileListQuery};
-use crate::auth::Caller;
 use crate::files::{DigestWanted, Lister};
 
 /// Every route of the file service.
@@ -47,8 +46,8 @@ pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
         .routes(routes!(shares::share_read))
 }
 
-/// What may take long and ends in one reply, of which little is in memory. Nothing here moves files' bytes: a reply that
-/// begins early comes whole at its end.
+/// Requests that may take long and end in one small reply. Nothing here transfers file contents: a reply that starts
+/// early is sent completely at its end.
 fn lasting() -> OpenApiRouter<std::sync::Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(file_stat))
@@ -72,25 +71,25 @@ fn lasting() -> OpenApiRouter<std::sync::Arc<App>> {
 #[into_params(parameter_in = Query)]
 pub(super) struct StatQuery {
     path: String,
-    /// Tell a link as a link.
+    /// Describe a link itself, not its target.
     #[serde(default, deserialize_with = "flag")]
     link: bool,
-    /// With the digest of a file's content.
+    /// Include the digest of a file's content.
     #[serde(default, deserialize_with = "flag")]
     digest: bool,
-    /// With that digest only where it is known without reading.
+    /// Include that digest only if it is known without reading.
     #[serde(default, deserialize_with = "flag")]
     known: bool,
 }
 
-/// What is at a path.
+/// Returns the metadata of a path.
 #[utoipa::path(
     get, path = "/api/v1/pfs/stat", tag = "files", params(StatQuery),
     responses((status = 200, body = Envelope<FileMeta>))
 )]
 pub(super) async fn file_stat(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<StatQuery>,
 ) -> Reply<Envelope<FileMeta>> {
     let digest = match (query.digest, query.known) {
@@ -102,14 +101,14 @@ pub(super) async fn file_stat(
     Ok(envelope(meta))
 }
 
-/// What some paths below a folder are, in the order asked; `null` for what is not there.
+/// Returns the metadata of paths below a folder, in the order asked; `null` for a missing one.
 #[utoipa::path(
     post, path = "/api/v1/pfs/stats", tag = "files", request_body = StatsRequest,
     responses((status = 200, body = Envelope<Vec<Option<FileMeta>>>))
 )]
 pub(super) async fn file_stats(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<StatsRequest>,
 ) -> Reply<Envelope<Vec<Option<FileMeta>>>> {
     Ok(envelope(app.file_stats(&caller, request).await?))
@@ -119,25 +118,25 @@ pub(super) async fn file_stats(
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
     path: String,
-    /// Everything below, not only what lies directly in it.
+    /// Everything below, not only direct entries.
     #[serde(default, deserialize_with = "flag")]
     recursive: bool,
-    /// With the digests of files.
+    /// Include the digests of files.
     #[serde(default, deserialize_with = "flag")]
     digest: bool,
-    /// Only what comes behind this path: the last one of a listing that broke off.
+    /// Only entries after this path: the last one of an interrupted listing.
     #[param(value_type = Option<String>)]
     after: Option<RelPath>,
 }
 
-/// What is in a folder: a line of JSON for every entry, then one that says it is the end.
+/// Lists a folder: one line of JSON per entry, then an end line.
 #[utoipa::path(
     get, path = "/api/v1/pfs/list", tag = "files", params(ListQuery),
     responses((status = 200, body = ListLine, content_type = "application/x-ndjson"))
 )]
 pub(super) async fn file_list(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<ListQuery>,
 ) -> Result<Response, Refused> {
     let asked = FileListQuery {
@@ -147,7 +146,7 @@ pub(super) async fn file_list(
     };
     let lister = app.file_list(&caller, &query.path, asked).await?;
     Ok(match query.digest {
-        true => lines::reply_at_length(lister, &app.long, &caller.user),
+        true => lines::reply_at_length(lister, &app.queue, &caller.user),
         false => lines::reply(lister),
     })
 }
@@ -165,54 +164,54 @@ pub(super) struct GlobQuery {
     pattern: String,
 }
 
-/// Everything that matches a pattern.
+/// Lists everything that matches a pattern.
 #[utoipa::path(
     get, path = "/api/v1/pfs/glob", tag = "files", params(GlobQuery),
     responses((status = 200, body = Envelope<Vec<FileView>>))
 )]
 pub(super) async fn file_glob(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<GlobQuery>,
 ) -> Reply<Envelope<Vec<FileView>>> {
     Ok(envelope(app.file_glob(&caller, query.pattern).await?))
 }
 
-/// Makes a folder.
+/// Creates a folder.
 #[utoipa::path(
     post, path = "/api/v1/pfs/mkdir", tag = "files", request_body = MkdirRequest,
     responses((status = 200, body = Envelope<String>))
 )]
 pub(super) async fn file_mkdir(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<MkdirRequest>,
 ) -> Reply<Envelope<String>> {
     app.file_mkdir(&caller, request).await?;
     Ok(envelope("OK".to_owned()))
 }
 
-/// Removes files, links and folders; one that cannot go does not stop the others.
+/// Removes files, links and folders; a failure does not stop the others.
 #[utoipa::path(
     post, path = "/api/v1/pfs/remove", tag = "files", request_body = RemoveRequest,
     responses((status = 200, body = Envelope<Vec<Removed>>))
 )]
 pub(super) async fn file_remove(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<RemoveRequest>,
 ) -> Reply<Envelope<Vec<Removed>>> {
     Ok(envelope(app.file_remove(&caller, request).await?))
 }
 
-/// Gives a file or folder another place, in one step.
+/// Renames a file or folder atomically.
 #[utoipa::path(
     post, path = "/api/v1/pfs/rename", tag = "files", request_body = MoveRequest,
     responses((status = 200, body = Envelope<String>))
 )]
 pub(super) async fn file_rename(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<MoveRequest>,
 ) -> Reply<Envelope<String>> {
     app.file_rename(&caller, request).await?;
@@ -226,7 +225,7 @@ pub(super) async fn file_rename(
 )]
 pub(super) async fn file_copy(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<MoveRequest>,
 ) -> Reply<Envelope<CopyReply>> {
     Ok(envelope(app.file_copy(&caller, request).await?))
@@ -238,21 +237,24 @@ pub(super) struct PathQuery {
     pub(super) path: String,
 }
 
-/// Bytes and files below a path.
+/// Counts bytes and files below a path.
 #[utoipa::path(
     get, path = "/api/v1/pfs/usage", tag = "files", params(PathQuery),
     responses((status = 200, body = Envelope<UsageView>))
 )]
 pub(super) async fn file_usage(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Asked(query): Asked<PathQuery>,
 ) -> Reply<Envelope<UsageView>> {
     Ok(envelope(app.file_usage(&caller, &query.path).await?))
 }
 
-/// What the caller may store and stores.
+/// Returns the caller's storage limit and use.
 #[utoipa::path(get, path = "/api/v1/pfs/quota", tag = "files", responses((status = 200, body = Envelope<StorageView>)))]
-pub(super) async fn file_storage(State(app): Shared, caller: Caller) -> Reply<Envelope<StorageView>> {
+pub(super) async fn file_storage(
+    State(app): Shared,
+    scope::Files(caller): scope::Files,
+) -> Reply<Envelope<StorageView>> {
     Ok(envelope(app.file_storage(&caller).await?))
 }

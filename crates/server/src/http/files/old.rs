@@ -1,6 +1,6 @@
 //! The original's routes: `files`, `chunks` and `storage/chunks`, in its own envelope, so that an old client works.
 //!
-//! Every reply is 200 with `err` and `results`; a range is named by MD5 and travels as one part of a form.
+//! Every reply is 200 with `err` and `results`; a range is identified by MD5 and sent as one part of a form.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use futures_util::StreamExt;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::FileMeta;
@@ -24,11 +24,14 @@ use crate::auth::Caller;
 use crate::files::DigestWanted;
 use crate::http::Shared;
 use crate::http::request::Raw;
+use crate::http::scope;
 
-/// The original never used another one, and its client knows no other.
+/// The original never used another one, and its client accepts no other.
 const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
 /// The head of a part is a few lines.
 const LONGEST_HEAD: usize = 16 << 10;
+/// The chunk does not have as many bytes as its head announces.
+const WRONG_SIZE: &str = "chunksize error";
 
 pub(in crate::http) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -39,7 +42,7 @@ pub(in crate::http) fn routes() -> Router<Arc<App>> {
 
 type OldReply = Result<Json<Value>, OldError>;
 
-/// What went wrong, in the original's envelope.
+/// An error in the original's envelope.
 struct OldError(ErrorBody);
 
 impl From<ErrorBody> for OldError {
@@ -50,7 +53,7 @@ impl From<ErrorBody> for OldError {
 
 impl IntoResponse for OldError {
     fn into_response(self) -> Response {
-        // Old clients look for these very words.
+        // Old clients look for exactly these words.
         let words = match self.0.error {
             ErrorName::NotFound => "no such file or directory",
             _ => self.0.msg.as_str(),
@@ -72,7 +75,11 @@ fn shown(path: &str, meta: &FileMeta) -> Value {
 }
 
 /// `method=ls&r=…&arg=…` and `method=stat&path=…`.
-async fn look(State(app): Shared, caller: Caller, Query(query): Query<Vec<(String, String)>>) -> OldReply {
+async fn look(
+    State(app): Shared,
+    scope::Files(caller): scope::Files,
+    Query(query): Query<Vec<(String, String)>>,
+) -> OldReply {
     let all = |key: &'static str| {
         query
             .iter()
@@ -121,7 +128,7 @@ enum Change {
 }
 
 /// `touch`, `mkdir` and `rm`, named in the body.
-async fn change(State(app): Shared, caller: Caller, Raw(body): Raw) -> OldReply {
+async fn change(State(app): Shared, scope::Files(caller): scope::Files, Raw(body): Raw) -> OldReply {
     let change = serde_json::from_slice(&body).map_err(|_| bad("parse json error"))?;
     match change {
         Change::Touch { path, filesize } => {
@@ -157,7 +164,7 @@ struct Range {
 }
 
 /// The MD5 of a range.
-async fn range_sum(State(app): Shared, caller: Caller, uri: Uri) -> OldReply {
+async fn range_sum(State(app): Shared, scope::Files(caller): scope::Files, uri: Uri) -> OldReply {
     let Query(range): Query<Range> = Query::try_from_uri(&uri).map_err(|_| bad("parse json error"))?;
     let sum = app
         .old_range_sum(&caller, &range.path, range.offset, range.chunksize)
@@ -166,12 +173,16 @@ async fn range_sum(State(app): Shared, caller: Caller, uri: Uri) -> OldReply {
 }
 
 /// The bytes of a range, as the one part of a form.
-async fn read(State(app): Shared, caller: Caller, uri: Uri) -> Result<Response, OldError> {
+async fn read(
+    State(app): Shared,
+    scope::Files(caller): scope::Files,
+    uri: Uri,
+) -> Result<Response, OldError> {
     let Query(range): Query<Range> = Query::try_from_uri(&uri).map_err(|_| bad("parse json error"))?;
     let content = app
         .old_read(&caller, &range.path, range.offset, range.chunksize)
         .await?;
-    // The name of the part says how many bytes really follow.
+    // The name of the part contains the real number of bytes.
     let name = uri.query().unwrap_or_default().replace(
         &format!("chunksize={}", range.chunksize),
         &format!("chunksize={}", content.len),
@@ -188,11 +199,16 @@ async fn read(State(app): Shared, caller: Caller, uri: Uri) -> Result<Response, 
     Ok(([(CONTENT_TYPE, kind)], body).into_response())
 }
 
-/// What is read of a range that is refused: an old client looks for the reply only after it sent everything.
+/// How much of a refused range is read: an old client reads the reply only after it sent everything.
 const READ_ANYWAY: usize = 33 << 20;
 
-/// Takes a range: the first part called `chunk`, whose file name says where it belongs.
-async fn write(State(app): Shared, caller: Caller, headers: HeaderMap, body: Stream) -> OldReply {
+/// Receives a range: the first part called `chunk`, whose file name contains its position.
+async fn write(
+    State(app): Shared,
+    scope::Files(caller): scope::Files,
+    headers: HeaderMap,
+    body: Stream,
+) -> OldReply {
     let mut pieces = body.into_data_stream();
     let taken = take_range(&app, &caller, &headers, &mut pieces).await;
     if taken.is_err() {
@@ -221,14 +237,20 @@ async fn take_range(
         .trim_matches('"')
         .to_owned();
     let mut buffer = BytesMut::new();
+    let mut searched = 0;
     let range = loop {
-        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-            let head = buffer.split_to(end + 4);
+        let found = buffer[searched..]
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n");
+        if let Some(end) = found {
+            let head = buffer.split_to(searched + end + 4);
             break part_range(&head, &boundary).ok_or_else(|| bad("parse json error"))?;
         }
-        let piece = pieces.next().await.ok_or_else(|| bad("parse json error"))?;
-        buffer.extend_from_slice(&piece.map_err(|_| bad("the bytes did not arrive whole"))?);
         if buffer.len() > LONGEST_HEAD + (1 << 20) {
+            return Err(bad("parse json error"));
+        }
+        searched = buffer.len().saturating_sub(3);
+        if !read_more(pieces, &mut buffer).await? {
             return Err(bad("parse json error"));
         }
     };
@@ -237,20 +259,37 @@ async fn take_range(
         .await?;
     let mut left = usize::try_from(range.chunksize).map_err(|_| bad("chunksize error"))?;
     while left > 0 {
-        if buffer.is_empty() {
-            let piece = pieces.next().await.ok_or_else(|| bad("chunksize error"))?;
-            buffer.extend_from_slice(&piece.map_err(|_| bad("the bytes did not arrive whole"))?);
+        if buffer.is_empty() && !read_more(pieces, &mut buffer).await? {
+            return Err(bad(WRONG_SIZE));
         }
         let some = buffer.split_to(left.min(buffer.len())).freeze();
         left -= some.len();
         taking.feed(vec![some]).await?;
     }
+    // A chunk of another size than announced contains the boundary, or a part of it: it must not be stored.
+    let end = format!("\r\n--{boundary}");
+    while buffer.len() < end.len() {
+        if !read_more(pieces, &mut buffer).await? {
+            return Err(bad(WRONG_SIZE));
+        }
+    }
+    if !buffer.starts_with(end.as_bytes()) {
+        return Err(bad(WRONG_SIZE));
+    }
     taking.finish().await?;
-    buffer.advance(buffer.len());
     results(Value::Null)
 }
 
-/// Reads the head of a part.
+/// Appends the next frame of the body; false at its end.
+async fn read_more(pieces: &mut BodyDataStream, buffer: &mut BytesMut) -> Result<bool, OldError> {
+    let Some(piece) = pieces.next().await else {
+        return Ok(false);
+    };
+    buffer.extend_from_slice(&piece.map_err(|_| bad("the bytes did not arrive completely"))?);
+    Ok(true)
+}
+
+/// Parses the head of a part.
 fn part_range(head: &[u8], boundary: &str) -> Option<Range> {
     let head = std::str::from_utf8(head).ok()?;
     let head = head

@@ -1,4 +1,4 @@
-//! `/api/v1/pfs/pack`: many small files in one request, either way.
+//! `/api/v1/pfs/pack`: many small files in one request, in both directions.
 
 use std::io;
 
@@ -17,28 +17,29 @@ use serde::Deserialize;
 
 use super::content::stream;
 use crate::app::{Takes, Taking};
-use crate::auth::Caller;
+use crate::http::gather::Gathered;
 use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::{Body, flag};
+use crate::http::scope;
 use crate::http::{Shared, alive};
 use crate::lane::Seat;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct PackQuery {
-    /// The folder the entries lie in; made if need be.
+    /// The folder of the entries; created if necessary.
     path: String,
-    /// Bytes of content the pack holds at most.
+    /// The most bytes of content in the pack.
     bytes: u64,
-    /// Entries it holds at most.
+    /// The most entries in it.
     entries: u64,
-    /// Leave alone what is there.
+    /// Keep existing files.
     #[serde(default, deserialize_with = "flag")]
     no_overwrite: bool,
 }
 
-/// Takes a pack. Its files are in their places, whole and synced, when the reply comes.
+/// Uploads a pack. Its files are complete and synced when the reply is sent.
 #[utoipa::path(
     put, path = "/api/v1/pfs/pack", tag = "files", params(PackQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -46,7 +47,7 @@ pub(in crate::http) struct PackQuery {
 )]
 pub(in crate::http) async fn pack_receive(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     headers: HeaderMap,
     Asked(query): Asked<PackQuery>,
     body: Stream,
@@ -63,21 +64,21 @@ pub(in crate::http) async fn pack_receive(
         let ended: Reply<Envelope<PackReply>> = taken.finish().await.map(envelope).map_err(Refused);
         ended.into_response()
     };
-    // Not before all of it has come: who hears a reply may stop sending.
+    // Not before all of it has arrived: a client that gets a reply may stop sending.
     Ok(match alive::is_asked(&headers) {
         true => alive::reply_beside(ending).await,
         false => ending.await,
     })
 }
 
-/// Sends small files below a folder as a pack. What cannot be read is left out.
+/// Downloads small files below a folder as a pack. Unreadable files are left out.
 #[utoipa::path(
     post, path = "/api/v1/pfs/pack", tag = "files", request_body = PackRequest,
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(in crate::http) async fn pack_send(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<PackRequest>,
 ) -> Result<Response, Refused> {
     let pack = app.pack_out(&caller, request).await?;
@@ -86,28 +87,28 @@ pub(in crate::http) async fn pack_send(
     Ok(([(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-/// Bytes that go to a thread that may block in one go: handing them over costs as much as hashing some ten
-/// kilobytes. Hundreds of connections may hold as many at once.
+/// Bytes that are passed to a blocking thread at once: passing them costs as much as hashing some ten kilobytes.
+/// Hundreds of connections may hold this much at the same time.
 const AT_ONCE: usize = 128 << 10;
 
-/// What follows the pieces that came together.
+/// What follows the pieces that arrived together.
 enum After {
     More,
     End,
     Break,
 }
 
-/// Feeds a request's body to whoever takes it, and accepts it. What came before a break is taken too.
+/// Feeds a request's body to a receiver, and accepts it. Pieces received before a break are kept too.
 pub(super) async fn take_all<T: Takes>(taking: Taking<T>, body: Stream) -> Result<T::Done, Refused> {
     Ok(take_in(taking, body).await?.finish().await?)
 }
 
-/// The same, but for accepting it.
+/// The same without accepting it.
 async fn take_in<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<Taking<T>, Refused> {
     let mut stream = body.into_data_stream();
     let seat = Seat::take();
     loop {
-        // Where nothing is handed over, pieces are best taken while the processor has them at hand.
+        // Without a handover, pieces are best processed while they are in the processor's cache.
         let enough = if seat.reach().await { 1 } else { AT_ONCE };
         let (pieces, after) = gather(&mut stream, enough).await;
         if !pieces.is_empty() {
@@ -122,22 +123,38 @@ async fn take_in<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<Taking
 }
 
 async fn gather(stream: &mut BodyDataStream, enough: usize) -> (Vec<Bytes>, After) {
-    let mut pieces = Vec::new();
-    let mut bytes = 0;
-    while bytes < enough {
+    let mut gathered = Gathered::default();
+    while gathered.len() < enough {
         match stream.next().await {
-            Some(Ok(piece)) => {
-                bytes += piece.len();
-                pieces.push(piece);
-            }
-            Some(Err(_)) => return (pieces, After::Break),
-            None => return (pieces, After::End),
+            Some(Ok(frame)) => gathered.push(frame),
+            Some(Err(_)) => return (gathered.into_pieces(), After::Break),
+            None => return (gathered.into_pieces(), After::End),
         }
     }
-    (pieces, After::More)
+    (gathered.into_pieces(), After::More)
 }
 
 fn cut() -> Refused {
-    let refused = ErrorBody::new(ErrorName::BadRequest, "the bytes did not arrive whole");
+    let refused = ErrorBody::new(ErrorName::BadRequest, "the bytes did not arrive completely");
     Refused(refused.with_hint("send it again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_of_one_byte_are_handed_over_together_and_keep_no_buffer() {
+        let buffers: Vec<Bytes> = (0..1000).map(|_| Bytes::from(vec![b'x'; 4096])).collect();
+        let frames: Vec<_> = buffers
+            .iter()
+            .map(|buffer| Ok::<_, io::Error>(buffer.slice(..1)))
+            .collect();
+        let mut body = Stream::from_stream(stream::iter(frames)).into_data_stream();
+        let (pieces, _) = gather(&mut body, AT_ONCE).await;
+        assert_eq!(pieces, [vec![b'x'; 1000]]);
+        assert!(buffers.iter().all(Bytes::is_unique));
+    }
 }

@@ -9,48 +9,48 @@ use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{ShareRequest, ShareView};
 
 use super::content;
-use crate::auth::Caller;
 use crate::http::Shared;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::Body;
+use crate::http::scope;
 
-/// The links the caller gave out and that still work.
+/// Lists the caller's active links.
 #[utoipa::path(get, path = "/api/v1/pfs/shares", tag = "files", responses((status = 200, body = Envelope<Vec<ShareView>>)))]
 pub(in crate::http) async fn share_list(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
 ) -> Reply<Envelope<Vec<ShareView>>> {
     Ok(envelope(app.share_list(&caller).await?))
 }
 
-/// Makes a link that anybody can read one of the caller's files by, for a while.
+/// Creates a link with which anyone can read one of the caller's files until it expires.
 #[utoipa::path(
     post, path = "/api/v1/pfs/shares", tag = "files", request_body = ShareRequest,
     responses((status = 200, body = Envelope<ShareView>))
 )]
 pub(in crate::http) async fn share_create(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<ShareRequest>,
 ) -> Reply<Envelope<ShareView>> {
     Ok(envelope(app.share_create(&caller, request).await?))
 }
 
-/// Takes a link back.
+/// Revokes a link.
 #[utoipa::path(
     delete, path = "/api/v1/pfs/shares/{id}", tag = "files", params(("id" = String, Path)),
     responses((status = 200, body = Envelope<String>))
 )]
 pub(in crate::http) async fn share_revoke(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
 ) -> Reply<Envelope<String>> {
     app.share_revoke(&caller, id).await?;
     Ok(envelope("OK".to_owned()))
 }
 
-/// The file a link was given out for. Needs no login.
+/// Returns the file of a link. Needs no login.
 #[utoipa::path(
     get, path = "/api/v1/pfs/shared/{token}", tag = "files", params(("token" = String, Path)), security(()),
     responses(
@@ -66,7 +66,7 @@ pub(in crate::http) async fn share_read(
 ) -> Result<Response, Refused> {
     let (opened, name) = app.share_read(token, content::asked(&headers)).await?;
     let mut response = content::reply(opened);
-    // Browsers save it under its name; whatever a name could do inside a header is replaced.
+    // Browsers save it under its name; characters with a meaning in a header are replaced.
     let plain: String = name
         .chars()
         .map(|c| match c {

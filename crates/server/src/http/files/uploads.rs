@@ -10,58 +10,58 @@ use paddlecloud_api::files::{
 use serde::Deserialize;
 
 use super::packs::take_all;
-use crate::auth::Caller;
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::Body;
+use crate::http::scope;
 
-/// Begins an upload, or goes on with the one the same key began.
+/// Starts an upload, or resumes the one with the same key.
 #[utoipa::path(
     post, path = "/api/v1/pfs/uploads", tag = "files", request_body = UploadRequest,
     responses((status = 200, body = Envelope<UploadReply>))
 )]
 pub(in crate::http) async fn upload_begin(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Body(request): Body<UploadRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_begin(&caller, request).await?))
 }
 
-/// The caller's uploads that were begun and not ended, the one that was longest left alone first.
+/// Lists the caller's unfinished uploads, the least recently used first.
 #[utoipa::path(
     get, path = "/api/v1/pfs/uploads", tag = "files",
     responses((status = 200, body = Envelope<Vec<UnfinishedUpload>>))
 )]
 pub(in crate::http) async fn upload_list(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
 ) -> Reply<Envelope<Vec<UnfinishedUpload>>> {
     Ok(envelope(app.upload_list(&caller).await?))
 }
 
-/// What has not arrived.
+/// Returns the missing ranges of an upload.
 #[utoipa::path(
     get, path = "/api/v1/pfs/uploads/{id}", tag = "files", params(("id" = String, Path)),
     responses((status = 200, body = Envelope<UploadReply>))
 )]
 pub(in crate::http) async fn upload_show(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_show(&caller, &id).await?))
 }
 
-/// Removes an upload with all that arrived.
+/// Drops an upload and everything received.
 #[utoipa::path(
     delete, path = "/api/v1/pfs/uploads/{id}", tag = "files", params(("id" = String, Path)),
     responses((status = 200, body = Envelope<String>))
 )]
 pub(in crate::http) async fn upload_discard(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
 ) -> Reply<Envelope<String>> {
     app.upload_discard(&caller, &id).await?;
@@ -75,7 +75,7 @@ pub(in crate::http) struct ChunkQuery {
     name: String,
 }
 
-/// Takes one chunk, which is checked before it counts.
+/// Uploads one chunk, which is verified before it counts.
 #[utoipa::path(
     put, path = "/api/v1/pfs/uploads/{id}/chunks/{index}", tag = "files",
     params(("id" = String, Path), ("index" = u64, Path), ChunkQuery),
@@ -84,7 +84,7 @@ pub(in crate::http) struct ChunkQuery {
 )]
 pub(in crate::http) async fn upload_chunk(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path((id, index)): Path<(String, u64)>,
     Asked(query): Asked<ChunkQuery>,
     body: Stream,
@@ -102,7 +102,7 @@ pub(in crate::http) struct RangeQuery {
     len: u64,
 }
 
-/// Takes bytes at any offset; every piece counts as it comes, and is checked with the whole file.
+/// Uploads bytes at any offset; every piece counts at once, and is verified with the whole file.
 #[utoipa::path(
     put, path = "/api/v1/pfs/uploads/{id}/ranges", tag = "files", params(("id" = String, Path), RangeQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -110,7 +110,7 @@ pub(in crate::http) struct RangeQuery {
 )]
 pub(in crate::http) async fn upload_range(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
     Asked(query): Asked<RangeQuery>,
     body: Stream,
@@ -120,42 +120,42 @@ pub(in crate::http) async fn upload_range(
     Ok(envelope("OK".to_owned()))
 }
 
-/// Takes chunks of the file that is replaced, where they are the same in the new one.
+/// Reuses chunks of the replaced file that are the same in the new one.
 #[utoipa::path(
     post, path = "/api/v1/pfs/uploads/{id}/take", tag = "files", params(("id" = String, Path)),
     request_body = TakeRequest, responses((status = 200, body = Envelope<UploadReply>))
 )]
 pub(in crate::http) async fn upload_take(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
     Body(request): Body<TakeRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_take(&caller, &id, request).await?))
 }
 
-/// Copies ranges of the file that is replaced to other places of the new one.
+/// Copies ranges of the replaced file to other positions of the new one.
 #[utoipa::path(
     post, path = "/api/v1/pfs/uploads/{id}/reuse", tag = "files", params(("id" = String, Path)),
     request_body = ReuseRequest, responses((status = 200, body = Envelope<UploadReply>))
 )]
 pub(in crate::http) async fn upload_reuse(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
     Body(request): Body<ReuseRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_reuse(&caller, &id, request).await?))
 }
 
-/// Ends an upload: the file is in its place, whole, checked and synced, when the reply comes.
+/// Finishes an upload: the file is complete, verified and synced when the reply is sent.
 #[utoipa::path(
     post, path = "/api/v1/pfs/uploads/{id}/commit", tag = "files", params(("id" = String, Path)),
     request_body = CommitRequest, responses((status = 200, body = Envelope<FileMeta>))
 )]
 pub(in crate::http) async fn upload_commit(
     State(app): Shared,
-    caller: Caller,
+    scope::Files(caller): scope::Files,
     Path(id): Path<String>,
     Body(request): Body<CommitRequest>,
 ) -> Reply<Envelope<FileMeta>> {

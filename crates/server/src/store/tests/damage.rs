@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use paddlecloud_core::ports::JobStore;
 
 use super::{job, save};
-use crate::app::chain_of;
 use crate::config::DatabaseUrl;
-use crate::store::{Store, damage, jobs_below};
+use crate::error_chain::chain_of;
+use crate::store::{Store, damage, hint, jobs_below};
 
 fn file(folder: &Path) -> PathBuf {
     folder.join("server.db")
@@ -110,4 +110,22 @@ async fn a_damaged_inner_page_is_told_with_the_file_when_it_is_read() {
             .hint()
             .contains("put a backup in its place")
     );
+}
+
+#[tokio::test]
+async fn a_torn_record_of_a_job_is_named_with_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&url(folder.path())).await.unwrap();
+    let torn = job(1, "me", "torn");
+    store.save(&[save(&torn)]).await.unwrap();
+    sqlx::query("UPDATE jobs SET document = '{\"id\":'")
+        .execute(&store.reads)
+        .await
+        .unwrap();
+    let error = store.load_active().await.unwrap_err();
+    let told = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
+    insta::assert_snapshot!(told, @r"
+    the record of job j_1 cannot be parsed
+    hint: put a backup of the database in its place; without one, remove this record with `DELETE FROM jobs WHERE id = 'j_1'`: the job is then forgotten, its files stay
+    ");
 }

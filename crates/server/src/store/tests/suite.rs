@@ -5,7 +5,8 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
 use super::{at, job, over, save};
-use crate::store::{Store, TokenRow};
+use crate::store::{AuditEntry, AuditState, Heir, Store, TokenRow};
+use crate::users::Record;
 
 /// Runs every check, each on a fresh, empty store.
 pub async fn beyond_the_port(make: impl AsyncFn() -> Store) {
@@ -13,6 +14,8 @@ pub async fn beyond_the_port(make: impl AsyncFn() -> Store) {
     pages(make().await).await;
     old(make().await).await;
     tokens(make().await).await;
+    accounts(make().await).await;
+    audit(make().await).await;
 }
 
 fn user(name: &str) -> UserName {
@@ -114,12 +117,136 @@ async fn tokens(store: Store) {
         digest: digest.into(),
         owner: "me".into(),
         credential: "c".into(),
+        scopes: "read".into(),
+        account: 7,
         expires,
+        ..TokenRow::default()
     };
-    store.token_save(token("one", 100), 0).await.unwrap();
-    store.token_save(token("two", 200), 0).await.unwrap();
+    let save = async |token, now, replaces: Option<&str>| {
+        let replaces = replaces.map(str::to_owned);
+        let entry = AuditEntry::default();
+        store.token_save(token, now, replaces, entry).await.unwrap();
+    };
+    save(token("one", 100), 0, None).await;
+    save(token("two", 200), 0, None).await;
     assert_eq!(store.token_find("one").await.unwrap(), Some(token("one", 100)));
-    store.token_save(token("three", 300), 150).await.unwrap();
+    save(token("three", 300), 150, None).await;
     assert_eq!(store.token_find("one").await.unwrap(), None);
     assert_eq!(store.token_find("two").await.unwrap(), Some(token("two", 200)));
+    save(token("four", 400), 150, Some("three")).await;
+    assert_eq!(store.token_find("three").await.unwrap(), None, "it was renewed");
+    let mine = store.tokens_of(&user("me")).await.unwrap();
+    assert_eq!(mine.len(), 2);
+    store
+        .token_remove("four".into(), AuditEntry::default())
+        .await
+        .unwrap();
+    assert_eq!(store.token_find("four").await.unwrap(), None);
+}
+
+/// Accounts come back as they were written, and a retired one gives its jobs away and keeps its number.
+async fn accounts(store: Store) {
+    let mut ann = Record::new(1, user("Ann"));
+    ann.limits.set("cpu", "4").unwrap();
+    store
+        .accounts_save(std::slice::from_ref(&ann), entry("add"))
+        .await
+        .unwrap();
+    let again = Record::new(2, user("ANN"));
+    let refused = store
+        .accounts_save(std::slice::from_ref(&again), entry("add"))
+        .await;
+    assert!(refused.is_err(), "the same name in other letters");
+    let mut keyed = job(1, "Ann", "a");
+    keyed.key = Some("k".parse().unwrap());
+    store
+        .save(&[save(&over(keyed, 100)), save(&job(2, "bob", "b"))])
+        .await
+        .unwrap();
+    let token = TokenRow {
+        digest: "d".into(),
+        owner: "Ann".into(),
+        account: 1,
+        expires: 100,
+        ..TokenRow::default()
+    };
+    store.token_save(token, 0, None, entry("token")).await.unwrap();
+    ann.deleted = true;
+    let heir = Heir {
+        from: user("Ann"),
+        to: ann.retired_name(),
+    };
+    store
+        .account_retire(&ann, Some(&heir), entry("delete"))
+        .await
+        .unwrap();
+    assert_eq!(store.token_find("d").await.unwrap(), None);
+    assert!(
+        store
+            .page(&page(Some("Ann"), None, 9))
+            .await
+            .unwrap()
+            .jobs
+            .is_empty()
+    );
+    let kept = store.page(&page(Some("Ann~1"), None, 9)).await.unwrap().jobs;
+    assert_eq!((kept.len(), kept[0].user.as_str()), (1, "Ann~1"));
+    let key = "k".parse().unwrap();
+    assert_eq!(store.find_by_key(&user("Ann"), &key).await.unwrap(), None);
+    store
+        .accounts_save(std::slice::from_ref(&again), entry("add"))
+        .await
+        .unwrap();
+    let loaded = store.accounts_load().await.unwrap();
+    assert_eq!(loaded.iter().map(|record| record.id).collect::<Vec<_>>(), [1, 2]);
+    assert!(loaded[0].deleted && !loaded[1].deleted);
+}
+
+fn entry(action: &str) -> AuditEntry {
+    AuditEntry {
+        actor: "me".into(),
+        action: action.into(),
+        ..AuditEntry::default()
+    }
+}
+
+/// Every change that is refused leaves no trace; the chain of the others holds.
+async fn audit(store: Store) {
+    store.set_audit_key([7; 32]);
+    for action in ["a", "b", "c"] {
+        store.audit(entry(action)).await.unwrap();
+    }
+    let twice = [Record::new(1, user("x")), Record::new(2, user("X"))];
+    assert!(store.accounts_save(&twice, entry("refused")).await.is_err());
+    let latest = store.audit_list(None, 2).await.unwrap();
+    let actions: Vec<_> = latest.iter().map(|record| record.entry.action.as_str()).collect();
+    assert_eq!(actions, ["c", "b"]);
+    let older = store.audit_list(Some(latest[1].seq), 9).await.unwrap();
+    assert_eq!(older.len(), 1);
+    let state = store.audit_verify().await.unwrap();
+    assert!(matches!(state, AuditState::Sound { rows: 3, .. }), "{state:?}");
+    let tampered = async |text: &'static str| {
+        sqlx::query(text).execute(&store.reads).await.unwrap();
+        store.audit_verify().await.unwrap()
+    };
+    let broken = |seq, problem: &str| AuditState::Broken {
+        seq,
+        problem: problem.to_owned(),
+    };
+    assert_eq!(
+        tampered("UPDATE audit SET actor = 'you' WHERE seq = 2").await,
+        broken(2, "the row is not as it was written")
+    );
+    assert!(matches!(
+        tampered("UPDATE audit SET actor = 'me' WHERE seq = 2").await,
+        AuditState::Sound { .. }
+    ));
+    assert_eq!(
+        tampered("DELETE FROM audit WHERE seq = 3").await,
+        broken(3, "the rows from here on are missing")
+    );
+    assert_eq!(
+        tampered("DELETE FROM audit WHERE seq = 1").await,
+        broken(1, "the row is missing")
+    );
 }

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
+import warnings
 
 from paddlecloud._marshal_check import checked_dumper
 from paddlecloud._native import writer as _record_writer
@@ -22,6 +23,7 @@ from paddlecloud._native import writer as _record_writer
 __all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file", "split"]
 
 _TIMEOUT_SECONDS = 60
+_checked: set[str] = set()
 
 
 def _data_home():
@@ -117,20 +119,31 @@ def md5file(name):
 
 
 def download(url, module_name, md5sum, save_name=None):
-    """The local name of a data set's file: what lies in DATA_HOME if it is right, else fetched there."""
+    """The local name of a data set's file: what lies in DATA_HOME, else fetched there.
+
+    A file that is there is used; one with another MD5 than the original's is reported by a warning.
+    """
     folder = os.path.join(DATA_HOME, module_name)
     name = os.path.join(folder, save_name or url.rsplit("/", 1)[-1])
-    found = md5file(name) if os.path.exists(name) else None
-    if found == md5sum:
+    if os.path.exists(name):
+        _warn_if_changed(name, md5sum)
         return name
     how = f"put the file with MD5 {md5sum} at `{name}`, or set DATA_HOME to a folder that has `{module_name}/`"
     try:
         os.makedirs(folder, exist_ok=True)
         _fetch(url, name, md5sum)
     except (OSError, urllib.error.URLError) as error:
-        state = "is not there" if found is None else f"has MD5 {found}"
-        raise RuntimeError(f"`{name}` {state} and cannot be fetched from {url} ({error}): {how}") from error
+        raise RuntimeError(f"`{name}` is not there and cannot be fetched from {url} ({error}): {how}") from error
     return name
+
+
+def _warn_if_changed(name, md5sum):
+    """Data sets are read several times in a program; each file is checked and reported once."""
+    if name not in _checked:
+        _checked.add(name)
+        found = md5file(name)
+        if found != md5sum:
+            warnings.warn(f"`{name}` has MD5 {found}, not {md5sum} of the original archive; it is used as it is", stacklevel=4)
 
 
 def _fetch(url, name, md5sum):
@@ -150,7 +163,10 @@ def _fetch(url, name, md5sum):
 
 
 def _samples(reader):
-    return reader() if callable(reader) else reader
+    """Programs of 2017 also pass a function that returns a reader."""
+    while callable(reader):
+        reader = reader()
+    return reader
 
 
 def _write_by_count(folder, samples, line_count, compressor):

@@ -1,0 +1,231 @@
+//! Accounts, groups, tokens and the audit log, as administrators and their users see them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An account. Nothing in it is secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserView {
+    pub name: String,
+    /// No other account ever has it; 0 for all of the configuration.
+    pub id: u64,
+    pub admin: bool,
+    /// A program's account: it has tokens and no password.
+    pub service: bool,
+    pub disabled: bool,
+    /// In the server's configuration: it changes only there.
+    pub configured: bool,
+    pub groups: Vec<String>,
+    /// The system user of the account's workers, where one is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_user: Option<String>,
+    /// The limits of the account itself.
+    pub limits: BTreeMap<String, String>,
+    /// The limits that count: with those of the groups and the server's defaults.
+    pub effective: BTreeMap<String, String>,
+}
+
+/// `POST /api/v1/admin/users` and `PATCH /api/v1/admin/users/{name}`, where what is left out stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct UserRequest {
+    /// Only for a new account: names do not change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Left out for a service account, and for a user who logs in with a certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin: Option<bool>,
+    /// Only for a new account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<bool>,
+    /// All groups of the account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+    /// Limits by name; `none` takes one away.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+    /// The system user of the account's workers; empty: none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_user: Option<String>,
+}
+
+/// What becomes of a deleted user's jobs and home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispose {
+    /// They stay, owned by nobody who can log in.
+    Keep,
+    /// Another user gets them.
+    GiveTo,
+    /// They are removed.
+    Purge,
+}
+
+/// How a user was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserDeleted {
+    pub name: String,
+    /// Jobs that were stopped.
+    pub stopped: usize,
+    /// Who owns the jobs now; nobody if they were removed.
+    pub jobs: Option<String>,
+    /// Where the home is now, as a path of the server's storage.
+    pub home: Option<String>,
+}
+
+/// A group: limits for members who have none of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GroupView {
+    pub name: String,
+    pub limits: BTreeMap<String, String>,
+    pub members: Vec<String>,
+}
+
+/// `PUT /api/v1/admin/groups/{name}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct GroupRequest {
+    /// Limits by name; `none` takes one away, what is left out stays.
+    pub limits: BTreeMap<String, String>,
+}
+
+/// A token, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenView {
+    pub id: String,
+    pub name: String,
+    pub user: String,
+    /// `read`, `submit`, `files`, `admin`, with commas between.
+    pub scopes: String,
+    /// RFC 3339.
+    pub created: String,
+    pub expires: String,
+}
+
+/// `POST /api/v1/tokens`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct NewTokenRequest {
+    pub name: String,
+    /// Left out: those of the login that asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<String>,
+    /// Left out: as long as the server's `tokens.lifetime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetime_seconds: Option<i64>,
+    /// Another user, for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// A new token; the secret is shown this once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewTokenReply {
+    pub token: String,
+    #[serde(flatten)]
+    pub view: TokenView,
+}
+
+/// `POST /api/v1/password`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct PasswordRequest {
+    pub old: String,
+    pub new: String,
+}
+
+/// One row of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AuditView {
+    pub seq: i64,
+    /// RFC 3339.
+    pub time: String,
+    /// Who did it; empty: nobody known.
+    pub actor: String,
+    /// What was done, as `noun.verb`.
+    pub action: String,
+    pub subject: String,
+    pub detail: String,
+    /// The id that the reply's `x-request-id` had.
+    pub request: String,
+}
+
+/// What the verification of the audit log found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AuditCheck {
+    pub sound: bool,
+    /// Rows of the log; of a broken one the number of the first row that is missing or altered.
+    pub rows: i64,
+    /// Of the last row. Keep it elsewhere: a log that is put back to an earlier state ends with an earlier one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A secret, without what is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SecretView {
+    pub name: String,
+    /// RFC 3339.
+    pub created: String,
+}
+
+/// `PUT /api/v1/secrets/{name}`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct SecretRequest {
+    pub value: String,
+}
+
+/// A registry, without its password.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RegistryView {
+    pub name: String,
+    pub server: String,
+    pub username: String,
+}
+
+/// `POST /api/v1/registry`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct RegistryRequest {
+    /// What `submit -registry` names.
+    pub name: String,
+    /// The registry's address.
+    pub server: String,
+    pub username: String,
+    pub password: String,
+}
+
+/// What one user's jobs have used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UsageView {
+    pub user: String,
+    pub jobs: u64,
+    pub core_hours: f64,
+    pub gib_hours: f64,
+    pub card_hours: f64,
+}

@@ -1,0 +1,225 @@
+//! `admin user|group|usage|audit`: what administrators do with accounts.
+
+mod user;
+
+use std::collections::BTreeMap;
+
+use paddlecloud_api::admin::{AuditView, GroupRequest};
+
+use super::{Context, done};
+use crate::error::{CliError, FAILED};
+use crate::printer::{Format, Table};
+use crate::session::Session;
+
+/// Manage accounts, groups and the audit log (administrators)
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    area: Area,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Area {
+    /// Add, list, change, disable and delete users
+    User {
+        #[command(subcommand)]
+        action: user::Action,
+    },
+    /// List, set and delete groups: limits for members who have none of their own
+    Group {
+        #[command(subcommand)]
+        action: GroupAction,
+    },
+    /// Show core-, GiB- and card-hours of all users
+    Usage {
+        /// Only what was used since then: `2026-11-01T00:00:00Z`
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+
+        /// Output format
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
+        output: Option<Format>,
+    },
+    /// Read the key of users' secrets again and encrypt all of them with it
+    RotateSecrets,
+    /// Show who changed what, latest first
+    Audit {
+        /// Check that no row is missing or altered
+        #[arg(long)]
+        verify: bool,
+
+        /// At most this many rows
+        #[arg(long, value_name = "NUMBER")]
+        limit: Option<u32>,
+
+        /// Only rows with smaller numbers
+        #[arg(long, value_name = "NUMBER", conflicts_with = "verify")]
+        before: Option<i64>,
+
+        /// Output format
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
+        output: Option<Format>,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum GroupAction {
+    /// List groups, their limits and members
+    List {
+        /// Output format
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
+        output: Option<Format>,
+    },
+    /// Make a group, or change its limits
+    Set {
+        name: String,
+
+        /// Limits: `cpu=16,memory=64Gi`; `none` takes one away
+        #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
+        quota: Vec<(String, String)>,
+    },
+    /// Remove a group; its members leave it
+    Delete { name: String },
+}
+
+pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let session = context.session().await?;
+    match &args.area {
+        Area::User { action } => user::run(action, &session, context).await,
+        Area::Group { action } => group(action, &session, context).await,
+        Area::Usage { since, output } => {
+            let rows = session.client.usage_list(since.as_deref()).await?;
+            if !context.world.out.structured(*output, &rows)? {
+                let mut table = Table::new(&["USER", "JOBS", "CORE-HOURS", "GIB-HOURS", "CARD-HOURS"]);
+                for row in rows {
+                    table.push(vec![
+                        row.user,
+                        row.jobs.to_string(),
+                        format!("{:.3}", row.core_hours),
+                        format!("{:.3}", row.gib_hours),
+                        format!("{:.3}", row.card_hours),
+                    ]);
+                }
+                context.world.out.table(&table)?;
+            }
+            done()
+        }
+        Area::RotateSecrets => {
+            let count = session.client.secrets_rotate().await?;
+            context
+                .world
+                .err
+                .line(format!("{count} secrets are encrypted with the new key"));
+            done()
+        }
+        Area::Audit {
+            verify: true, output, ..
+        } => verify(*output, &session, context).await,
+        Area::Audit {
+            limit,
+            before,
+            output,
+            ..
+        } => {
+            let rows = session.client.audit_list(*before, *limit).await?;
+            show_audit(&rows, *output, context)?;
+            done()
+        }
+    }
+}
+
+/// `cpu=16`.
+fn limit(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(format!("`{text}` is not a limit: write `cpu=16`")),
+    }
+}
+
+fn limits(list: &[(String, String)]) -> BTreeMap<String, String> {
+    list.iter().cloned().collect()
+}
+
+fn limit_text(limits: &BTreeMap<String, String>) -> String {
+    let words: Vec<String> = limits
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    words.join(",")
+}
+
+async fn group(action: &GroupAction, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
+    match action {
+        GroupAction::List { output } => {
+            let groups = session.client.group_list().await?;
+            let out = &mut context.world.out;
+            if *output == Some(Format::Name) {
+                groups.iter().try_for_each(|group| out.line(&group.name))?;
+            } else if !out.structured(*output, &groups)? {
+                let mut table = Table::new(&["NAME", "LIMITS", "MEMBERS"]);
+                for group in groups {
+                    table.push(vec![
+                        group.name,
+                        limit_text(&group.limits),
+                        group.members.join(","),
+                    ]);
+                }
+                out.table(&table)?;
+            }
+        }
+        GroupAction::Set { name, quota } => {
+            let request = GroupRequest {
+                limits: limits(quota),
+            };
+            let group = session.client.group_set(name, &request).await?;
+            let line = format!("group `{}`: {}", group.name, limit_text(&group.limits));
+            context.world.err.line(line);
+        }
+        GroupAction::Delete { name } => {
+            session.client.group_delete(name).await?;
+            context.world.err.line(format!("group `{name}` has been deleted"));
+        }
+    }
+    done()
+}
+
+async fn verify(
+    format: Option<Format>,
+    session: &Session,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let check = session.client.audit_verify().await?;
+    if !context.world.out.structured(format, &check)? {
+        let line = match (&check.problem, &check.digest) {
+            (Some(problem), _) => format!("broken at row {}: {problem}", check.rows),
+            (None, digest) => format!("sound: {} rows, {}", check.rows, digest.as_deref().unwrap_or("")),
+        };
+        context.world.out.line(line.trim_end_matches([',', ' ']))?;
+    }
+    match check.sound {
+        true => done(),
+        false => Ok(FAILED),
+    }
+}
+
+fn show_audit(rows: &[AuditView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if out.structured(format, &rows)? {
+        return Ok(());
+    }
+    let mut table = Table::new(&["SEQ", "TIME", "ACTOR", "ACTION", "SUBJECT", "REQUEST", "DETAIL"]);
+    for row in rows {
+        table.push(vec![
+            row.seq.to_string(),
+            row.time.clone(),
+            row.actor.clone(),
+            row.action.clone(),
+            row.subject.clone(),
+            row.request.clone(),
+            row.detail.clone(),
+        ]);
+    }
+    out.table(&table)
+}

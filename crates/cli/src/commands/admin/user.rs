@@ -1,0 +1,283 @@
+//! `admin user add|list|show|set|disable|enable|delete`.
+
+use paddlecloud_api::admin::{Dispose, UserRequest, UserView};
+
+use super::{limit, limit_text, limits};
+use crate::commands::login::PASSWORD;
+use crate::commands::{Context, done};
+use crate::error::CliError;
+use crate::printer::{Format, Table};
+use crate::secret_input;
+use crate::session::Session;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    /// Add a user
+    ///
+    /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal.
+    Add {
+        /// The name, usually an e-mail address
+        name: String,
+
+        /// An administrator
+        #[arg(long)]
+        admin: bool,
+
+        /// A program's account: no password; make tokens with `token create --user`
+        #[arg(long)]
+        service: bool,
+
+        /// No password: the user logs in with a certificate or tokens
+        #[arg(long, conflicts_with = "service")]
+        no_password: bool,
+
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// List users
+    List {
+        /// Output format
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
+        output: Option<Format>,
+    },
+    /// Show one user
+    Show {
+        name: String,
+
+        /// Output format
+        #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
+        output: Option<Format>,
+    },
+    /// Change a user; what is not named stays
+    Set {
+        name: String,
+
+        /// Whether the user is an administrator
+        #[arg(long, value_name = "BOOL")]
+        admin: Option<bool>,
+
+        /// Ask for a new password
+        #[arg(long)]
+        password: bool,
+
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// End a user's access and kill their queued jobs; running jobs continue
+    Disable { name: String },
+    /// Give a disabled user access again
+    Enable { name: String },
+    /// Delete a user; one of --keep, --give-to and --purge is needed
+    Delete {
+        name: String,
+
+        /// Keep jobs and home where nobody can log in to them
+        #[arg(long, conflicts_with_all = ["give_to", "purge"])]
+        keep: bool,
+
+        /// Give jobs and home to another user
+        #[arg(long, value_name = "NAME", conflicts_with = "purge")]
+        give_to: Option<String>,
+
+        /// Remove jobs and home
+        #[arg(long)]
+        purge: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Settings {
+    /// Limits: `cpu=16,memory=64Gi`; `none` takes one away
+    #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
+    quota: Vec<(String, String)>,
+
+    /// All groups of the user; empty: none
+    #[arg(long, value_name = "NAMES")]
+    groups: Option<String>,
+
+    /// The system user of the user's workers; empty: none is named
+    #[arg(long, value_name = "NAME")]
+    system_user: Option<String>,
+}
+
+impl Settings {
+    fn request(&self) -> UserRequest {
+        let names = |text: &String| {
+            let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect()
+        };
+        UserRequest {
+            groups: self.groups.as_ref().map(names),
+            limits: limits(&self.quota),
+            system_user: self.system_user.clone(),
+            ..UserRequest::default()
+        }
+    }
+}
+
+pub async fn run(action: &Action, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let client = &session.client;
+    match action {
+        Action::Add {
+            name,
+            admin,
+            service,
+            no_password,
+            settings,
+        } => {
+            let password = match service | no_password {
+                true => None,
+                false => {
+                    let prompt = format!("password of {name}: ");
+                    Some(secret_input::new_secret(PASSWORD, &prompt, context)?)
+                }
+            };
+            let request = UserRequest {
+                name: Some(name.clone()),
+                password,
+                admin: Some(*admin),
+                service: Some(*service),
+                ..settings.request()
+            };
+            let user = client.user_add(&request).await?;
+            context
+                .world
+                .err
+                .line(format!("user `{}` has been added", user.name));
+        }
+        Action::List { output } => list(&client.user_list().await?, *output, context)?,
+        Action::Show { name, output } => show(&client.user_get(name).await?, *output, context)?,
+        Action::Set {
+            name,
+            admin,
+            password,
+            settings,
+        } => {
+            let password = match password {
+                true => {
+                    let prompt = format!("new password of {name}: ");
+                    Some(secret_input::new_secret(PASSWORD, &prompt, context)?)
+                }
+                false => None,
+            };
+            let request = UserRequest {
+                admin: *admin,
+                password,
+                ..settings.request()
+            };
+            if request == UserRequest::default() {
+                return Err(
+                    CliError::usage("nothing to change was named").with_hint("for example `--quota cpu=16`")
+                );
+            }
+            let user = client.user_set(name, &request).await?;
+            context
+                .world
+                .err
+                .line(format!("user `{}` has been changed", user.name));
+        }
+        Action::Disable { name } => switch(name, true, session, context).await?,
+        Action::Enable { name } => switch(name, false, session, context).await?,
+        Action::Delete {
+            name,
+            keep,
+            give_to,
+            purge,
+        } => {
+            let dispose = match (keep, give_to, purge) {
+                (true, ..) => Dispose::Keep,
+                (_, Some(_), _) => Dispose::GiveTo,
+                (.., true) => Dispose::Purge,
+                _ => {
+                    return Err(
+                        CliError::usage("`delete` needs `--keep`, `--give-to NAME` or `--purge`")
+                            .with_hint("they say what becomes of the user's jobs and home"),
+                    );
+                }
+            };
+            let deleted = client.user_delete(name, dispose, give_to.as_deref()).await?;
+            let home = deleted.home.as_deref().unwrap_or("removed, or there was none");
+            let jobs = deleted.jobs.as_deref().unwrap_or("removed");
+            context
+                .world
+                .err
+                .line(format!("user `{}` has been deleted", deleted.name));
+            context.world.err.line(format!("jobs: {jobs}; home: {home}"));
+        }
+    }
+    done()
+}
+
+async fn switch(
+    name: &str,
+    disabled: bool,
+    session: &Session,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
+    let request = UserRequest {
+        disabled: Some(disabled),
+        ..UserRequest::default()
+    };
+    let user = session.client.user_set(name, &request).await?;
+    let word = if disabled { "disabled" } else { "enabled" };
+    context.world.err.line(format!("user `{}` is {word}", user.name));
+    Ok(())
+}
+
+fn kind(user: &UserView) -> &'static str {
+    match (user.service, user.admin) {
+        (true, _) => "service",
+        (false, true) => "admin",
+        (false, false) => "user",
+    }
+}
+
+fn list(users: &[UserView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if format == Some(Format::Name) {
+        return users.iter().try_for_each(|user| out.line(&user.name));
+    }
+    if out.structured(format, &users)? {
+        return Ok(());
+    }
+    let mut table = Table::new(&["NAME", "KIND", "STATE", "FROM", "GROUPS", "LIMITS"]);
+    for user in users {
+        table.push(vec![
+            user.name.clone(),
+            kind(user).to_owned(),
+            if user.disabled { "disabled" } else { "enabled" }.to_owned(),
+            if user.configured {
+                "configuration"
+            } else {
+                "database"
+            }
+            .to_owned(),
+            user.groups.join(","),
+            limit_text(&user.effective),
+        ]);
+    }
+    out.table(&table)
+}
+
+fn show(user: &UserView, format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
+    let out = &mut context.world.out;
+    if out.structured(format, user)? {
+        return Ok(());
+    }
+    let rows = [
+        ("name", user.name.clone()),
+        ("kind", kind(user).to_owned()),
+        (
+            "state",
+            if user.disabled { "disabled" } else { "enabled" }.to_owned(),
+        ),
+        ("groups", user.groups.join(",")),
+        ("system user", user.system_user.clone().unwrap_or_default()),
+        ("own limits", limit_text(&user.limits)),
+        ("limits", limit_text(&user.effective)),
+    ];
+    for (name, value) in rows {
+        out.line(format!("{name:<12}{value}").trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The changes that Python 3 and today's files need: `print`, `cPickle`, binary files, pickles of Python 2, renamed functions.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::syntax::{Source, below, call, children};
+
+/// Replaces a stretch of the text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Edit {
+    range: Range<usize>,
+    text: String,
+}
+
+impl Edit {
+    fn new(range: Range<usize>, text: impl Into<String>) -> Edit {
+        Edit {
+            range,
+            text: text.into(),
+        }
+    }
+
+    fn insert(at: usize, text: impl Into<String>) -> Edit {
+        Edit::new(at..at, text)
+    }
+}
+
+/// The text after all edits. Of two that overlap, the one that begins first counts.
+pub fn apply(text: &str, mut edits: Vec<Edit>) -> String {
+    edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+    let (mut made, mut at) = (String::with_capacity(text.len()), 0);
+    for edit in edits {
+        if edit.range.start < at {
+            continue;
+        }
+        made.push_str(&text[at..edit.range.start]);
+        made.push_str(&edit.text);
+        at = edit.range.end;
+    }
+    made + &text[at..]
+}
+
+/// All changes that a file needs.
+pub fn of(source: &Source<'_>) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    for node in source.nodes() {
+        match node.kind() {
+            "print_statement" => print(source, node, &mut edits),
+            "expression_statement" => print_expression(source, node, &mut edits),
+            "import_statement" => import(source, node, &mut edits),
+            "import_from_statement" => import_from(source, node, &mut edits),
+            "except_clause" => except(source, node, &mut edits),
+            "raise_statement" => raise(source, node, &mut edits),
+            "call" => called(source, node, &mut edits),
+            "<>" => edits.push(Edit::new(node.byte_range(), "!=")),
+            _ => {}
+        }
+    }
+    edits
+}
+
+/// `print a, b` as `print(a, b)`; a comma at the end means no new line, and `>>f` another file.
+fn print(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let word = node.start_byte()..node.start_byte() + "print".len();
+    let (files, values): (Vec<Node<'_>>, Vec<Node<'_>>) = children(node)
+        .into_iter()
+        .partition(|part| part.kind() == "chevron");
+    let is_open = source.of(node).trim_end().ends_with(',');
+    let file = files.first().and_then(|chevron| chevron.named_child(0));
+    let Some((first, last)) = values.first().zip(values.last()) else {
+        let text = file.map_or("print()".to_owned(), |file| {
+            format!("print(file={})", source.of(file))
+        });
+        edits.push(Edit::new(node.byte_range(), text));
+        return;
+    };
+    // What is between the word and the first value may hold a chevron, which goes to the end.
+    edits.push(Edit::new(word.start..first.start_byte(), "print("));
+    let mut rest = String::new();
+    if is_open {
+        rest.push_str(", end=\" \"");
+    }
+    if let Some(file) = file {
+        rest.push_str(&format!(", file={}", source.of(file)));
+    }
+    edits.push(Edit::new(last.end_byte()..node.end_byte(), rest + ")"));
+}
+
+/// `print` alone ends a line. `print(a + 5) / 2` divides what is printed in Python 2, and the result of `print` in Python 3.
+fn print_expression(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let Some(whole) = node.named_child(0) else {
+        return;
+    };
+    if source.of(node) == "print" {
+        edits.push(Edit::insert(node.end_byte(), "()"));
+    }
+    if whole.kind() != "binary_operator" {
+        return;
+    }
+    let mut left = whole;
+    while let Some(next) = left
+        .child_by_field_name("left")
+        .filter(|_| left.kind() == "binary_operator")
+    {
+        left = next;
+    }
+    let is_print = call(left).is_some_and(|(function, _)| source.of(function) == "print");
+    if is_print {
+        edits.push(Edit::insert(left.start_byte() + "print".len(), "("));
+        edits.push(Edit::insert(whole.end_byte(), ")"));
+    }
+}
+
+/// `import cPickle as pickle` as `import pickle`.
+fn import(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    for name in children(node) {
+        let (module, alias) = match name.kind() {
+            "aliased_import" => (
+                name.child_by_field_name("name"),
+                name.child_by_field_name("alias"),
+            ),
+            _ => (Some(name), None),
+        };
+        let Some(module) = module.filter(|module| source.of(*module) == "cPickle") else {
+            continue;
+        };
+        match alias {
+            Some(alias) if source.of(alias) == "pickle" => edits.push(Edit::new(name.byte_range(), "pickle")),
+            Some(_) => edits.push(Edit::new(module.byte_range(), "pickle")),
+            None => edits.push(Edit::new(name.byte_range(), "pickle as cPickle")),
+        }
+    }
+}
+
+fn import_from(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let module = node.child_by_field_name("module_name");
+    if let Some(module) = module.filter(|module| source.of(*module) == "cPickle") {
+        edits.push(Edit::new(module.byte_range(), "pickle"));
+    }
+}
+
+/// `except Error, e:` as `except Error as e:`.
+fn except(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let mut cursor = node.walk();
+    let comma = node.children(&mut cursor).find(|child| child.kind() == ",");
+    if let Some(comma) = comma {
+        let spaces = source.text[comma.end_byte()..].len()
+            - source.text[comma.end_byte()..].trim_start_matches(' ').len();
+        edits.push(Edit::new(comma.start_byte()..comma.end_byte() + spaces, " as "));
+    }
+}
+
+/// `raise Error, "text"` as `raise Error("text")`.
+fn raise(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let Some(list) = node
+        .named_child(0)
+        .filter(|child| child.kind() == "expression_list")
+    else {
+        return;
+    };
+    if let [kind, message] = children(list)[..] {
+        let text = format!("{}({})", source.of(kind), source.of(message));
+        edits.push(Edit::new(list.byte_range(), text));
+    }
+}
+
+const RENAMED: [(&str, &str); 4] = [
+    ("xrange", "range"),
+    ("raw_input", "input"),
+    ("unicode", "str"),
+    ("unichr", "chr"),
+];
+const RENAMED_METHODS: [(&str, &str); 6] = [
+    ("iteritems", "items"),
+    ("itervalues", "values"),
+    ("iterkeys", "keys"),
+    ("viewitems", "items"),
+    ("viewvalues", "values"),
+    ("viewkeys", "keys"),
+];
+
+fn called(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let Some((function, arguments)) = call(node) else {
+        return;
+    };
+    if function.kind() == "identifier" {
+        let name = source.of(function);
+        if let Some((_, now)) = RENAMED.iter().find(|(before, _)| *before == name) {
+            edits.push(Edit::new(function.byte_range(), *now));
+        }
+        if name == "open" {
+            open(source, node, &arguments, edits);
+        }
+        return;
+    }
+    let Some(method) = function.child_by_field_name("attribute") else {
+        return;
+    };
+    let name = source.of(method);
+    if let Some((_, now)) = RENAMED_METHODS.iter().find(|(before, _)| *before == name) {
+        edits.push(Edit::new(method.byte_range(), *now));
+    } else if name == "has_key" && arguments.len() == 1 {
+        let object = function
+            .child_by_field_name("object")
+            .map_or("", |object| source.of(object));
+        edits.push(Edit::new(
+            node.byte_range(),
+            format!("({} in {object})", source.of(arguments[0])),
+        ));
+    } else if matches!(name, "load" | "loads") && is_pickle(source, function) {
+        unpickle(source, &arguments, edits);
+    }
+}
+
+fn is_pickle(source: &Source<'_>, function: Node<'_>) -> bool {
+    let module = function
+        .child_by_field_name("object")
+        .map_or("", |module| source.of(module));
+    matches!(module, "pickle" | "cPickle")
+}
+
+/// Strings and arrays that Python 2 pickled are bytes to Python 3 unless it is told how to read them.
+fn unpickle(source: &Source<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
+    let is_told = arguments
+        .iter()
+        .any(|each| source.of(*each).starts_with("encoding"));
+    if let (Some(last), false) = (arguments.last(), is_told) {
+        edits.push(Edit::insert(last.end_byte(), ", encoding=\"latin1\""));
+    }
+}
+
+/// Functions whose file must be binary: parameters, networks and pickles.
+const BINARY: [&str; 9] = [
+    "to_tar",
+    "from_tar",
+    "init_from_tar",
+    "save_parameter_to_tar",
+    "serialize",
+    "deserialize",
+    "serialize_for_inference",
+    "dump",
+    "load",
+];
+
+/// Opens a file as bytes where it is passed to a function that needs it so.
+fn open(source: &Source<'_>, node: Node<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
+    let Some((name, scope)) = bound(node) else {
+        return;
+    };
+    let name = source.of(name);
+    let needs_bytes = below(scope)
+        .into_iter()
+        .filter_map(call)
+        .any(|(function, given)| {
+            let method = function
+                .child_by_field_name("attribute")
+                .map_or("", |method| source.of(method));
+            let pickles = !matches!(method, "dump" | "load") || is_pickle(source, function);
+            BINARY.contains(&method) && pickles && given.iter().any(|each| source.of(*each) == name)
+        });
+    if !needs_bytes {
+        return;
+    }
+    let mode = arguments.get(1).copied().map(|mode| match mode.kind() {
+        "keyword_argument" => mode.child_by_field_name("value").unwrap_or(mode),
+        _ => mode,
+    });
+    match mode {
+        None => edits.extend(
+            arguments
+                .last()
+                .map(|last| Edit::insert(last.end_byte(), ", \"rb\"")),
+        ),
+        Some(mode) if mode.kind() == "string" && !source.of(mode).contains('b') => {
+            edits.push(Edit::insert(mode.end_byte() - 1, "b"));
+        }
+        Some(_) => {}
+    }
+}
+
+/// The name an opened file gets, and where that name is used: a `with` block, or what follows an assignment.
+fn bound(opened: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
+    let parent = opened.parent()?;
+    if parent.kind() == "assignment" {
+        let block = parent.parent()?.parent()?;
+        return Some((parent.child_by_field_name("left")?, block));
+    }
+    let alias = (parent.kind() == "as_pattern").then(|| parent.child_by_field_name("alias"))??;
+    let mut around = parent;
+    while around.kind() != "with_statement" {
+        around = around.parent()?;
+    }
+    Some((alias, around))
+}

@@ -1,0 +1,45 @@
+//! Reads a program of 2017 without running it: what to change for Python 3, and which of its names are not supported.
+//!
+//! Every change stays within its lines, so that a patch has the line numbers of the original.
+
+mod diff;
+mod edits;
+mod names;
+mod syntax;
+
+pub use diff::unified;
+
+use syntax::Source;
+
+/// What was found in one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// The text with all changes applied.
+    pub fixed: String,
+    /// Lines that no change helps.
+    pub problems: Vec<Problem>,
+}
+
+/// A line that needs a person.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Counted from 1.
+    pub line: usize,
+    pub message: String,
+}
+
+/// Looks through one file; `None` where it is not Python at all.
+pub fn examine(text: &str) -> Option<Findings> {
+    let source = Source::parse(text)?;
+    let mut problems = names::unsupported(&source);
+    problems.extend(source.errors());
+    problems.sort();
+    problems.dedup();
+    Some(Findings {
+        fixed: edits::apply(text, edits::of(&source)),
+        problems,
+    })
+}
+
+#[cfg(test)]
+mod tests;

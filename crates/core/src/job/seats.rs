@@ -1,0 +1,109 @@
+//! Places that come late: a worker that was launched may have to wait for a machine.
+//!
+//! The start limit is for workers that do not come up where they are. It does not count while one has no place.
+
+use jiff::Timestamp;
+
+use super::{Action, Job, WorkerKey, WorkerStatus};
+
+impl Job {
+    /// A worker got its place, or has none yet; `why` says what it waits for.
+    pub(super) fn seat_changed(
+        &mut self,
+        key: WorkerKey,
+        unseated: bool,
+        why: &str,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        let message = (!why.is_empty()).then(|| format!("{key} waits: {why}"));
+        let told = message.as_ref().is_none_or(|message| *message == self.message);
+        let Some(worker) = self
+            .worker_mut(key)
+            .filter(|worker| worker.status == WorkerStatus::Waiting)
+        else {
+            return Vec::new();
+        };
+        if worker.unseated == unseated && told {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut worker.unseated, unseated);
+        self.touch(now);
+        if let Some(message) = message.filter(|_| !told) {
+            self.note_moment(message.clone());
+            self.message = message;
+        }
+        if before && !unseated {
+            self.count_from_the_last_seat(now);
+        }
+        Vec::new()
+    }
+
+    /// Called when a worker has stopped waiting for a place.
+    pub(super) fn count_from_the_last_seat(&mut self, now: Timestamp) {
+        if self.awaits_seats() || self.timers.assembling_since.is_none() {
+            return;
+        }
+        self.timers.assembling_since = Some(now);
+        self.message = "its workers come up".into();
+    }
+
+    /// Whether somebody has no place yet.
+    pub(super) fn awaits_seats(&self) -> bool {
+        self.workers.iter().any(|worker| worker.unseated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{Event, News, Outcome, Phase};
+    use crate::testing::samples::{first, seconds, spec, starting};
+
+    use super::*;
+
+    const T0: WorkerKey = WorkerKey {
+        role: crate::plan::Role::Trainer,
+        index: 0,
+    };
+
+    fn job() -> Job {
+        let mut spec = spec("late", 0, 2);
+        spec.start_limit = jiff::SignedDuration::from_secs(60);
+        starting(1, spec)
+    }
+
+    #[test]
+    fn the_start_limit_counts_from_the_last_seat() {
+        let mut job = job();
+        assert_eq!(job.deadline(), Some(seconds(61)));
+        job.on_event(first(T0, News::Unseated("0/2 nodes".into())), seconds(2));
+        assert_eq!(job.message, "trainer 0 waits: 0/2 nodes");
+        assert_eq!(job.deadline(), None);
+        job.on_event(Event::Tick, seconds(500));
+        assert_eq!(job.phase, Phase::Starting, "no limit passes meanwhile");
+        job.on_event(first(T0, News::Seated(String::new())), seconds(600));
+        assert_eq!(job.message, "its workers come up");
+        assert_eq!(job.deadline(), Some(seconds(660)));
+        job.on_event(Event::Tick, seconds(660));
+        assert_eq!(job.phase.outcome(), Some(Outcome::Failed));
+    }
+
+    #[test]
+    fn a_worker_that_comes_up_had_a_place() {
+        let mut job = job();
+        job.on_event(first(T0, News::Unseated("full".into())), seconds(2));
+        job.on_event(first(T0, News::Up), seconds(100));
+        assert_eq!(job.deadline(), Some(seconds(160)));
+        let revision = job.revision;
+        job.on_event(first(T0, News::Unseated("late".into())), seconds(101));
+        assert_eq!(job.revision, revision, "old news of a worker that is up");
+    }
+
+    #[test]
+    fn what_a_seated_worker_waits_for_is_said_and_counts() {
+        let mut job = job();
+        let why = "its pod does not reach this server";
+        job.on_event(first(T0, News::Seated(why.into())), seconds(20));
+        assert_eq!(job.message, format!("trainer 0 waits: {why}"));
+        assert_eq!(job.deadline(), Some(seconds(61)));
+    }
+}

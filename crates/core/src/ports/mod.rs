@@ -1,0 +1,19 @@
+//! What the domain needs from outside: an engine that runs workers, the logs they write, the folders of runs, and a
+//! store for jobs. `docs/design/0011-engine-ports.md` is for authors of engines.
+//!
+//! Every implementation passes the suite of its port in [`crate::testing`]. No implementation and no async runtime is
+//! here: a method that waits returns a plain future.
+
+mod engine;
+mod logs;
+mod runs;
+mod secrets;
+mod store;
+
+pub use engine::{
+    Assignment, AttemptKey, Engine, EngineCommand, EngineError, EngineEvent, EngineState, Report,
+};
+pub use logs::{Chunk, Follower, Gap, LogError, LogMark, LogReader, LogStore, Piece, Stream};
+pub use runs::{PrepareError, PreparedRun, RunPreparer, WorkDir};
+pub use secrets::{NoSecrets, SecretEnv, SecretSource};
+pub use store::{JobStore, Page, PageRequest, StoreError};

@@ -1,0 +1,131 @@
+//! How a job asks for more than there is: the amounts, and the words for them.
+//!
+//! They name no job, so they can be printed for whoever asks.
+
+use std::fmt;
+
+use super::room::{Load, Shape};
+use super::tree::RoomTree;
+use crate::quantity::{bare_cores, counted, readable_bytes, readable_cores};
+
+/// What can be short, and what a quota can limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// Counted in thousandths of a core.
+    Cpu,
+    /// Counted in bytes.
+    Memory,
+    Gpu,
+    Trainers,
+    Jobs,
+}
+
+impl ResourceKind {
+    /// `2 cores`, `4 GiB of memory`, `1 GPU`.
+    pub fn amount(self, amount: u128) -> String {
+        match self {
+            ResourceKind::Cpu => readable_cores(amount),
+            ResourceKind::Memory => format!("{} of memory", readable_bytes(amount)),
+            ResourceKind::Gpu => counted(amount, "GPU"),
+            ResourceKind::Trainers => counted(amount, "trainer"),
+            ResourceKind::Jobs => counted(amount, "job"),
+        }
+    }
+
+    /// The same where it is clear what is counted: `2`, `4 GiB`, `1`.
+    pub fn number(self, amount: u128) -> String {
+        match self {
+            ResourceKind::Cpu => bare_cores(amount),
+            ResourceKind::Memory => readable_bytes(amount),
+            ResourceKind::Gpu | ResourceKind::Trainers | ResourceKind::Jobs => amount.to_string(),
+        }
+    }
+}
+
+/// Something of which more is asked than there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    pub kind: ResourceKind,
+    pub asked: u128,
+    pub there: u128,
+}
+
+impl Shortage {
+    /// What is short, cpu first.
+    pub(super) fn all(asked: &Load, there: &Load) -> Vec<Shortage> {
+        let kinds = [
+            (ResourceKind::Cpu, asked.cpu, there.cpu),
+            (ResourceKind::Memory, asked.memory, there.memory),
+            (ResourceKind::Gpu, asked.gpu, there.gpu),
+        ];
+        let short = kinds.into_iter().filter(|(_, asked, there)| asked > there);
+        short
+            .map(|(kind, asked, there)| Shortage { kind, asked, there })
+            .collect()
+    }
+
+    /// How much more would have to be there.
+    pub fn lack(&self) -> u128 {
+        self.asked.saturating_sub(self.there)
+    }
+}
+
+/// How a job exceeds the machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Excess {
+    /// It asks for more than all machines have together.
+    Together(Vec<Shortage>),
+    /// One of its workers is larger than the largest machine.
+    OneWorker(Shortage),
+    /// Neither, but its workers do not all fit.
+    OneByOne,
+}
+
+impl Excess {
+    /// How a shape exceeds all nodes together, or the largest of them.
+    pub(super) fn together(shape: &Shape, idle: &RoomTree) -> Excess {
+        let short = Shortage::all(&shape.total, idle.total());
+        match short.is_empty() {
+            true => larger_than_any(shape, idle).unwrap_or(Excess::OneByOne),
+            false => Excess::Together(short),
+        }
+    }
+
+    /// The same, the largest node first.
+    pub(super) fn one_by_one(shape: &Shape, idle: &RoomTree) -> Excess {
+        larger_than_any(shape, idle).unwrap_or_else(|| Excess::together(shape, idle))
+    }
+}
+
+fn larger_than_any(shape: &Shape, idle: &RoomTree) -> Option<Excess> {
+    let most = Load::of(idle.most(), 1);
+    let mut short = shape
+        .parts
+        .iter()
+        .flat_map(|part| Shortage::all(&Load::of(&part.need, 1), &most));
+    short.next().map(Excess::OneWorker)
+}
+
+impl fmt::Display for Excess {
+    /// `10 cores requested, 2 in total`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |short: &Shortage| (short.kind.amount(short.asked), short.kind.number(short.there));
+        match self {
+            Excess::Together(short) => {
+                for (index, (asked, there)) in short.iter().map(words).enumerate() {
+                    let between = if index == 0 { "" } else { "; " };
+                    write!(f, "{between}{asked} requested, {there} in total")?;
+                }
+                Ok(())
+            }
+            Excess::OneWorker(short) => {
+                let (asked, there) = words(short);
+                write!(
+                    f,
+                    "{asked} requested for one worker, {there} on the largest machine"
+                )
+            }
+            Excess::OneByOne => f.write_str("the workers do not fit on the machines one by one"),
+        }
+    }
+}

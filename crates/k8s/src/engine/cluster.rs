@@ -1,0 +1,341 @@
+//! Calls to the API server: objects are made and deleted, never changed. Each call may be repeated.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ResourceQuota, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::names;
+use crate::render::tenancy::{FENCE, Tenant};
+
+/// How long one call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why the API server did not do what was asked, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// It could not be reached, or was too busy; the same call may work later.
+    #[error("the cluster's API server cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("the cluster refused: {message}")]
+    Refused { code: u16, message: String },
+    #[error("{kind} `{name}` in namespace `{namespace}` exists and is not of this run; it is left alone")]
+    Foreign {
+        kind: String,
+        name: String,
+        namespace: String,
+    },
+}
+
+/// What admission says of an object that it may take later. The second is what a quota says that is new.
+const NOT_NOW: [&str; 5] = [
+    "exceeded quota",
+    "unknown for quota",
+    "is being terminated",
+    "denied the request",
+    "failed calling webhook",
+];
+
+impl CallError {
+    /// The object is not taken now, and may be later.
+    pub fn is_no_room(&self) -> bool {
+        let CallError::Refused { message, .. } = self else {
+            return false;
+        };
+        NOT_NOW.iter().any(|words| message.contains(words))
+    }
+
+    pub fn is_missing(&self) -> bool {
+        matches!(self, CallError::Refused { code: 404, .. })
+    }
+
+    fn is_there_already(&self) -> bool {
+        matches!(self, CallError::Refused { code: 409, .. })
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> CallError {
+        match error {
+            // A webhook that hangs is no API server that does.
+            kube::Error::Api(status)
+                if matches!(status.code, 429 | 500..)
+                    && !status.message.contains("failed calling webhook") =>
+            {
+                CallError::Unreachable(status.message)
+            }
+            kube::Error::Api(status) => CallError::Refused {
+                code: status.code,
+                message: status.message,
+            },
+            other => CallError::Unreachable(innermost(&other)),
+        }
+    }
+}
+
+/// The cause at the end of the chain says most: `connection refused`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Makes and deletes objects. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    /// How long an API server that cannot be reached is waited for.
+    patience: Duration,
+}
+
+impl Cluster {
+    pub fn new(client: Client, patience: Duration) -> Cluster {
+        Cluster { client, patience }
+    }
+
+    /// Makes an object, or finds the one that an earlier call made.
+    pub async fn create<K>(&self, object: &K) -> Result<K, CallError>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+        K: Resource<DynamicType = ()>,
+    {
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+        let params = PostParams::default();
+        match self.patiently(|| api.create(&params, object)).await {
+            Err(CallError::Refused { code: 409, .. }) => {
+                let name = object.name_any();
+                let found = self.patiently(|| api.get(&name)).await?;
+                check_own(object.meta(), found.meta()).map_err(|()| CallError::Foreign {
+                    kind: K::kind(&()).into_owned(),
+                    name,
+                    namespace,
+                })?;
+                Ok(found)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes an object of a kind that the cluster may not have, once.
+    pub async fn create_dynamic(&self, object: &DynamicObject, kind: &ApiResource) -> Result<(), CallError> {
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
+        let params = PostParams::default();
+        there_is_fine(self.patiently(|| api.create(&params, object)).await.map(drop))
+    }
+
+    /// Finds an object of such a kind, at once or not at all.
+    pub async fn find_dynamic(
+        &self,
+        namespace: &str,
+        name: &str,
+        kind: &ApiResource,
+    ) -> Option<DynamicObject> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
+        tokio::time::timeout(CALL_LIMIT, api.get(name)).await.ok()?.ok()
+    }
+
+    /// Makes a user's namespace and the fences in it, as far as they are missing. The quota is made what it should be.
+    pub async fn ensure_tenant(&self, tenant: &Tenant) -> Result<(), CallError> {
+        match self.ensure_quota(&tenant.quota).await {
+            Err(error) if error.is_missing() => {
+                let api: Api<Namespace> = Api::all(self.client.clone());
+                let params = PostParams::default();
+                let made = self.patiently(|| api.create(&params, &tenant.namespace)).await;
+                there_is_fine(made.map(drop))?;
+                self.ensure_quota(&tenant.quota).await?;
+            }
+            other => other?,
+        }
+        there_is_fine(self.post(&tenant.limits).await)?;
+        there_is_fine(self.post(&tenant.network).await)
+    }
+
+    async fn ensure_quota(&self, quota: &ResourceQuota) -> Result<(), CallError> {
+        match self.post(quota).await {
+            Err(error) if error.is_there_already() => {
+                let namespace = quota.namespace().unwrap_or_default();
+                let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
+                let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
+                // A limit that is gone must be named, or it would stay.
+                let mut wanted = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
+                    "limits.memory": null, "requests.nvidia.com/gpu": null});
+                for (name, amount) in hard.unwrap_or_default() {
+                    wanted[name] = amount.0.into();
+                }
+                let patch = Patch::Merge(json!({"spec": {"hard": wanted}}));
+                let params = PatchParams::default();
+                self.patiently(|| api.patch(FENCE, &params, &patch))
+                    .await
+                    .map(drop)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes an object of ours that is the same for every creator.
+    pub async fn post<K>(&self, object: &K) -> Result<(), CallError>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+        let params = PostParams::default();
+        self.patiently(|| api.create(&params, object)).await.map(drop)
+    }
+
+    /// The events of a pod, the latest last, each with its reason and the cluster's words.
+    pub async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<(String, String)>, CallError> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let mut events = self.patiently(|| api.list(&params)).await?.items;
+        events.sort_by_key(|event| event.last_timestamp.clone().map(|time| time.0));
+        let words = |event: Event| {
+            let message = event.message.unwrap_or_default();
+            (event.reason.unwrap_or_default(), message)
+        };
+        Ok(events.into_iter().map(words).collect())
+    }
+
+    /// What the kubelet still has of a container's output.
+    pub async fn container_log(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<String, CallError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = LogParams {
+            container: Some(container.to_owned()),
+            ..LogParams::default()
+        };
+        let asked = tokio::time::timeout(CALL_LIMIT, api.logs(pod, &params)).await;
+        let answer = asked.map_err(|_| CallError::Unreachable("it does not answer".into()))?;
+        answer.map_err(CallError::from)
+    }
+
+    /// Ends a pod; `uid` keeps one that came later under the same name.
+    pub async fn delete_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<String>,
+        grace: u32,
+    ) -> Result<(), CallError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = DeleteParams {
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            }),
+            ..DeleteParams::default().grace_period(grace)
+        };
+        gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
+    }
+
+    /// Deletes a run's owner, and with it everything of the run.
+    pub async fn delete_owner(&self, namespace: &str, name: &str) -> Result<(), CallError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let params = DeleteParams::background();
+        gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
+    }
+
+    /// Calls until there is an answer, or patience ends.
+    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        let give_up = tokio::time::Instant::now() + self.patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let answer = match tokio::time::timeout(CALL_LIMIT, call()).await {
+                Ok(answer) => answer.map_err(CallError::from),
+                Err(_) => Err(CallError::Unreachable("it does not answer".into())),
+            };
+            match answer {
+                Err(CallError::Unreachable(words)) if tokio::time::Instant::now() + pause < give_up => {
+                    tracing::warn!(words, "the API server cannot be reached; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+/// An object of the same name is ours if it says so of the same run.
+fn check_own(wanted: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
+    let label = |meta: &ObjectMeta, name: &str| meta.labels.as_ref()?.get(name).cloned();
+    let same = |name: &str| label(wanted, name).is_some() && label(wanted, name) == label(found, name);
+    match same(names::SERVER) && same(names::RUN) {
+        true => Ok(()),
+        false => Err(()),
+    }
+}
+
+fn there_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
+    match result {
+        Err(error) if error.is_there_already() => Ok(()),
+        other => other,
+    }
+}
+
+/// A conflict means that another object has the name by now.
+fn gone_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
+    match result {
+        Err(CallError::Refused { code: 404 | 409, .. }) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(message: &str) -> CallError {
+        CallError::Refused {
+            code: 403,
+            message: message.into(),
+        }
+    }
+
+    #[test]
+    fn what_may_pass_is_told_from_what_is_refused() {
+        for message in [
+            "pods \"a\" is forbidden: exceeded quota: full, requested: pods=1, used: pods=0, limited: pods=0",
+            "pods \"a\" is forbidden: status unknown for quota: full, resources: pods",
+            "admission webhook \"policy.example.org\" denied the request: not today",
+            "Internal error occurred: failed calling webhook \"w\": context deadline exceeded",
+        ] {
+            assert!(refused(message).is_no_room(), "{message}");
+        }
+        for message in [
+            "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\"",
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+        ] {
+            assert!(!refused(message).is_no_room(), "{message}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Ends: what the launcher recorded in the domain's words, and the order of things at an end.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_core::exit::{Clash, Exit};
+use paddlecloud_core::job::{News, WorkerKey};
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::protocol::{self, Ending};
+
+use super::Inner;
+use super::pods::Disruption;
+
+impl Inner {
+    /// Ends an attempt permanently: its log is closed (up to `log_end`, if that is known), its end is durable, and then it
+    /// is reported.
+    pub(super) async fn end(self: &Arc<Self>, attempt: &AttemptKey, end: News, log_end: Option<u64>) {
+        let (owned, ended) = (attempt.clone(), end.clone());
+        let settled = self
+            .blocking(move |inner| {
+                let stored = match log_end {
+                    Some(end) => Ok(end),
+                    None => inner.logs.reader(&owned).length(),
+                };
+                if let Err(error) = stored.and_then(|end| inner.logs.close(&owned, end)) {
+                    tracing::warn!(attempt = ?owned, %error, "a log could not be closed");
+                }
+                inner.records.store_end(&owned, &ended)
+            })
+            .await;
+        if let Ok(Err(error)) = settled {
+            tracing::warn!(?attempt, %error, "an end could not be recorded");
+        }
+        self.report(attempt, end);
+    }
+
+    /// The end that a launcher told. An attempt that the kubelet ended is nobody's fault.
+    pub(super) async fn end_as_told(self: &Arc<Self>, attempt: &AttemptKey, exit: protocol::Exit) {
+        let log_end = exit.final_log_offset;
+        let end = news_of_exit(exit);
+        let disruption = match self.table().get(attempt) {
+            Some(entry) if entry.stop.is_some() => None,
+            Some(entry) => entry.disruption.clone().or_else(|| {
+                entry.evicted.then(|| Disruption {
+                    words: "somebody deleted it".into(),
+                    node_is_to_blame: false,
+                })
+            }),
+            None => None,
+        };
+        let end = match (&end, disruption) {
+            (News::Exited(exit), Some(disruption)) if !exit.is_success() => {
+                self.disrupted_by(attempt, &disruption)
+            }
+            _ => end,
+        };
+        self.end(attempt, end, Some(log_end)).await;
+    }
+}
+
+impl Inner {
+    /// The end of an attempt that the cluster ended.
+    pub(super) fn disrupted_by(&self, attempt: &AttemptKey, disruption: &Disruption) -> News {
+        if disruption.node_is_to_blame {
+            let node = self.table().get(attempt).and_then(|entry| entry.node.clone());
+            self.blame(attempt, node);
+        }
+        self.disrupted(
+            attempt,
+            format!("its pod was ended by the cluster: {}", disruption.words),
+        )
+    }
+
+    /// The end of an attempt that is not its own fault. The worker is restarted, but not without end.
+    pub(super) fn disrupted(&self, attempt: &AttemptKey, words: String) -> News {
+        let before = self.table().get(attempt).map_or(0, |entry| entry.pod.disruptions);
+        match before < self.limits.disruptions {
+            true => News::Disrupted(words),
+            false => News::Lost(format!(
+                "{words}; such things have restarted it {before} times, which is the limit"
+            )),
+        }
+    }
+
+    /// The worker's next attempts are on other nodes.
+    pub(super) fn blame(&self, attempt: &AttemptKey, node: Option<String>) {
+        let worker = (attempt.job.clone(), attempt.worker);
+        if let Some(node) = node {
+            self.blamed_nodes().entry(worker).or_default().insert(node);
+        }
+    }
+
+    /// Nodes that were to blame for the ends of a worker's attempts. None, if there are no others.
+    pub(super) fn blamed(&self, job: &JobId, worker: WorkerKey) -> Vec<String> {
+        let blamed = self.blamed_nodes().get(&(job.clone(), worker)).cloned();
+        let blamed = blamed.unwrap_or_default();
+        match self.room().has_node_beside(&blamed) {
+            true => blamed.into_iter().collect(),
+            false => Vec::new(),
+        }
+    }
+}
+
+/// A recorded end in the domain's words.
+fn news_of_exit(exit: protocol::Exit) -> News {
+    let (code, signal) = match exit.ending {
+        Ending::Code(code) => (Some(code), None),
+        Ending::Signal(signal) => (None, Some(signal)),
+        Ending::NeverStarted => (None, None),
+    };
+    let clash = exit.clash.map(|clash| Clash {
+        port: clash.port,
+        by: clash.holder_pid.map(|pid| format!("process {pid}")),
+    });
+    News::Exited(Exit {
+        code,
+        signal,
+        oom: exit.oom,
+        clash,
+        log_end: exit.final_log_offset,
+        message: exit.message.filter(|_| !exit.oom),
+        stopped: exit.stopped,
+        lost_output: exit.dropped_bytes,
+        at: Timestamp::from_nanosecond(exit.finished_at.0.into()).ok(),
+    })
+}

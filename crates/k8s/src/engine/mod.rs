@@ -1,0 +1,308 @@
+//! The engine itself: orders become objects and messages, watches and links become news.
+//!
+//! The server's own records say which attempts exist; the cluster and the links say how they are.
+
+mod cluster;
+mod ends;
+mod launch;
+mod nodes;
+mod orders;
+mod own_pods;
+mod pods;
+mod records;
+mod settle;
+mod speaking;
+mod sweeping;
+mod table;
+mod watching;
+mod worker_plan;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use paddlecloud_core::conductor::{Addresses, Hostnames};
+use paddlecloud_core::job::{Boot, News, WorkerKey};
+use paddlecloud_core::names::{DatacenterName, JobId, UserName};
+use paddlecloud_core::ports::{
+    Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, LogStore, Report,
+};
+use paddlecloud_core::scheduler::Quota;
+use paddlecloud_supervisor::protocol::{FileError, LogLimits};
+use tokio::sync::mpsc;
+
+use crate::link::{self, LinkSettings};
+use crate::render;
+use crate::settings::{Limits, Settings};
+use cluster::Cluster;
+use nodes::Room;
+use records::Records;
+use table::Table;
+
+/// What the engine needs beside its settings.
+pub struct Options {
+    pub settings: Settings,
+    /// A kubeconfig file; absent: `KUBECONFIG`, the usual file, or the pod's own service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// The server's own folder.
+    pub data: PathBuf,
+    /// The tree that pods mount, as the server sees it.
+    pub storage: PathBuf,
+    pub datacenter: DatacenterName,
+    pub log_limits: LogLimits,
+    /// Whether the run's output has a copy of each log.
+    pub log_copy: bool,
+    pub logs: Arc<dyn LogStore>,
+    pub link: LinkSettings,
+    pub limits: Limits,
+    pub quotas: Quotas,
+}
+
+/// What each user may take now.
+pub type Quotas = Arc<dyn Fn(&UserName) -> Quota + Send + Sync>;
+
+/// Something that one task at a time makes, and what it then is.
+type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot find out how to reach the cluster: {0}")]
+    Config(String),
+    #[error("the cluster does not answer: {0}")]
+    Unreachable(String),
+    #[error("this server may not list and watch {kind}: {message}")]
+    Refused { kind: String, message: String },
+    #[error("cannot mark the storage folder")]
+    Mark(#[source] std::io::Error),
+    #[error("cannot read the records of attempts")]
+    Records(#[from] FileError),
+    #[error("cannot make the folder of attempts")]
+    Folder(#[from] std::io::Error),
+}
+
+/// Runs workers as pods. Cheap to clone.
+#[derive(Clone)]
+pub struct KubernetesEngine {
+    inner: Arc<Inner>,
+    /// Watches and links end with the last handle; pods go on.
+    _tasks: Arc<Tasks>,
+}
+
+/// What runs beside the engine; ended when dropped.
+#[derive(Default)]
+pub(crate) struct Tasks(tokio::task::JoinSet<()>);
+
+impl Tasks {
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
+pub(crate) struct Inner {
+    settings: Settings,
+    storage: PathBuf,
+    datacenter: DatacenterName,
+    log_limits: LogLimits,
+    log_copy: bool,
+    limits: Limits,
+    quotas: Quotas,
+    cluster: Cluster,
+    records: Records,
+    logs: Arc<dyn LogStore>,
+    certificate: String,
+    pub(crate) link_key: [u8; 32],
+    table: Mutex<Table>,
+    room: Mutex<Room>,
+    /// The uid of each run's owner object, made once.
+    owners: Mutex<HashMap<JobId, Turn<String>>>,
+    /// Namespaces that are ready, with the quota that they have.
+    tenants: Mutex<HashMap<String, Turn<Quota>>>,
+    /// Nodes that were to blame for the end of an attempt, by worker.
+    blamed: Mutex<HashMap<(JobId, WorkerKey), BTreeSet<String>>>,
+    events: mpsc::UnboundedSender<EngineEvent>,
+    incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<EngineEvent>>,
+}
+
+impl KubernetesEngine {
+    /// Connects to the cluster, and takes up what earlier servers left.
+    pub async fn start(options: Options) -> Result<KubernetesEngine, StartError> {
+        mark_tree(&options.storage, &options.settings.server).map_err(StartError::Mark)?;
+        let client = watching::client(options.kubeconfig.as_deref()).await?;
+        let (events, incoming) = mpsc::unbounded_channel();
+        let room = match options.settings.pins() {
+            true => Room::new(options.settings.pods.clone()),
+            false => Room::boundless(),
+        };
+        let inner = Arc::new(Inner {
+            room: Mutex::new(room),
+            settings: options.settings,
+            storage: options.storage,
+            datacenter: options.datacenter,
+            log_limits: options.log_limits,
+            log_copy: options.log_copy,
+            cluster: Cluster::new(client.clone(), options.limits.api_server),
+            limits: options.limits,
+            quotas: options.quotas,
+            records: Records::open(&options.data)?,
+            logs: options.logs,
+            certificate: options.link.certificate.clone(),
+            link_key: options.link.key,
+            table: Mutex::default(),
+            owners: Mutex::default(),
+            tenants: Mutex::default(),
+            blamed: Mutex::default(),
+            events,
+            incoming: tokio::sync::Mutex::new(incoming),
+        });
+        inner.take_up_records().await?;
+        let mut tasks = Tasks::default();
+        watching::start(&inner, client, &mut tasks).await?;
+        let LinkSettings { listener, tls, .. } = options.link;
+        tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
+        tasks.spawn(sweeping::sweep(Arc::clone(&inner)));
+        Ok(KubernetesEngine {
+            inner,
+            _tasks: Arc::new(tasks),
+        })
+    }
+}
+
+/// Pods look for this mark before they use the tree: a volume that is not the server's storage has it not.
+fn mark_tree(storage: &Path, server: &str) -> std::io::Result<()> {
+    let folder = storage.join(render::TREE_FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(render::TREE_MARK), server)
+}
+
+impl Inner {
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<String, Turn<Quota>>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn blamed_nodes(&self) -> MutexGuard<'_, HashMap<(JobId, WorkerKey), BTreeSet<String>>> {
+        self.blamed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is left of a run.
+    fn forget_run(&self, job: &JobId) {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.remove(job);
+        drop(owners);
+        self.blamed_nodes().retain(|(of, _), _| of != job);
+    }
+
+    /// Reports what an attempt waits for, unless its launcher is there by now, or that is known.
+    fn report_waiting(&self, attempt: &AttemptKey, news: News) {
+        let is_new = self
+            .table()
+            .get(attempt)
+            .is_some_and(|entry| entry.is_awaited() && entry.news != news);
+        if is_new {
+            self.report(attempt, news);
+        }
+    }
+
+    /// Remembers what an attempt has come to and reports it. After an end nothing more is heard.
+    fn report(&self, attempt: &AttemptKey, news: News) {
+        let mut table = self.table();
+        let Some(entry) = table.get_mut(attempt).filter(|entry| !entry.news.is_end()) else {
+            return;
+        };
+        entry.news = news.clone();
+        drop(table);
+        if !news.is_end() {
+            self.records.note_news(attempt, &news);
+        }
+        self.send(EngineEvent::Worker(Report {
+            attempt: attempt.clone(),
+            news,
+        }));
+    }
+
+    fn send(&self, event: EngineEvent) {
+        // The receiver lives as long as the engine.
+        let _ = self.events.send(event);
+    }
+
+    /// Does something with the disk that may take a moment.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Inner) -> T + Send + 'static,
+    ) -> std::io::Result<T> {
+        let inner = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&inner))
+            .await
+            .map_err(std::io::Error::other)
+    }
+}
+
+impl Engine for KubernetesEngine {
+    async fn launch(&self, assignment: &Assignment) {
+        launch::launch(&self.inner, assignment).await;
+    }
+
+    async fn go(&self, attempt: &AttemptKey) {
+        orders::go(&self.inner, attempt);
+    }
+
+    async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
+        orders::stop(
+            &self.inner,
+            attempt,
+            Duration::try_from(grace).unwrap_or_default(),
+        )
+        .await;
+    }
+
+    async fn clean(&self, attempt: &AttemptKey) {
+        orders::clean(&self.inner, attempt).await;
+    }
+
+    async fn discard(&self, job: &JobId) {
+        orders::discard(&self.inner, job);
+    }
+
+    async fn state(&self) -> Result<EngineState, EngineError> {
+        let table = self.inner.table();
+        let attempts = table.iter().map(|(key, entry)| Report {
+            attempt: key.clone(),
+            news: entry.news.clone(),
+        });
+        Ok(EngineState {
+            attempts: attempts.collect(),
+            nodes: self.inner.room().nodes(),
+            boot: Boot::Same,
+        })
+    }
+
+    async fn next_events(&self) -> Vec<EngineEvent> {
+        let mut incoming = self.inner.incoming.lock().await;
+        let mut events = Vec::new();
+        incoming.recv_many(&mut events, 256).await;
+        events
+    }
+
+    fn addresses(&self) -> Box<dyn Addresses> {
+        Box::new(Hostnames)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match self.inner.settings.volume.security_level() {
+            "restricted" => Vec::new(),
+            level => vec![format!(
+                "users' namespaces permit pod security level `{level}`, because of the kind of volume"
+            )],
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The other orders: go, stop, clean, discard. An order for a launcher that is not connected is sent when it connects.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use paddlecloud_core::exit::Exit;
+use paddlecloud_core::job::News;
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::link::FromServer;
+use paddlecloud_supervisor::protocol::Command;
+
+use super::Inner;
+use super::cluster::CallError;
+use super::records::PodRecord;
+use super::table::Stop;
+
+/// How long after its grace period an attempt may still be busy with its end.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
+
+/// Lets a trainer begin. Its log starts with the addresses of all, where the plan has their names.
+pub fn go(inner: &Inner, attempt: &AttemptKey) {
+    let mut table = inner.table();
+    let addresses = table.addresses(&attempt.job);
+    let Some(entry) = table.get_mut(attempt) else {
+        return;
+    };
+    let mut lines = entry.plan.preamble.clone();
+    for line in &mut lines {
+        for (name, address) in &addresses {
+            *line = line.replace(&format!("'{name}'"), &format!("'{address}'"));
+        }
+    }
+    entry.go = Some(lines.clone());
+    entry.send(FromServer::Command(Command::Go { lines }));
+}
+
+/// Ends an attempt: by its launcher if that can be reached, otherwise by its pod.
+pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
+    let (pod, uid, seconds) = {
+        let mut table = inner.table();
+        let Some(entry) = table.get_mut(attempt).filter(|entry| !entry.news.is_end()) else {
+            return;
+        };
+        let now = Instant::now();
+        let overdue = entry.stop.is_some_and(|stop| stop.due <= now);
+        let due = now + grace.saturating_add(STOP_MARGIN).min(Duration::from_secs(86_400));
+        let earlier = entry.stop.map_or(due, |stop| stop.due.min(due));
+        entry.stop = Some(Stop { grace, due: earlier });
+        let grace_ms = u64::try_from(grace.as_millis()).ok();
+        entry.send(FromServer::Command(Command::Stop { grace_ms }));
+        if entry.link.is_some() && !overdue {
+            return;
+        }
+        let seconds = match overdue {
+            true => 0,
+            false => u32::try_from(grace.as_secs()).unwrap_or(u32::MAX),
+        };
+        (entry.pod.clone(), entry.uid.clone(), seconds)
+    };
+    delete_pod(inner, attempt, &pod, uid, seconds).await;
+}
+
+pub async fn delete_pod(
+    inner: &Arc<Inner>,
+    attempt: &AttemptKey,
+    pod: &PodRecord,
+    uid: Option<String>,
+    grace: u32,
+) {
+    let deleted = inner
+        .cluster
+        .delete_pod(&pod.namespace, &pod.name, uid, grace)
+        .await;
+    if let Err(error) = deleted {
+        tracing::warn!(?attempt, %error, "a pod could not be deleted");
+    }
+}
+
+/// Forgets an attempt; with the last one of a run, everything the cluster has of it.
+pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let Some(entry) = inner.table().remove(attempt) else {
+        return;
+    };
+    if !entry.news.is_end() {
+        entry.send(FromServer::Leave {
+            reason: "the attempt is over".into(),
+        });
+        delete_pod(inner, attempt, &entry.pod, entry.uid.clone(), 0).await;
+        let closed = attempt.clone();
+        let closing = move |inner: &Inner| {
+            let end = inner.logs.reader(&closed).length()?;
+            inner.logs.close(&closed, end)
+        };
+        if let Ok(Err(error)) = inner.blocking(closing).await {
+            tracing::warn!(?attempt, %error, "a log could not be closed");
+        }
+    }
+    delete_owner_of_last(inner, &attempt.job, &entry.pod).await;
+    // The record last: an attempt with a record is cleaned again after a crash.
+    let owned = attempt.clone();
+    match inner.blocking(move |inner| inner.records.forget(&owned)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) | Err(error) => tracing::warn!(?attempt, %error, "a record could not be removed"),
+    }
+}
+
+/// Deletes a run's owner, and so everything of it, unless an attempt is there. An API server that does not answer is
+/// waited for: nothing else would ever delete them.
+pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodRecord) {
+    let turn = inner.owner_turn(job);
+    let mut owner = turn.lock().await;
+    if inner.table().has_job(job) {
+        return;
+    }
+    loop {
+        match inner.cluster.delete_owner(&pod.namespace, &pod.owner).await {
+            Ok(()) => break,
+            Err(CallError::Unreachable(_)) => {}
+            Err(error) => {
+                tracing::warn!(%job, %error, "the objects of a run could not be deleted");
+                break;
+            }
+        }
+    }
+    *owner = None;
+    inner.forget_run(job);
+}
+
+/// Its attempts were cleaned; nothing is left here.
+pub fn discard(inner: &Inner, job: &JobId) {
+    inner.forget_run(job);
+}
+
+/// The end of an attempt that was stopped before its launcher said anything.
+pub fn never_started() -> News {
+    News::Exited(Exit {
+        stopped: Some(true),
+        ..Exit::unseen("stopped before it was started")
+    })
+}

@@ -1,0 +1,316 @@
+//! What a pod's status means for its attempt. Pure.
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
+
+/// A pod as the engine sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodView {
+    /// No node has room for it, in the scheduler's words.
+    Unseated(String),
+    /// Not running yet; the reason if the cluster gives one.
+    Pending(Option<Trouble>),
+    Running,
+    Ended(PodEnd),
+}
+
+/// Why a pod does not run, in the cluster's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub words: String,
+    /// Waiting does not help: the image is not there, or its name makes no sense.
+    pub hopeless: bool,
+}
+
+/// Why the cluster ended a pod, through no fault of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disruption {
+    pub words: String,
+    /// The next attempt should be on another node.
+    pub node_is_to_blame: bool,
+}
+
+/// How a pod ended, as far as the kubelet tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodEnd {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub out_of_memory: bool,
+    pub disruption: Option<Disruption>,
+    pub message: Option<String>,
+}
+
+/// Reasons for which a kubelet ends a pod, or does not take it. Those that begin with `OutOf` are such, too.
+const BY_THE_KUBELET: [&str; 10] = [
+    "Evicted",
+    "NodeAffinity",
+    "NodeLost",
+    "NodePorts",
+    "NodeShutdown",
+    "Preempting",
+    "Shutdown",
+    "Terminated",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+];
+
+/// What registries and runtimes say of an image that is not there or not for us.
+const NOT_TO_BE_HAD: [&str; 6] = [
+    "not found",
+    "does not exist",
+    "denied",
+    "unauthorized",
+    "forbidden",
+    "invalid reference",
+];
+
+pub fn view(pod: &Pod) -> PodView {
+    let Some(status) = &pod.status else {
+        return PodView::Pending(None);
+    };
+    match status.phase.as_deref() {
+        Some("Running") => PodView::Running,
+        Some("Succeeded" | "Failed") => PodView::Ended(end(status)),
+        _ => match unseated(status) {
+            Some(words) => PodView::Unseated(words),
+            None => PodView::Pending(trouble(status)),
+        },
+    }
+}
+
+/// The node that a pod has.
+pub fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Why the cluster is about to end a pod, if it says so.
+pub fn disruption(pod: &Pod) -> Option<Disruption> {
+    let target = condition(pod.status.as_ref()?, "DisruptionTarget", "True")?;
+    let message = target.message.clone().unwrap_or_default();
+    let reason = target.reason.clone().unwrap_or_default();
+    let (words, node_is_to_blame) = match reason.as_str() {
+        "PreemptionByScheduler" => ("preempted", false),
+        // A node that is drained takes no pods anyway.
+        "EvictionByEvictionAPI" => ("evicted, as when a node is drained", false),
+        "DeletionByTaintManager" => ("its node got a taint that it does not tolerate", true),
+        "DeletionByPodGC" => ("its node is gone", true),
+        "TerminationByKubelet" => ("ended by its kubelet", true),
+        other => (other, false),
+    };
+    Some(Disruption {
+        words: match message.is_empty() {
+            true => words.to_owned(),
+            false => format!("{words}: {message}"),
+        },
+        node_is_to_blame,
+    })
+}
+
+/// Whether the cluster takes a running pod for unreachable: it then says so of the pod, whose kubelet cannot.
+pub fn is_out_of_sight(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let runs = states(status).any(|state| state.running.is_some());
+    status.phase.as_deref() == Some("Running") && runs && condition(status, "Ready", "False").is_some()
+}
+
+fn condition<'a>(status: &'a PodStatus, kind: &str, value: &str) -> Option<&'a PodCondition> {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == kind && condition.status == value)
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
+}
+
+fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
+    containers(status).filter_map(|container| container.state.as_ref())
+}
+
+fn end(status: &PodStatus) -> PodEnd {
+    let terminated = states(status)
+        .filter_map(|state| state.terminated.as_ref())
+        .filter(|terminated| terminated.exit_code != 0)
+        .last();
+    let code = terminated.map(|terminated| terminated.exit_code);
+    let succeeded = status.phase.as_deref() == Some("Succeeded");
+    let reason = status.reason.as_deref();
+    let words = |reason: &str| match &status.message {
+        Some(message) => format!("{reason}: {message}"),
+        None => reason.to_owned(),
+    };
+    PodEnd {
+        code: code.or(succeeded.then_some(0)),
+        signal: terminated.and_then(|terminated| terminated.signal),
+        out_of_memory: terminated.is_some_and(|terminated| terminated.reason.as_deref() == Some("OOMKilled")),
+        disruption: reason
+            .filter(|reason| is_the_kubelets(reason) && !used_too_much(status))
+            .map(|reason| Disruption {
+                words: words(reason),
+                node_is_to_blame: reason != "Preempting",
+            }),
+        message: terminated
+            .and_then(|terminated| terminated.message.clone())
+            .or_else(|| reason.map(words)),
+    }
+}
+
+fn is_the_kubelets(reason: &str) -> bool {
+    BY_THE_KUBELET.contains(&reason) || reason.starts_with("OutOf")
+}
+
+/// A pod is evicted too if it fills a volume that has a limit, such as `/dev/shm`: that is its own doing.
+fn used_too_much(status: &PodStatus) -> bool {
+    let message = status.message.as_deref().unwrap_or_default();
+    message.contains("exceeds the limit") || message.contains("exceeds the total limit")
+}
+
+fn unseated(status: &PodStatus) -> Option<String> {
+    let unscheduled = condition(status, "PodScheduled", "False")?;
+    let words = unscheduled.message.clone().or_else(|| unscheduled.reason.clone());
+    Some(words.unwrap_or_else(|| "it has no node".to_owned()))
+}
+
+fn trouble(status: &PodStatus) -> Option<Trouble> {
+    let (container, waiting) = containers(status)
+        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))
+        .find(|(_, waiting)| {
+            !matches!(
+                waiting.reason.as_deref(),
+                None | Some("PodInitializing" | "ContainerCreating")
+            )
+        })?;
+    let reason = waiting.reason.clone().unwrap_or_default();
+    let message = waiting.message.clone().unwrap_or_default();
+    let hopeless = match reason.as_str() {
+        "InvalidImageName" | "ErrImageNeverPull" => true,
+        "ErrImagePull" | "ImagePullBackOff" => {
+            let lower = message.to_ascii_lowercase();
+            NOT_TO_BE_HAD.iter().any(|words| lower.contains(words))
+        }
+        _ => false,
+    };
+    Some(Trouble {
+        words: format!("image `{}`: {reason}: {message}", container.image),
+        hopeless,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({ "metadata": {}, "status": status })).unwrap()
+    }
+
+    fn seen(status: Value) -> PodView {
+        view(&pod(status))
+    }
+
+    fn container(state: Value) -> Value {
+        json!([{
+            "name": "trainer", "image": "nowhere:1", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state,
+        }])
+    }
+
+    fn ended(status: Value) -> PodEnd {
+        match seen(status) {
+            PodView::Ended(end) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pod_without_a_seat_gives_the_schedulers_numbers() {
+        let words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
+        let pending = seen(json!({
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}],
+        }));
+        assert_eq!(pending, PodView::Unseated(words.into()));
+    }
+
+    #[test]
+    fn an_image_that_is_not_there_is_hopeless_and_a_registry_that_is_not_may_come_back() {
+        let pulling = |message: &str| {
+            seen(json!({
+                "phase": "Pending",
+                "containerStatuses": container(json!({"waiting": {"reason": "ErrImagePull", "message": message}})),
+            }))
+        };
+        let trouble = |words: &str, hopeless| {
+            let words = format!("image `nowhere:1`: ErrImagePull: {words}");
+            PodView::Pending(Some(Trouble { words, hopeless }))
+        };
+        assert_eq!(pulling("not found"), trouble("not found", true));
+        assert_eq!(pulling("i/o timeout"), trouble("i/o timeout", false));
+    }
+
+    #[test]
+    fn a_pod_that_is_being_made_has_no_trouble() {
+        let making = seen(json!({
+            "phase": "Pending",
+            "containerStatuses": container(json!({"waiting": {"reason": "PodInitializing"}})),
+        }));
+        assert_eq!(making, PodView::Pending(None));
+    }
+
+    #[test]
+    fn whose_fault_an_end_is_stands_in_the_reason() {
+        let evicted = ended(json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
+        let disruption = evicted.disruption.unwrap();
+        assert_eq!(disruption.words, "Evicted: low on memory");
+        assert!(disruption.node_is_to_blame);
+        for reason in [
+            "OutOfcpu",
+            "OutOfnvidia.com/gpu",
+            "UnexpectedAdmissionError",
+            "NodeAffinity",
+        ] {
+            let rejected = ended(json!({"phase": "Failed", "reason": reason}));
+            assert!(rejected.disruption.is_some(), "{reason}");
+        }
+        let message = "Usage of EmptyDir volume \"shm\" exceeds the limit \"64Mi\".";
+        let greedy = ended(json!({"phase": "Failed", "reason": "Evicted", "message": message}));
+        assert_eq!(greedy.disruption, None);
+        assert_eq!(greedy.message, Some(format!("Evicted: {message}")));
+        let killed = ended(json!({
+            "phase": "Failed",
+            "containerStatuses": container(json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),
+        }));
+        assert!(killed.out_of_memory && killed.disruption.is_none());
+        assert_eq!(killed.code, Some(137));
+    }
+
+    #[test]
+    fn the_cluster_says_why_it_ends_a_pod() {
+        let target = |reason: &str| {
+            let condition =
+                json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"});
+            disruption(&pod(json!({"phase": "Running", "conditions": [condition]}))).unwrap()
+        };
+        let preempted = target("PreemptionByScheduler");
+        assert_eq!(preempted.words, "preempted: m");
+        assert!(!preempted.node_is_to_blame);
+        assert!(target("TerminationByKubelet").node_is_to_blame);
+        assert_eq!(disruption(&pod(json!({"phase": "Running"}))), None);
+    }
+
+    #[test]
+    fn a_pod_of_a_silent_node_is_out_of_sight() {
+        let on_node = |ready: &str, state: Value| {
+            is_out_of_sight(&pod(json!({
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready}],
+                "containerStatuses": container(state),
+            })))
+        };
+        let running = json!({"running": {}});
+        assert!(on_node("False", running.clone()));
+        assert!(!on_node("True", running));
+        assert!(!on_node("False", json!({"terminated": {"exitCode": 0}})));
+    }
+}

@@ -1,0 +1,206 @@
+//! What the server itself keeps of every attempt, in `<data>/attempts/<job>/<role>-<index>.<attempt>/`: the plan, the
+//! pod it became, its end. An attempt with a plan was launched and not cleaned.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use paddlecloud_core::job::{News, Role, WorkerKey};
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::protocol::{FileError, WorkerPlan, files};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Where the attempts of all jobs lie below the data folder.
+const ATTEMPTS: &str = "attempts";
+const POD: &str = "pod.json";
+const END: &str = "end.json";
+/// The latest that was heard of it; absent at first.
+const NEWS: &str = "news.json";
+
+/// The pod of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRecord {
+    pub namespace: String,
+    pub name: String,
+    /// The object that owns it.
+    pub owner: String,
+    /// The user's home as the server sees it, and below it the folder where output waits.
+    pub home: PathBuf,
+    pub spool: PathBuf,
+    /// Whether the API server is known to have taken it.
+    pub created: bool,
+    /// Restarts of its worker so far that were not its own fault.
+    #[serde(default)]
+    pub disruptions: u32,
+    /// Its job runs: it takes the place of an attempt that ended, and nobody else is withdrawn because of it.
+    #[serde(default)]
+    pub is_restart: bool,
+    /// Our scheduler chose its node.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+/// An attempt as it was found on disk.
+#[derive(Debug)]
+pub struct Found {
+    pub attempt: AttemptKey,
+    pub plan: WorkerPlan,
+    pub pod: PodRecord,
+    /// The latest that was heard of it, or its end.
+    pub news: Option<News>,
+}
+
+/// All records of one server.
+#[derive(Debug, Clone)]
+pub struct Records {
+    attempts: PathBuf,
+}
+
+impl Records {
+    pub fn open(data: &Path) -> io::Result<Records> {
+        let attempts = data.join(ATTEMPTS);
+        fs::create_dir_all(&attempts)?;
+        Ok(Records { attempts })
+    }
+
+    fn folder(&self, attempt: &AttemptKey) -> PathBuf {
+        let WorkerKey { role, index } = attempt.worker;
+        let name = format!("{role}-{index}.{}", attempt.attempt);
+        self.attempts.join(attempt.job.as_str()).join(name)
+    }
+
+    /// Records that an attempt is about to be launched.
+    pub fn begin(&self, attempt: &AttemptKey, plan: &WorkerPlan, pod: &PodRecord) -> Result<(), FileError> {
+        let folder = self.folder(attempt);
+        fs::create_dir_all(&folder).map_err(|source| FileError::Write {
+            path: folder.clone(),
+            source,
+        })?;
+        self.store_pod(attempt, pod)?;
+        plan.store(&folder)
+    }
+
+    /// Records what became of its pod.
+    pub fn store_pod(&self, attempt: &AttemptKey, pod: &PodRecord) -> Result<(), FileError> {
+        store(&self.folder(attempt).join(POD), pod)
+    }
+
+    /// Records how it ended; durable when this returns.
+    pub fn store_end(&self, attempt: &AttemptKey, end: &News) -> Result<(), FileError> {
+        store(&self.folder(attempt).join(END), end)
+    }
+
+    /// Notes what an attempt has come to, for a server that starts before its launcher connects again. Not synced: what
+    /// is older is true as well.
+    pub fn note_news(&self, attempt: &AttemptKey, news: &News) {
+        let path = self.folder(attempt).join(NEWS);
+        let text = serde_json::to_vec(news).expect("news hold only strings and numbers");
+        let fresh = path.with_extension("new");
+        if let Err(error) = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)) {
+            tracing::debug!(?attempt, %error, "news could not be noted");
+        }
+    }
+
+    /// Leaves nothing of an attempt but its log. The plan goes last.
+    pub fn forget(&self, attempt: &AttemptKey) -> io::Result<()> {
+        let folder = self.folder(attempt);
+        for name in [NEWS, END, POD, files::PLAN] {
+            absent_is_fine(fs::remove_file(folder.join(name)))?;
+        }
+        Ok(())
+    }
+
+    /// Everything launched and not cleaned.
+    pub fn list(&self) -> Result<Vec<Found>, FileError> {
+        let mut found = Vec::new();
+        for (job, folder) in entries(&self.attempts)? {
+            let Ok(job) = job.parse::<JobId>() else { continue };
+            for (name, folder) in entries(&folder)? {
+                let Some(attempt) = parse(job.clone(), &name) else {
+                    continue;
+                };
+                if folder.join(files::PLAN).exists() {
+                    found.push(load(attempt, &folder)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn load(attempt: AttemptKey, folder: &Path) -> Result<Found, FileError> {
+    let known = [END, NEWS].map(|name| folder.join(name));
+    let known = known.into_iter().find(|path| path.exists());
+    Ok(Found {
+        attempt,
+        plan: WorkerPlan::load(folder)?,
+        pod: read(&folder.join(POD))?,
+        news: known.map(|path| read(&path)).transpose()?,
+    })
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
+    let text = fs::read(path).map_err(|source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_slice(&text).map_err(|source| FileError::Invalid {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The old contents or the new, never a part, whenever the power goes.
+fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
+    let text = serde_json::to_vec(value).expect("a record holds only strings and numbers");
+    let fresh = path.with_extension("new");
+    let written = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()
+    };
+    written().map_err(|source| FileError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, FileError> {
+    let read = || {
+        fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())))
+            .collect::<io::Result<Vec<_>>>()
+    };
+    read().map_err(|source| FileError::Read {
+        path: folder.to_owned(),
+        source,
+    })
+}
+
+fn parse(job: JobId, name: &str) -> Option<AttemptKey> {
+    let (worker, attempt) = name.rsplit_once('.')?;
+    let (role, index) = worker.split_once('-')?;
+    let role = match role {
+        "trainer" => Role::Trainer,
+        "pserver" => Role::Pserver,
+        _ => return None,
+    };
+    Some(AttemptKey {
+        job,
+        worker: WorkerKey {
+            role,
+            index: index.parse().ok()?,
+        },
+        attempt: attempt.parse().ok()?,
+    })
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,354 @@
+//! What to make of an attempt whose pod is over without a word from its launcher.
+//!
+//! Its launcher may have left while the server was away: then its last output and its end are in the run's folder.
+//! Otherwise the kubelet is believed, and asked once for output that the run's folder lacks.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddlecloud_core::exit::Exit;
+use paddlecloud_core::job::News;
+use paddlecloud_core::ports::{self, AttemptKey};
+use paddlecloud_supervisor::log::{LogReader, Piece};
+use paddlecloud_supervisor::protocol::{self, UnixNanos};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use super::Inner;
+use super::orders;
+use super::pods::{Disruption, PodEnd};
+use super::speaking::stored;
+
+/// How long the last words of a launcher may still be on their way.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+const BLOCK: usize = 1 << 20;
+
+/// How a pod came to its end.
+#[derive(Debug, Clone)]
+pub enum PodFate {
+    Ended(PodEnd),
+    /// Somebody deleted it.
+    Deleted,
+    /// Nothing is heard of it or its node, in these words.
+    NodeLost(String),
+}
+
+/// What is known of an attempt beside its pod's fate.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    home: PathBuf,
+    spool: PathBuf,
+    stopped: bool,
+    disruption: Option<Disruption>,
+    /// The node that it was on, if that is not there any more.
+    gone_node: Option<String>,
+}
+
+/// Finds out how an attempt ended and reports it.
+pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
+    if is_linked(&inner, &attempt) {
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+    let Some(known) = known(&inner, &attempt) else {
+        return;
+    };
+    if let PodFate::NodeLost(_) = fate {
+        end_unheard(&inner, &attempt).await;
+    }
+    let owned = (attempt.clone(), known.home.clone(), known.spool.clone());
+    let found = inner
+        .blocking(move |inner| recover(inner, &owned.0, &owned.1, &owned.2))
+        .await;
+    let told = match found {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(error)) | Err(error) => {
+            tracing::debug!(?attempt, %error, "the run's folder tells nothing of an attempt");
+            if let PodFate::Ended(_) = fate {
+                ask_kubelet(&inner, &attempt).await;
+            }
+            None
+        }
+    };
+    match told {
+        Some(exit) => inner.end_as_told(&attempt, exit).await,
+        None => {
+            let end = judge(&inner, &attempt, fate, &known);
+            inner.end(&attempt, end, None).await;
+        }
+    }
+}
+
+fn known(inner: &Inner, attempt: &AttemptKey) -> Option<Known> {
+    let table = inner.table();
+    let entry = table.get(attempt).filter(|entry| !entry.news.is_end())?;
+    let gone = |node: &String| inner.room().is_gone(node);
+    Some(Known {
+        home: entry.pod.home.clone(),
+        spool: entry.pod.spool.clone(),
+        stopped: entry.stop.is_some(),
+        disruption: entry.disruption.clone(),
+        gone_node: entry.node.clone().filter(gone),
+    })
+}
+
+fn is_linked(inner: &Inner, attempt: &AttemptKey) -> bool {
+    inner
+        .table()
+        .get(attempt)
+        .is_some_and(|entry| entry.link.is_some())
+}
+
+/// No kubelet confirms the end of this pod; should it still run, its launcher is turned away when it connects.
+async fn end_unheard(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let pod = inner
+        .table()
+        .get(attempt)
+        .map(|entry| (entry.pod.clone(), entry.uid.clone()));
+    if let Some((pod, uid)) = pod {
+        orders::delete_pod(inner, attempt, &pod, uid, 0).await;
+    }
+}
+
+/// What the kubelet and the API server tell of an end.
+fn judge(inner: &Inner, attempt: &AttemptKey, fate: PodFate, known: &Known) -> News {
+    match verdict(fate, known) {
+        Verdict::Exited(exit) => News::Exited(exit),
+        Verdict::Stopped => orders::never_started(),
+        Verdict::Disrupted(disruption) => inner.disrupted_by(attempt, &disruption),
+        Verdict::Lost(words) => inner.disrupted(attempt, words),
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Exited(Exit),
+    /// It was told to stop and is gone.
+    Stopped,
+    Disrupted(Disruption),
+    /// Not its own fault, in these words.
+    Lost(String),
+}
+
+fn verdict(fate: PodFate, known: &Known) -> Verdict {
+    match fate {
+        PodFate::Deleted | PodFate::NodeLost(_) if known.stopped => Verdict::Stopped,
+        PodFate::NodeLost(words) => Verdict::Lost(words),
+        PodFate::Deleted => match (&known.gone_node, &known.disruption) {
+            (Some(node), _) => Verdict::Lost(format!("its node `{node}` is gone")),
+            (None, Some(disruption)) => Verdict::Disrupted(disruption.clone()),
+            (None, None) => Verdict::Lost("its pod was deleted, not by this server".into()),
+        },
+        PodFate::Ended(end) => {
+            let succeeded = end.code == Some(0);
+            let disruption = end.disruption.clone().or_else(|| known.disruption.clone());
+            match disruption {
+                Some(disruption) if !known.stopped && !succeeded => Verdict::Disrupted(disruption),
+                _ => Verdict::Exited(exit_of(end, known.stopped)),
+            }
+        }
+    }
+}
+
+fn exit_of(end: PodEnd, stopped: bool) -> Exit {
+    let unseen = end.code.is_none().then(|| "nobody saw how it ended".into());
+    Exit {
+        code: end.code,
+        signal: end.signal,
+        oom: end.out_of_memory,
+        message: end.message.or(unseen),
+        stopped: Some(stopped),
+        ..Exit::default()
+    }
+}
+
+/// Asks the kubelet for what it still has of the output.
+async fn ask_kubelet(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let Some(pod) = inner.table().get(attempt).map(|entry| entry.pod.clone()) else {
+        return;
+    };
+    let container = attempt.worker.role.to_string();
+    let printed = inner
+        .cluster
+        .container_log(&pod.namespace, &pod.name, &container)
+        .await;
+    let printed = match printed {
+        Ok(printed) => printed,
+        Err(error) => return tracing::debug!(?attempt, %error, "the kubelet has no output"),
+    };
+    let owned = attempt.clone();
+    let added = inner
+        .blocking(move |inner| append_rest(inner, &owned, printed.as_bytes()))
+        .await;
+    if let Ok(Err(error)) | Err(error) = added {
+        tracing::warn!(?attempt, %error, "output that the kubelet has cannot be stored");
+    }
+}
+
+fn append_rest(inner: &Inner, attempt: &AttemptKey, printed: &[u8]) -> io::Result<()> {
+    let offset = inner.logs.begin(attempt).map_err(io::Error::other)?;
+    let Some(rest) = printed_after(printed, offset) else {
+        return Ok(());
+    };
+    let chunk = ports::Chunk {
+        offset,
+        stamp: UnixNanos::now().0,
+        stream: ports::Stream::Output,
+        bytes: rest,
+    };
+    inner.logs.append(attempt, &chunk).map_err(io::Error::other)?;
+    Ok(())
+}
+
+/// What a container printed behind this offset of its worker's log. The launcher's own words are not in the log.
+fn printed_after(printed: &[u8], offset: u64) -> Option<Vec<u8>> {
+    let lines = printed.split_inclusive(|byte| *byte == b'\n');
+    let output: Vec<u8> = lines
+        .filter(|line| !line.starts_with(b"paddle launch: "))
+        .flatten()
+        .copied()
+        .collect();
+    let offset = usize::try_from(offset).ok()?;
+    // Less than the server has: what came first was rotated away, and where the rest belongs is not known.
+    output
+        .get(offset..)
+        .filter(|rest| !rest.is_empty())
+        .map(<[u8]>::to_vec)
+}
+
+/// Takes the rest of the output from the run's folder, and the end that the launcher left there.
+fn recover(
+    inner: &Inner,
+    attempt: &AttemptKey,
+    home: &Path,
+    spool: &Path,
+) -> io::Result<Option<protocol::Exit>> {
+    let folder = open_beneath(home, spool)?;
+    let log = open_beneath_of(&folder, Path::new("log"))?;
+    let mut reader = LogReader::open(&opened(&log));
+    let mut next = inner.logs.begin(attempt).map_err(io::Error::other)?;
+    loop {
+        let pieces = reader.read_at(next, BLOCK).map_err(io::Error::other)?;
+        let Some(last) = pieces.last() else { break };
+        next = last.end();
+        for piece in pieces {
+            if let Piece::Chunk(chunk) = piece {
+                inner
+                    .logs
+                    .append(attempt, &stored(chunk))
+                    .map_err(io::Error::other)?;
+            }
+        }
+    }
+    protocol::Exit::load(&opened(&folder)).map_err(io::Error::other)
+}
+
+/// The user can put anything in the place of these folders: no link on the way is followed, and none leads out.
+fn open_beneath(base: &Path, below: &Path) -> io::Result<OwnedFd> {
+    let base = openat(
+        CWD,
+        base,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    open_beneath_of(&base, below)
+}
+
+fn open_beneath_of(base: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    Ok(openat2(base, below, flags, Mode::empty(), resolve)?)
+}
+
+fn opened(folder: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn killed() -> PodEnd {
+        PodEnd {
+            code: Some(137),
+            ..PodEnd::default()
+        }
+    }
+
+    fn disruption(words: &str) -> Disruption {
+        Disruption {
+            words: words.into(),
+            node_is_to_blame: true,
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_the_clusters_fault_is_no_failure_of_the_program() {
+        let known = Known::default();
+        let evicted = PodEnd {
+            disruption: Some(disruption("Evicted")),
+            ..killed()
+        };
+        let by_eviction = Verdict::Disrupted(disruption("Evicted"));
+        assert_eq!(verdict(PodFate::Ended(evicted), &known), by_eviction);
+        let oom = PodEnd {
+            out_of_memory: true,
+            ..killed()
+        };
+        assert!(matches!(verdict(PodFate::Ended(oom), &known), Verdict::Exited(exit) if exit.oom));
+        let preempted = Known {
+            disruption: Some(disruption("preempted")),
+            ..Known::default()
+        };
+        let by_preemption = Verdict::Disrupted(disruption("preempted"));
+        assert_eq!(verdict(PodFate::Ended(killed()), &preempted), by_preemption);
+        assert_eq!(verdict(PodFate::Deleted, &preempted), by_preemption);
+    }
+
+    #[test]
+    fn a_deleted_pod_is_told_from_one_whose_node_is_gone() {
+        let words = |known: &Known| match verdict(PodFate::Deleted, known) {
+            Verdict::Lost(words) => words,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            words(&Known::default()),
+            "its pod was deleted, not by this server"
+        );
+        let gone = Known {
+            gone_node: Some("node2".into()),
+            ..Known::default()
+        };
+        assert_eq!(words(&gone), "its node `node2` is gone");
+    }
+
+    #[test]
+    fn a_pod_that_was_told_to_stop_may_be_gone() {
+        let stopped = Known {
+            stopped: true,
+            ..Known::default()
+        };
+        assert_eq!(verdict(PodFate::Deleted, &stopped), Verdict::Stopped);
+        assert_eq!(verdict(PodFate::NodeLost("n".into()), &stopped), Verdict::Stopped);
+    }
+
+    #[test]
+    fn the_kubelets_copy_continues_where_the_log_ends() {
+        let printed = b"one\npaddle launch: the link broke\ntwo\nthree";
+        assert_eq!(printed_after(printed, 4).unwrap(), b"two\nthree");
+        assert_eq!(printed_after(printed, 0).unwrap(), b"one\ntwo\nthree");
+        assert_eq!(printed_after(printed, 13), None, "nothing is missing");
+        assert_eq!(printed_after(printed, 100), None, "it was rotated away");
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(home.path().join("runs/a")).unwrap();
+        std::os::unix::fs::symlink("/etc", home.path().join("runs/b")).unwrap();
+        assert!(open_beneath(home.path(), Path::new("runs/a")).is_ok());
+        assert!(open_beneath(home.path(), Path::new("runs/b")).is_err());
+        assert!(open_beneath(home.path(), Path::new("../..")).is_err());
+    }
+}

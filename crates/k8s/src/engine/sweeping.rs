@@ -1,0 +1,218 @@
+//! What passes without a word from the cluster: a pod that gets no node, one that is stuck, a node that is silent.
+//!
+//! Nothing is asked of the API server unless a pod has waited for long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use paddlecloud_core::exit::Exit;
+use paddlecloud_core::job::News;
+use paddlecloud_core::ports::AttemptKey;
+
+use super::Inner;
+use super::own_pods::{begin_to_settle, give_up};
+use super::settle::PodFate;
+use super::table::{Attempt, Stage};
+use crate::names;
+use crate::render::gang;
+use crate::settings::{Limits, Placement};
+
+const SLOWEST: Duration = Duration::from_secs(1);
+const FASTEST: Duration = Duration::from_millis(100);
+
+/// Events of a pod whose volumes or sandbox cannot be made. Those of the sandbox are its node's fault.
+const UNMOUNTED: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
+const NO_SANDBOX: [&str; 2] = ["FailedCreatePodSandBox", "NetworkNotReady"];
+/// Events in which autoscalers say what they do for a pod.
+const SCALE_UP: [&str; 3] = ["TriggeredScaleUp", "NotTriggerScaleUp", "Nominated"];
+
+/// What is due for one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Due {
+    /// It got no node in time.
+    NoSeat(String),
+    /// It has no node: the provisioner may have said why.
+    AskForSeat(String),
+    /// Its pod is stuck for a reason that stands in its status.
+    Failed(String),
+    /// Its pod is stuck, and only the events say why.
+    AskEvents,
+    /// Its pod runs, and its launcher has never connected.
+    Unreached,
+    /// Neither its launcher nor its node's kubelet are heard of.
+    NodeLost(String),
+}
+
+/// Looks at all attempts, again and again.
+pub async fn sweep(inner: Arc<Inner>) {
+    let Limits {
+        seat, lost, trouble, ..
+    } = inner.limits;
+    let pace = seat.min(lost).min(trouble) / 4;
+    let mut ticks = tokio::time::interval(pace.clamp(FASTEST, SLOWEST));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for (attempt, due) in all_due(&inner) {
+            tokio::spawn(act(Arc::clone(&inner), attempt, due));
+        }
+    }
+}
+
+fn all_due(inner: &Inner) -> Vec<(AttemptKey, Due)> {
+    // In this order everywhere.
+    let mut table = inner.table();
+    let room = inner.room();
+    let now = Instant::now();
+    let mut found = Vec::new();
+    for (key, entry) in table.iter_mut() {
+        let silent = match entry.node.as_deref() {
+            Some(node) => room.is_silent(node).unwrap_or(entry.out_of_sight),
+            None => false,
+        };
+        if let Some(due) = due(entry, silent, &inner.settings.placement, &inner.limits, now) {
+            if matches!(due, Due::AskForSeat(_) | Due::AskEvents | Due::Unreached) {
+                entry.asked = Some(now);
+            }
+            found.push((key.clone(), due));
+        }
+    }
+    found
+}
+
+fn due(
+    entry: &Attempt,
+    node_is_silent: bool,
+    placement: &Placement,
+    limits: &Limits,
+    now: Instant,
+) -> Option<Due> {
+    if entry.is_over() {
+        return None;
+    }
+    let waited = now.saturating_duration_since(entry.since);
+    let long_ago = |since: Option<Instant>, limit| {
+        since.is_none_or(|since| now.saturating_duration_since(since) >= limit)
+    };
+    let silent = entry
+        .silent_since
+        .is_some_and(|since| now.saturating_duration_since(since) >= limits.lost);
+    if node_is_silent && silent {
+        return Some(Due::NodeLost(entry.node.clone().unwrap_or_default()));
+    }
+    match &entry.stage {
+        // No node helps a claim that is not there.
+        Stage::Unseated(why)
+            if why.contains("persistentvolumeclaim") && waited >= limits.trouble.min(limits.seat) =>
+        {
+            Some(Due::Failed(why.clone()))
+        }
+        Stage::Unseated(why) => {
+            // One that is restarted waits for room, unless it asks for a place that somebody else took.
+            let may_wait = placement.is_handed_over() || entry.pod.is_restart && !entry.pod.pinned;
+            if waited >= limits.seat && !may_wait {
+                return Some(Due::NoSeat(why.clone()));
+            }
+            let asks = *placement != Placement::Pinned && long_ago(entry.asked, limits.trouble);
+            asks.then(|| Due::AskForSeat(why.clone()))
+        }
+        Stage::Pending(_) if waited < limits.trouble || entry.node.is_none() => None,
+        Stage::Pending(Some(trouble)) => Some(Due::Failed(trouble.clone())),
+        Stage::Pending(None) => long_ago(entry.asked, limits.trouble).then_some(Due::AskEvents),
+        Stage::Running => {
+            let unreached = entry.is_awaited() && entry.link.is_none() && waited >= limits.trouble / 4;
+            (unreached && entry.asked.is_none()).then_some(Due::Unreached)
+        }
+        Stage::Unmade => None,
+    }
+}
+
+async fn act(inner: Arc<Inner>, attempt: AttemptKey, due: Due) {
+    match due {
+        Due::NoSeat(why) => {
+            let restart = inner
+                .table()
+                .get(&attempt)
+                .is_some_and(|entry| entry.pod.is_restart);
+            let end = match restart {
+                true => inner.disrupted(&attempt, format!("its place was taken: {why}")),
+                false => News::NoRoom(why),
+            };
+            give_up(inner, attempt, end).await;
+        }
+        Due::AskForSeat(why) => {
+            if let Some(answer) = answer(&inner, &attempt).await {
+                let text = match answer.contains(&why) {
+                    true => answer,
+                    false => format!("{answer} ({why})"),
+                };
+                inner.report_waiting(&attempt, News::Unseated(text));
+            }
+        }
+        Due::Failed(words) => give_up(inner, attempt, News::Exited(Exit::unseen(words))).await,
+        Due::AskEvents => ask_events(inner, attempt).await,
+        Due::Unreached => {
+            let words = format!(
+                "its pod runs, but has not reached this server at {} (`kubernetes.link.address`)",
+                inner.settings.link
+            );
+            inner.report_waiting(&attempt, News::Seated(words));
+        }
+        Due::NodeLost(node) => {
+            let limit = inner.limits.lost.as_secs();
+            let words =
+                format!("its node `{node}` is lost: neither it nor the worker was heard of for {limit} s");
+            inner.blame(&attempt, Some(node));
+            begin_to_settle(&inner, attempt, PodFate::NodeLost(words));
+        }
+    }
+}
+
+/// What the system that provides seats says of a pod.
+async fn answer(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<String> {
+    let (pod, uid) = pod_of(inner, attempt)?;
+    if let Some(kind) = gang::answers_in(&inner.settings.placement) {
+        let group = names::group(&attempt.job);
+        let found = inner.cluster.find_dynamic(&pod.namespace, &group, &kind).await?;
+        return gang::answer(&found);
+    }
+    let events = inner.cluster.events(&pod.namespace, &uid).await.ok()?;
+    let mut of_autoscaler = events
+        .into_iter()
+        .filter(|(reason, _)| SCALE_UP.contains(&reason.as_str()));
+    of_autoscaler
+        .next_back()
+        .map(|(reason, words)| format!("{reason}: {words}"))
+}
+
+fn pod_of(inner: &Inner, attempt: &AttemptKey) -> Option<(super::records::PodRecord, String)> {
+    let table = inner.table();
+    let entry = table.get(attempt)?;
+    Some((entry.pod.clone(), entry.uid.clone()?))
+}
+
+/// A pod that is being made for long may be pulling an image; one whose volumes do not mount says so in its events only.
+async fn ask_events(inner: Arc<Inner>, attempt: AttemptKey) {
+    let Some((pod, uid)) = pod_of(&inner, &attempt) else {
+        return;
+    };
+    let events = match inner.cluster.events(&pod.namespace, &uid).await {
+        Ok(events) => events,
+        Err(error) => return tracing::warn!(?attempt, %error, "the events of a pod cannot be read"),
+    };
+    let Some((reason, words)) = events.into_iter().next_back() else {
+        return;
+    };
+    let words = format!("{reason}: {words}");
+    if UNMOUNTED.contains(&reason.as_str()) {
+        give_up(inner, attempt, News::Exited(Exit::unseen(words))).await;
+    } else if NO_SANDBOX.contains(&reason.as_str()) {
+        let node = inner.table().get(&attempt).and_then(|entry| entry.node.clone());
+        inner.blame(&attempt, node);
+        let end = inner.disrupted(&attempt, words);
+        give_up(inner, attempt, end).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! When an attempt that is silent is given up, and when it may wait.
+
+use paddlecloud_supervisor::protocol::{Isolation, Limits as WorkerLimits, LogLimits, Role, WorkerPlan};
+
+use super::*;
+use crate::engine::records::PodRecord;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limits() -> Limits {
+    Limits::usual(&Placement::Pinned)
+}
+
+fn entry(stage: Stage) -> Attempt {
+    let plan = WorkerPlan {
+        marker: "j_1.trainer-0.1".into(),
+        worker: "a-trainer-1".into(),
+        role: Role::Trainer,
+        index: 0,
+        command: "true".into(),
+        env: Vec::new(),
+        workdir: "/".into(),
+        address: std::net::Ipv4Addr::LOCALHOST,
+        hosts: Vec::new(),
+        binds: Vec::new(),
+        files: Vec::new(),
+        limits: WorkerLimits::default(),
+        wait_for_go: true,
+        preamble: Vec::new(),
+        ready_ports: Vec::new(),
+        grace_ms: 0,
+        log: LogLimits::default(),
+        log_folder: None,
+        plain_log: None,
+        run_as: None,
+        isolation: Isolation::default(),
+        boot_id: String::new(),
+    };
+    let pod = PodRecord {
+        namespace: "ada".into(),
+        name: "a-trainer-1".into(),
+        owner: "a-1".into(),
+        home: "/".into(),
+        spool: "spool".into(),
+        created: true,
+        disruptions: 0,
+        is_restart: false,
+        pinned: true,
+    };
+    let mut entry = Attempt::new(plan, pod, News::Launched);
+    entry.enter(stage);
+    entry.node = Some("node2".into());
+    entry
+}
+
+fn after(entry: &Attempt, silent: bool, placement: &Placement, seconds: u32) -> Option<Due> {
+    due(
+        entry,
+        silent,
+        placement,
+        &limits(),
+        entry.since + SECOND * seconds,
+    )
+}
+
+#[test]
+fn a_pod_gets_its_node_in_time_or_gives_up() {
+    let why = "0/1 nodes".to_owned();
+    let mut waits = entry(Stage::Unseated(why.clone()));
+    let pinned = Placement::Pinned;
+    assert_eq!(after(&waits, false, &pinned, 29), None);
+    assert_eq!(after(&waits, false, &pinned, 30), Some(Due::NoSeat(why.clone())));
+    let kueue = Placement::Kueue { queue: "q".into() };
+    assert_eq!(
+        after(&waits, false, &kueue, 3000),
+        Some(Due::AskForSeat(why.clone()))
+    );
+    waits.pod.is_restart = true;
+    assert_eq!(
+        after(&waits, false, &pinned, 30),
+        Some(Due::NoSeat(why)),
+        "its place is taken"
+    );
+    waits.pod.pinned = false;
+    assert_eq!(
+        after(&waits, false, &pinned, 3000),
+        None,
+        "it may go anywhere, and waits"
+    );
+}
+
+#[test]
+fn a_pod_in_trouble_fails_within_two_minutes() {
+    let pinned = Placement::Pinned;
+    let stuck = entry(Stage::Pending(Some("ErrImagePull".into())));
+    assert_eq!(after(&stuck, false, &pinned, 59), None);
+    assert_eq!(
+        after(&stuck, false, &pinned, 60),
+        Some(Due::Failed("ErrImagePull".into()))
+    );
+    let silent = entry(Stage::Pending(None));
+    assert_eq!(after(&silent, false, &pinned, 60), Some(Due::AskEvents));
+}
+
+#[test]
+fn an_attempt_is_lost_only_if_launcher_and_kubelet_are_both_silent() {
+    let pinned = Placement::Pinned;
+    let mut running = entry(Stage::Running);
+    running.news = News::Started;
+    running.silent_since = Some(running.since);
+    assert_eq!(
+        after(&running, false, &pinned, 100),
+        None,
+        "the kubelet is heard of"
+    );
+    assert_eq!(after(&running, true, &pinned, 59), None);
+    assert_eq!(
+        after(&running, true, &pinned, 60),
+        Some(Due::NodeLost("node2".into()))
+    );
+    running.silent_since = None;
+    assert_eq!(
+        after(&running, true, &pinned, 100),
+        None,
+        "the launcher is linked"
+    );
+}
+
+#[test]
+fn a_pod_that_does_not_reach_the_server_is_told_of_once() {
+    let pinned = Placement::Pinned;
+    let mut running = entry(Stage::Running);
+    assert_eq!(after(&running, false, &pinned, 15), Some(Due::Unreached));
+    running.asked = Some(running.since);
+    assert_eq!(after(&running, false, &pinned, 16), None);
+}

@@ -1,0 +1,214 @@
+//! Every attempt that was launched and not cleaned, with what is known of it now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use paddlecloud_core::job::News;
+use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::link::FromServer;
+use paddlecloud_supervisor::protocol::{Command, WorkerPlan};
+use tokio::sync::mpsc;
+
+use super::pods::Disruption;
+use super::records::PodRecord;
+
+/// One attempt.
+pub struct Attempt {
+    pub plan: WorkerPlan,
+    pub pod: PodRecord,
+    pub uid: Option<String>,
+    pub news: News,
+    /// Where its peers reach it; known once its launcher has connected.
+    pub address: Option<Ipv4Addr>,
+    pub link: Option<LinkHandle>,
+    /// What it was told, for a launcher that connects (again) later.
+    pub go: Option<Vec<String>>,
+    pub stop: Option<Stop>,
+    /// The kubelet told its launcher to leave.
+    pub evicted: bool,
+    /// Where its pod stands, and since when.
+    pub stage: Stage,
+    pub since: Instant,
+    pub node: Option<String>,
+    /// Since when its launcher is silent; `None` while there is a link.
+    pub silent_since: Option<Instant>,
+    /// The cluster takes its running pod for unreachable.
+    pub out_of_sight: bool,
+    /// Why the cluster is about to end its pod.
+    pub disruption: Option<Disruption>,
+    /// When the cluster was last asked why it waits.
+    pub asked: Option<Instant>,
+    /// Its pod has ended; what that means is being found out.
+    pub settling: bool,
+}
+
+/// Where the pod of an attempt stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was seen of it.
+    Unmade,
+    /// It has no node, for this reason.
+    Unseated(String),
+    /// It is being made; the trouble it is in.
+    Pending(Option<String>),
+    Running,
+}
+
+/// The open connection of an attempt's launcher.
+#[derive(Clone)]
+pub struct LinkHandle {
+    pub number: u64,
+    pub outgoing: mpsc::UnboundedSender<FromServer>,
+}
+
+/// An attempt was told to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop {
+    pub grace: Duration,
+    /// When it must have ended.
+    pub due: Instant,
+}
+
+impl Attempt {
+    pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
+        Attempt {
+            plan,
+            pod,
+            uid: None,
+            news,
+            address: None,
+            link: None,
+            go: None,
+            stop: None,
+            evicted: false,
+            stage: Stage::Unmade,
+            since: Instant::now(),
+            node: None,
+            silent_since: Some(Instant::now()),
+            out_of_sight: false,
+            disruption: None,
+            asked: None,
+            settling: false,
+        }
+    }
+
+    /// Notes where its pod stands. The same kind of standing has lasted since it began.
+    pub fn enter(&mut self, stage: Stage) {
+        if std::mem::discriminant(&self.stage) != std::mem::discriminant(&stage) {
+            self.since = Instant::now();
+            self.asked = None;
+        }
+        self.stage = stage;
+    }
+
+    /// Whether it is over, or what its end means is being found out.
+    pub fn is_over(&self) -> bool {
+        self.settling || self.news.is_end()
+    }
+
+    /// Whether its launcher has not been heard of yet.
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.news, News::Launched | News::Unseated(_) | News::Seated(_))
+    }
+
+    pub fn send(&self, message: FromServer) {
+        if let Some(link) = &self.link {
+            // A link that has ended is replaced by the next one, which gets the orders again.
+            let _ = link.outgoing.send(message);
+        }
+    }
+
+    /// Everything it was told so far, for a launcher that has just connected.
+    pub fn orders(&self) -> Vec<FromServer> {
+        let go = self.go.clone().map(|lines| Command::Go { lines });
+        let stop = self.stop.map(|stop| Command::Stop {
+            grace_ms: u64::try_from(stop.grace.as_millis()).ok(),
+        });
+        go.into_iter().chain(stop).map(FromServer::Command).collect()
+    }
+}
+
+/// All attempts.
+#[derive(Default)]
+pub struct Table {
+    attempts: HashMap<AttemptKey, Attempt>,
+}
+
+impl Table {
+    pub fn get(&self, key: &AttemptKey) -> Option<&Attempt> {
+        self.attempts.get(key)
+    }
+
+    pub fn get_mut(&mut self, key: &AttemptKey) -> Option<&mut Attempt> {
+        self.attempts.get_mut(key)
+    }
+
+    pub fn contains(&self, key: &AttemptKey) -> bool {
+        self.attempts.contains_key(key)
+    }
+
+    pub fn insert(&mut self, key: AttemptKey, attempt: Attempt) {
+        self.attempts.insert(key, attempt);
+    }
+
+    pub fn remove(&mut self, key: &AttemptKey) -> Option<Attempt> {
+        self.attempts.remove(key)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&AttemptKey, &mut Attempt)> {
+        self.attempts.iter_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&AttemptKey, &Attempt)> {
+        self.attempts.iter()
+    }
+
+    pub fn has_job(&self, job: &JobId) -> bool {
+        self.attempts.keys().any(|key| key.job == *job)
+    }
+
+    fn of_job<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = (&'a AttemptKey, &'a Attempt)> {
+        self.attempts.iter().filter(move |(key, _)| key.job == *job)
+    }
+
+    /// Where each worker of a job is reached now, by name; the latest attempt of each counts.
+    pub fn addresses(&self, job: &JobId) -> BTreeMap<String, Ipv4Addr> {
+        let mut latest: BTreeMap<&str, (u32, Ipv4Addr)> = BTreeMap::new();
+        for (key, attempt) in self.of_job(job) {
+            let Some(address) = attempt.address else { continue };
+            let entry = latest
+                .entry(&attempt.plan.worker)
+                .or_insert((key.attempt, address));
+            if key.attempt >= entry.0 {
+                *entry = (key.attempt, address);
+            }
+        }
+        latest
+            .into_iter()
+            .map(|(name, (_, address))| (name.to_owned(), address))
+            .collect()
+    }
+
+    /// Where all peers of an attempt are, if that is known of each.
+    pub fn peers(&self, key: &AttemptKey) -> Option<FromServer> {
+        let addresses = self.addresses(&key.job);
+        let names = self.get(key)?.plan.hosts.iter();
+        let hosts: Option<Vec<(String, Ipv4Addr)>> = names
+            .map(|(name, _)| Some((name.clone(), *addresses.get(name)?)))
+            .collect();
+        Some(FromServer::Peers { hosts: hosts? })
+    }
+
+    /// Tells every launcher of a job where its peers are, once all of them are known.
+    pub fn announce_peers(&self, job: &JobId) {
+        let Some((first, _)) = self.of_job(job).next() else {
+            return;
+        };
+        let Some(peers) = self.peers(first) else { return };
+        for (_, attempt) in self.of_job(job) {
+            attempt.send(peers.clone());
+        }
+    }
+}

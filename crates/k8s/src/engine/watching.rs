@@ -1,0 +1,329 @@
+//! Follows the cluster: pods and nodes, by watches. Nothing is listed periodically.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Config, ResourceExt as _};
+use paddlecloud_core::job::News;
+use paddlecloud_core::ports::{AttemptKey, EngineEvent};
+use paddlecloud_core::scheduler::NodeChange;
+use tokio::sync::oneshot;
+
+use super::own_pods::{begin_to_settle, own_attempt, own_pod_changed};
+use super::pods::{self, PodView};
+use super::settle::PodFate;
+use super::table::Attempt;
+use super::{Inner, StartError, Tasks, orders};
+use crate::render::is_pinned;
+use crate::settings::Namespaces;
+
+/// How long the first answer may take.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// Lost connections are noticed by a silence of this length.
+const WATCH_SECONDS: u32 = 290;
+
+/// A client of the cluster that the kubeconfig names, or in which this server runs.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, StartError> {
+    let told = |error: &dyn std::error::Error| StartError::Config(chain(error));
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| told(&error))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| told(&error))?
+        }
+        None => Config::infer().await.map_err(|error| told(&error))?,
+    };
+    let client = Client::try_from(config).map_err(|error| told(&error))?;
+    let answer = tokio::time::timeout(FIRST_ANSWER, client.apiserver_version()).await;
+    match answer {
+        Ok(Ok(version)) => tracing::info!(version = version.git_version, "connected to the cluster"),
+        Ok(Err(error)) => return Err(StartError::Unreachable(chain(&error))),
+        Err(_) => return Err(StartError::Unreachable("no answer within 30 s".into())),
+    }
+    Ok(client)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !words.contains(&text) {
+            words = format!("{words}: {text}");
+        }
+        source = cause.source();
+    }
+    words
+}
+
+impl Inner {
+    /// Fills the table from the records of earlier servers.
+    pub(super) async fn take_up_records(self: &Arc<Self>) -> Result<(), StartError> {
+        let found = self.blocking(|inner| inner.records.list()).await??;
+        let mut table = self.table();
+        for attempt in found {
+            let news = attempt.news.unwrap_or(News::Launched);
+            table.insert(attempt.attempt, Attempt::new(attempt.plan, attempt.pod, news));
+        }
+        Ok(())
+    }
+}
+
+/// Begins to watch, and returns when everything there is now is known.
+pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &mut Tasks) -> Result<(), StartError> {
+    let options = || watcher::Config::default().timeout(WATCH_SECONDS);
+    let mut known = Vec::new();
+    if inner.settings.sees_cluster() {
+        let nodes = Api::<Node>::all(client.clone());
+        check_access(&nodes, "nodes").await?;
+        let (told, all_known) = oneshot::channel();
+        let events = watcher(nodes, options()).default_backoff();
+        tasks.spawn(follow(events, NodeWatch::new(inner), told));
+        known.push(all_known);
+    }
+    for namespace in watched_namespaces(&inner.settings.namespaces) {
+        let pods = match &namespace {
+            Some(name) => Api::<Pod>::namespaced(client.clone(), name),
+            None => Api::<Pod>::all(client.clone()),
+        };
+        check_access(&pods, "pods").await?;
+        let (told, all_known) = oneshot::channel();
+        let events = watcher(pods, options()).default_backoff();
+        tasks.spawn(follow(events, PodWatch::new(inner, namespace), told));
+        known.push(all_known);
+    }
+    let all = async {
+        for one in known {
+            let _ = one.await;
+        }
+    };
+    let in_time = tokio::time::timeout(FIRST_ANSWER, all).await;
+    in_time.map_err(|_| StartError::Unreachable("nodes and pods are not listed within 30 s".into()))
+}
+
+/// Every namespace at once, or each of those that were given.
+fn watched_namespaces(namespaces: &Namespaces) -> BTreeSet<Option<String>> {
+    match namespaces {
+        Namespaces::PerUser => BTreeSet::from([None]),
+        Namespaces::Given(given) => given.values().cloned().map(Some).collect(),
+    }
+}
+
+/// A watch that is refused tries again for ever; asking once says why.
+async fn check_access<K>(api: &Api<K>, kind: &str) -> Result<(), StartError>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let asked = tokio::time::timeout(FIRST_ANSWER, api.list(&ListParams::default().limit(1))).await;
+    match asked {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) => Err(StartError::Refused {
+            kind: kind.to_owned(),
+            message: status.message,
+        }),
+        Ok(Err(error)) => Err(StartError::Unreachable(chain(&error))),
+        Err(_) => Err(StartError::Unreachable(format!(
+            "{kind} are not listed within 30 s"
+        ))),
+    }
+}
+
+/// Takes the changes of one kind of object.
+trait Watch<K> {
+    fn begin(&mut self);
+    fn seen(&mut self, object: &K);
+    fn gone(&mut self, object: &K);
+    /// Everything there is was seen since `begin`.
+    fn complete(&mut self);
+}
+
+async fn follow<K>(
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    mut watch: impl Watch<K>,
+    known: oneshot::Sender<()>,
+) {
+    let mut events = pin!(events);
+    let mut known = Some(known);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => watch.begin(),
+            Ok(Event::InitApply(object) | Event::Apply(object)) => watch.seen(&object),
+            Ok(Event::Delete(object)) => watch.gone(&object),
+            Ok(Event::InitDone) => {
+                watch.complete();
+                if let Some(known) = known.take() {
+                    let _ = known.send(());
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the cluster cannot be watched; trying again"),
+        }
+    }
+}
+
+struct NodeWatch {
+    inner: Arc<Inner>,
+    seen: HashSet<String>,
+}
+
+impl NodeWatch {
+    fn new(inner: &Arc<Inner>) -> NodeWatch {
+        NodeWatch {
+            inner: Arc::clone(inner),
+            seen: HashSet::new(),
+        }
+    }
+}
+
+fn announce(inner: &Inner, change: Option<NodeChange>) {
+    if let Some(change) = change {
+        inner.send(EngineEvent::Node(change));
+    }
+}
+
+impl Watch<Node> for NodeWatch {
+    fn begin(&mut self) {
+        self.seen.clear();
+    }
+
+    fn seen(&mut self, node: &Node) {
+        let inner = &self.inner;
+        self.seen.insert(node.name_any());
+        let change = inner.room().set_node(node);
+        announce(inner, change);
+    }
+
+    fn gone(&mut self, node: &Node) {
+        let inner = &self.inner;
+        let change = inner.room().remove_node(&node.name_any());
+        announce(inner, change);
+    }
+
+    fn complete(&mut self) {
+        let inner = &self.inner;
+        let known = inner.room().node_names();
+        for name in known.iter().filter(|name| !self.seen.contains(*name)) {
+            let change = inner.room().remove_node(name);
+            announce(inner, change);
+        }
+    }
+}
+
+struct PodWatch {
+    inner: Arc<Inner>,
+    /// `None`: every namespace.
+    namespace: Option<String>,
+    /// Since the list began: pods of others by uid, ours by attempt.
+    foreign: HashSet<String>,
+    ours: HashSet<AttemptKey>,
+    /// What earlier servers left was compared with the cluster.
+    compared: bool,
+}
+
+impl PodWatch {
+    fn new(inner: &Arc<Inner>, namespace: Option<String>) -> PodWatch {
+        PodWatch {
+            inner: Arc::clone(inner),
+            namespace,
+            foreign: HashSet::new(),
+            ours: HashSet::new(),
+            compared: false,
+        }
+    }
+
+    fn set_foreign(&mut self, pod: &Pod) {
+        self.foreign.extend(pod.uid());
+        let change = self.inner.room().set_foreign(pod);
+        announce(&self.inner, change);
+    }
+
+    /// Attempts of this watch that the list did not have.
+    fn unseen(&self) -> Vec<(AttemptKey, bool)> {
+        let table = self.inner.table();
+        let unseen = table.iter().filter(|(key, entry)| {
+            let here = self
+                .namespace
+                .as_ref()
+                .is_none_or(|name| *name == entry.pod.namespace);
+            here && !self.ours.contains(key) && !entry.news.is_end()
+        });
+        unseen
+            .map(|(key, entry)| (key.clone(), entry.pod.created))
+            .collect()
+    }
+}
+
+impl Watch<Pod> for PodWatch {
+    fn begin(&mut self) {
+        self.foreign.clear();
+        self.ours.clear();
+    }
+
+    fn seen(&mut self, pod: &Pod) {
+        let Some(attempt) = own_attempt(&self.inner, pod) else {
+            return self.set_foreign(pod);
+        };
+        self.ours.insert(attempt.clone());
+        // Our scheduler counts it where it placed it. Elsewhere it holds room that nobody counts.
+        if !is_pinned(pod) {
+            self.set_foreign(pod);
+        }
+        own_pod_changed(&self.inner, attempt, pod);
+    }
+
+    fn gone(&mut self, pod: &Pod) {
+        let inner = &self.inner;
+        let change = inner.room().remove_foreign(&pod.uid().unwrap_or_default());
+        announce(inner, change);
+        if let Some(attempt) = own_attempt(inner, pod) {
+            let fate = match pods::view(pod) {
+                PodView::Ended(end) if pod.metadata.deletion_timestamp.is_none() => PodFate::Ended(end),
+                _ => PodFate::Deleted,
+            };
+            begin_to_settle(inner, attempt, fate);
+        }
+    }
+
+    fn complete(&mut self) {
+        let inner = &self.inner;
+        if self.namespace.is_none() {
+            for uid in inner.room().foreign_pods() {
+                if !self.foreign.contains(&uid) {
+                    let change = inner.room().remove_foreign(&uid);
+                    announce(inner, change);
+                }
+            }
+        }
+        let first = !std::mem::replace(&mut self.compared, true);
+        for (attempt, created) in self.unseen() {
+            match created {
+                true => begin_to_settle(inner, attempt, PodFate::Deleted),
+                // Later, a launch may be under way.
+                false if first => forget_never_made(inner, &attempt),
+                false => {}
+            }
+        }
+    }
+}
+
+/// A server that ended between its record and the pod had not launched it: it may be launched as if never tried.
+fn forget_never_made(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let Some(entry) = inner.table().remove(attempt) else {
+        return;
+    };
+    if let Err(error) = inner.records.forget(attempt) {
+        tracing::warn!(?attempt, %error, "a record could not be removed");
+    }
+    // Its owner may be there, and nobody will launch a job that was killed meanwhile.
+    let (inner, job) = (Arc::clone(inner), attempt.job.clone());
+    tokio::spawn(async move { orders::delete_owner_of_last(&inner, &job, &entry.pod).await });
+}

@@ -1,0 +1,218 @@
+//! What a worker finds in its pod: the domain's plan in the supervisor's words, and the mounts.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use paddlecloud_core::job::Job;
+use paddlecloud_core::plan::{self, Member, Role, Site};
+use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
+use paddlecloud_supervisor::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
+
+use super::Inner;
+use super::records::PodRecord;
+use crate::render::Mount;
+use crate::{link, names};
+
+/// A pod has its ports for itself, so every run can have the same.
+const PORT_BASE: u16 = 10_000;
+/// The device of a pod's address.
+const DEVICE: &str = "eth0";
+/// Where uploads lie below a home.
+const PACKAGES: &str = ".paddlecloud/packages";
+/// Output is spooled in small portions: what the server has stored is removed.
+const SPOOL_SEGMENT: u64 = 1 << 20;
+
+/// The plan of one worker and the record of its pod; `None` if the job has no such worker.
+///
+/// Peers are named, not addressed: a worker that is restarted elsewhere keeps its name. The pod's own address is
+/// filled in when its launcher connects.
+pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRecord)> {
+    let job = &assignment.job;
+    let worker = job.worker(assignment.worker)?;
+    let view = View::new(inner, assignment);
+    let members: Vec<Member> = job
+        .workers
+        .iter()
+        .map(|worker| Member {
+            role: worker.key.role,
+            index: worker.key.index,
+            name: worker.name.clone(),
+            address: worker.address.clone(),
+            env: BTreeMap::new(),
+        })
+        .collect();
+    let site = view.site(inner, assignment);
+    let plan = plan::plan_worker(&job.spec, &site, &members, worker.key.role, worker.key.index)?;
+    let attempt = assignment.key();
+    let marker = names::marker(&attempt);
+    let spool = format!(
+        "{}/spool/{}-{}.{}",
+        assignment.run.folder, worker.key.role, worker.key.index, attempt.attempt
+    );
+    let record = PodRecord {
+        namespace: inner.settings.namespace_of(&job.user),
+        name: names::pod(worker, attempt.attempt),
+        owner: names::owner(job),
+        home: inner.storage.join("home").join(job.user.as_str()),
+        spool: spool.clone().into(),
+        created: false,
+        disruptions: worker.disruptions,
+        is_restart: job.started_at.is_some(),
+        pinned: pinned_node(inner, assignment).is_some(),
+    };
+    let plan = WorkerPlan {
+        marker,
+        worker: plan.name,
+        role: match plan.role {
+            Role::Pserver => protocol::Role::Pserver,
+            Role::Trainer => protocol::Role::Trainer,
+        },
+        index: plan.index,
+        command: plan.command,
+        env: plan.env.into_iter().chain([run_secret(inner, job)]).collect(),
+        workdir: plan.workdir.into(),
+        address: Ipv4Addr::UNSPECIFIED,
+        hosts: job
+            .workers
+            .iter()
+            .map(|worker| (worker.name.clone(), Ipv4Addr::UNSPECIFIED))
+            .collect(),
+        binds: Vec::new(),
+        files: plan
+            .files
+            .into_iter()
+            .map(|(path, contents)| PrivateFile {
+                path: path.into(),
+                contents,
+            })
+            .collect(),
+        limits: Limits::default(),
+        wait_for_go: plan.waits_for_all,
+        preamble: plan.preamble,
+        ready_ports: plan.ports,
+        grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
+        log: protocol::LogLimits {
+            segment_bytes: inner.log_limits.segment_bytes.min(SPOOL_SEGMENT),
+            keep_bytes: inner.log_limits.keep_bytes,
+        },
+        log_folder: Some(format!("{}/{spool}/log", view.home).into()),
+        plain_log: inner.log_copy.then(|| plan.plain_log.into()),
+        run_as: None,
+        isolation: Isolation::default(),
+        boot_id: String::new(),
+    };
+    Some((plan, record))
+}
+
+/// The node that our scheduler chose for this attempt. A worker whose node is gone since, or that lost its place there,
+/// goes where the cluster has room.
+pub fn pinned_node<'a>(inner: &Inner, assignment: &'a Assignment) -> Option<&'a str> {
+    let job = &assignment.job;
+    let position = job.position(assignment.worker)?;
+    let node = job.placement.as_ref()?.workers.get(position)?.node.as_str();
+    let kept = job.worker(assignment.worker)?.disruptions == 0
+        && (job.started_at.is_none() || inner.room().has_node(node));
+    (inner.settings.pins() && kept).then_some(node)
+}
+
+/// By which trainers and parameter servers of one run recognise each other.
+fn run_secret(inner: &Inner, job: &Job) -> (String, String) {
+    let secret = link::secret(&inner.link_key, &format!("run {}", job.id));
+    ("PADDLE_PS_SECRET".to_owned(), secret)
+}
+
+/// The plan for a pod that has this address.
+pub fn addressed(plan: &WorkerPlan, address: Ipv4Addr) -> WorkerPlan {
+    let mut plan = plan.clone();
+    plan.address = address;
+    if !plan.env.iter().any(|(name, _)| name == "POD_IP") {
+        plan.env.push(("POD_IP".to_owned(), address.to_string()));
+    }
+    for (name, known) in &mut plan.hosts {
+        if *name == plan.worker {
+            *known = address;
+        }
+    }
+    plan.hosts.retain(|(_, known)| !known.is_unspecified());
+    plan
+}
+
+/// Paths as a job's workers see them.
+struct View {
+    home: String,
+    public: String,
+    workdir: String,
+}
+
+impl View {
+    fn new(inner: &Inner, assignment: &Assignment) -> View {
+        let (datacenter, run) = (&inner.datacenter, &assignment.run);
+        let home = format!("/pfs/{datacenter}/home/{}", assignment.job.user);
+        let public = format!("/pfs/{datacenter}/public");
+        let workdir = match (&run.shown, &run.workdir) {
+            (Some(shown), _) => format!("{home}/{shown}"),
+            (None, WorkDir::Home(below)) => format!("{home}/{below}"),
+            (None, WorkDir::Public(below)) => format!("{public}/{below}"),
+        };
+        View {
+            home,
+            public,
+            workdir,
+        }
+    }
+
+    fn site(&self, inner: &Inner, assignment: &Assignment) -> Site {
+        let PreparedRun {
+            folder,
+            output,
+            rendezvous,
+            ..
+        } = &*assignment.run;
+        Site {
+            user: assignment.job.user.clone(),
+            datacenter: inner.datacenter.clone(),
+            package: self.workdir.clone(),
+            job_path: format!("{}/{folder}", self.home),
+            output: format!("{}/{output}", self.home),
+            home: self.home.clone(),
+            public: self.public.clone(),
+            rendezvous: format!("{}/{rendezvous}", self.home),
+            nic: DEVICE.to_owned(),
+            port_base: PORT_BASE,
+        }
+    }
+}
+
+/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this very run.
+pub fn mounts(inner: &Inner, assignment: &Assignment) -> Vec<Mount> {
+    let (datacenter, user) = (&inner.datacenter, &assignment.job.user);
+    let home = format!("home/{user}");
+    let mut mounts = Vec::new();
+    for word in ["home", "user"] {
+        let target = format!("/pfs/{datacenter}/{word}/{user}");
+        mounts.push(Mount {
+            source: home.clone(),
+            target: target.clone(),
+            read_only: false,
+        });
+        mounts.push(Mount {
+            source: format!("{home}/{}", assignment.run.own_latest),
+            target: format!("{target}/.paddlecloud/latest"),
+            read_only: false,
+        });
+        // What was uploaded is what later submits are compared with: no job changes it.
+        mounts.push(Mount {
+            source: format!("{home}/{PACKAGES}"),
+            target: format!("{target}/{PACKAGES}"),
+            read_only: true,
+        });
+    }
+    for target in [format!("/pfs/{datacenter}/public"), "/pfs/public".to_owned()] {
+        mounts.push(Mount {
+            source: "public".to_owned(),
+            target,
+            read_only: true,
+        });
+    }
+    mounts
+}

@@ -1,0 +1,17 @@
+//! The Kubernetes engine: every worker is a pod, linked to the server by the launcher inside it.
+//!
+//! Kubernetes places and runs pods. Which workers should run, and what their ends mean, is decided by the job's state
+//! machine. Only this crate names Kubernetes' client.
+
+mod engine;
+mod link;
+pub mod manifests;
+pub mod names;
+mod objects;
+mod quantity;
+pub mod render;
+pub mod settings;
+
+pub use engine::{KubernetesEngine, Options, StartError};
+pub use link::LinkSettings;
+pub use objects::{ObjectName, objects};

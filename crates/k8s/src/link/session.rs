@@ -1,0 +1,211 @@
+//! One connection of one launcher.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::link::{
+    ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, SILENT_AFTER, VERSION, encode,
+};
+use paddlecloud_supervisor::log::Chunk;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::is_secret;
+use crate::engine::Inner;
+use crate::names;
+
+/// How long a launcher may take for TLS and its first message.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 << 10;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("it did not introduce itself in time")]
+    Silent,
+    #[error("it began with something else than its name")]
+    Rude,
+}
+
+/// Speaks with one launcher until one side leaves.
+pub async fn serve(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {
+    let introduced = tokio::time::timeout(FIRST_WORDS, introduce(stream, acceptor)).await;
+    let (wire, hello) = match introduced.unwrap_or(Err(SessionError::Silent)) {
+        Ok(introduced) => introduced,
+        Err(error) => return tracing::debug!(%error, "a link was not opened"),
+    };
+    let attempt = match check(&inner, &hello) {
+        Ok(attempt) => attempt,
+        Err(reason) => {
+            tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
+            return wire.turn_away(reason).await;
+        }
+    };
+    if let Err(error) = Session::run(wire, attempt.clone(), hello, inner).await {
+        tracing::debug!(?attempt, %error, "a link ended");
+    }
+}
+
+/// The two directions of a connection.
+struct Wire {
+    read: Incoming,
+    write: WriteHalf<TlsStream<TcpStream>>,
+}
+
+struct Incoming {
+    read: ReadHalf<TlsStream<TcpStream>>,
+    decoder: Decoder,
+    buffer: Vec<u8>,
+}
+
+impl Wire {
+    async fn turn_away(mut self, reason: &str) {
+        let reason = reason.to_owned();
+        let _ = self.write.write_all(&encode(&FromServer::Leave { reason })).await;
+        let _ = self.write.shutdown().await;
+    }
+}
+
+impl Incoming {
+    /// All frames that have arrived, at least one. Losing the call loses nothing.
+    async fn next(&mut self) -> Result<Vec<Frame<FromLauncher>>, SessionError> {
+        loop {
+            let mut frames = Vec::new();
+            while let Some(frame) = self.decoder.next_frame()? {
+                frames.push(frame);
+            }
+            if !frames.is_empty() {
+                return Ok(frames);
+            }
+            match self.read.read(&mut self.buffer).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                length => self.decoder.push(&self.buffer[..length]),
+            }
+        }
+    }
+}
+
+async fn introduce(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, Hello), SessionError> {
+    let (read, write) = tokio::io::split(acceptor.accept(stream).await?);
+    let mut read = Incoming {
+        read,
+        decoder: Decoder::default(),
+        buffer: vec![0; READ_BYTES],
+    };
+    // A launcher says nothing more before it is answered.
+    match read.next().await?.pop() {
+        Some(Frame::Message(FromLauncher::Hello(hello))) => Ok((Wire { read, write }, hello)),
+        _ => Err(SessionError::Rude),
+    }
+}
+
+fn check(inner: &Inner, hello: &Hello) -> Result<AttemptKey, &'static str> {
+    if !is_secret(&inner.link_key, &hello.attempt, &hello.secret) {
+        return Err("its secret is wrong");
+    }
+    if hello.version != VERSION {
+        return Err("it is of another version than the server");
+    }
+    names::parse_marker(&hello.attempt)
+        .filter(|attempt| inner.table().contains(attempt))
+        .ok_or("the job is over, or another attempt took its place")
+}
+
+struct Session {
+    attempt: AttemptKey,
+    number: u64,
+    inner: Arc<Inner>,
+    write: WriteHalf<TlsStream<TcpStream>>,
+}
+
+impl Session {
+    async fn run(
+        wire: Wire,
+        attempt: AttemptKey,
+        hello: Hello,
+        inner: Arc<Inner>,
+    ) -> Result<(), SessionError> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let Wire { mut read, write } = wire;
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let (outgoing, mut orders) = mpsc::unbounded_channel();
+        let mut session = Session {
+            attempt,
+            number,
+            inner: Arc::clone(&inner),
+            write,
+        };
+        let welcome = inner.greet(&session.attempt, number, &hello, outgoing).await?;
+        for message in welcome {
+            session.send(&message).await?;
+        }
+        let mut alive = tokio::time::interval(ALIVE_EVERY);
+        loop {
+            tokio::select! {
+                frames = tokio::time::timeout(SILENT_AFTER, read.next()) => {
+                    let frames = frames.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                    session.heard(frames).await?;
+                }
+                order = orders.recv() => match order {
+                    Some(order) => session.send(&order).await?,
+                    // Another connection of the same attempt took this one's place.
+                    None => return Ok(()),
+                },
+                _ = alive.tick() => session.send(&FromServer::Alive).await?,
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &FromServer) -> io::Result<()> {
+        let frame = encode(message);
+        let sent = async {
+            self.write.write_all(&frame).await?;
+            self.write.flush().await
+        };
+        tokio::time::timeout(SILENT_AFTER, sent)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    async fn heard(&mut self, frames: Vec<Frame<FromLauncher>>) -> Result<(), SessionError> {
+        let mut log = Vec::new();
+        for frame in frames {
+            match frame {
+                Frame::Log(chunk) => log.push(chunk),
+                // The next chunk begins behind it, and so does the end.
+                Frame::Message(FromLauncher::Gap { .. }) => {}
+                Frame::Message(message) => {
+                    self.store(std::mem::take(&mut log)).await?;
+                    if let Some(answer) = self.inner.heard(&self.attempt, message).await {
+                        self.send(&answer).await?;
+                    }
+                }
+            }
+        }
+        self.store(log).await
+    }
+
+    async fn store(&mut self, chunks: Vec<Chunk>) -> Result<(), SessionError> {
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let offset = self.inner.store_log(&self.attempt, chunks).await?;
+        Ok(self.send(&FromServer::Stored { offset }).await?)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.inner.link_closed(&self.attempt, self.number);
+    }
+}

@@ -1,0 +1,246 @@
+//! Names and labels of a run's objects. All derive from the run, the worker and the attempt, so that an order given
+//! twice means the same object.
+
+use std::collections::BTreeMap;
+
+use paddlecloud_core::job::{Job, Role, Worker, WorkerKey};
+use paddlecloud_core::names::{JobId, JobName};
+use paddlecloud_core::ports::AttemptKey;
+
+/// Labels beyond those of the documents start with this.
+const PREFIX: &str = "cloud.paddlepaddle.org";
+
+/// Says which server made an object: two servers in one cluster leave each other's alone.
+pub const SERVER: &str = "cloud.paddlepaddle.org/server";
+pub const RUN: &str = "cloud.paddlepaddle.org/run";
+const ROLE: &str = "cloud.paddlepaddle.org/role";
+const INDEX: &str = "cloud.paddlepaddle.org/index";
+const ATTEMPT: &str = "cloud.paddlepaddle.org/attempt";
+
+/// Longest name of a host, which is a DNS label.
+const HOST_NAME: usize = 63;
+
+/// `-pserver-9999` must fit behind it.
+const GROUP_NAME: usize = HOST_NAME - 13;
+
+/// The object that owns all others of a run: `<job>-<digits of the run's id>`.
+pub fn owner(job: &Job) -> String {
+    let digits = job.id.as_str().trim_start_matches("j_");
+    object_name(&format!("{}-{digits}", job.spec.name))
+}
+
+/// What other systems call the gang of a run. Short enough for a label, which the owner's name is not.
+pub fn group(job: &JobId) -> String {
+    format!("run-{}", job.as_str().trim_start_matches("j_"))
+}
+
+/// `<job>-trainer-3s4nz`; later attempts add their number.
+pub fn pod(worker: &Worker, attempt: u32) -> String {
+    match attempt {
+        1 => object_name(&worker.name),
+        later => object_name(&format!("{}-{later}", worker.name)),
+    }
+}
+
+/// The host name of a pod: a single label, whatever dots the job's name has.
+pub fn host(worker: &Worker) -> String {
+    let label = object_name(&worker.name).replace('.', "-");
+    label[..label.len().min(HOST_NAME)]
+        .trim_end_matches('-')
+        .to_owned()
+}
+
+/// Objects have lower-case names. A job's name has no other characters that are refused, but `.-` and `-.` are.
+fn object_name(name: &str) -> String {
+    let mut lower = name.to_ascii_lowercase();
+    for (bad, good) in [(".-", "--"), ("-.", "--")] {
+        while lower.contains(bad) {
+            lower = lower.replace(bad, good);
+        }
+    }
+    lower
+}
+
+/// What a printed job's Service is called, and what names of its pods begin with: a label of DNS that leaves room for
+/// `-pserver-9999`. Names that must be changed for that get a mark, so that no two jobs share one.
+pub fn printed_group(job: &JobName) -> String {
+    let text = job.as_str();
+    let plain = text.to_ascii_lowercase().replace('.', "-");
+    let starts_well = plain.starts_with(|first: char| first.is_ascii_lowercase());
+    if plain == text && starts_well && plain.len() <= GROUP_NAME {
+        return plain;
+    }
+    let mark = &blake3::hash(text.as_bytes()).to_hex()[..5];
+    let stem = if starts_well {
+        plain
+    } else {
+        format!("job-{plain}")
+    };
+    let stem = stem[..stem.len().min(GROUP_NAME - mark.len() - 1)].trim_end_matches('-');
+    format!("{stem}-{mark}")
+}
+
+/// By which the documents select pods of a role.
+pub fn role_label(role: Role) -> &'static str {
+    match role {
+        Role::Trainer => "paddle-job",
+        Role::Pserver => "paddle-job-pserver",
+    }
+}
+
+/// What `paddlectl` and people select pods by.
+pub fn labels(server: &str, job: &Job, worker: WorkerKey, attempt: u32) -> BTreeMap<String, String> {
+    let mut labels = run_labels(server, job);
+    labels.insert(role_label(worker.role).to_owned(), job.spec.name.to_string());
+    labels.insert(ROLE.to_owned(), worker.role.to_string());
+    labels.insert(INDEX.to_owned(), worker.index.to_string());
+    labels.insert(ATTEMPT.to_owned(), attempt.to_string());
+    labels
+}
+
+/// Labels of whatever belongs to a run.
+pub fn run_labels(server: &str, job: &Job) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (
+            "app.kubernetes.io/managed-by".to_owned(),
+            "paddlecloud".to_owned(),
+        ),
+        (SERVER.to_owned(), server.to_owned()),
+        (RUN.to_owned(), job.id.to_string()),
+    ])
+}
+
+/// Selects every pod of this server.
+pub fn selector(server: &str) -> String {
+    debug_assert!(SERVER.starts_with(PREFIX));
+    format!("{SERVER}={server}")
+}
+
+/// The attempt a pod's labels name.
+pub fn attempt_of(labels: &BTreeMap<String, String>) -> Option<AttemptKey> {
+    let job: JobId = labels.get(RUN)?.parse().ok()?;
+    let role = match labels.get(ROLE)?.as_str() {
+        "trainer" => Role::Trainer,
+        "pserver" => Role::Pserver,
+        _ => return None,
+    };
+    let index = labels.get(INDEX)?.parse().ok()?;
+    Some(AttemptKey {
+        job,
+        worker: WorkerKey { role, index },
+        attempt: labels.get(ATTEMPT)?.parse().ok()?,
+    })
+}
+
+/// `<job>.<role>-<index>.<attempt>`: how a launcher names its attempt.
+pub fn marker(attempt: &AttemptKey) -> String {
+    let WorkerKey { role, index } = attempt.worker;
+    format!("{}.{role}-{index}.{}", attempt.job, attempt.attempt)
+}
+
+/// Reads a marker back.
+pub fn parse_marker(text: &str) -> Option<AttemptKey> {
+    let (job, rest) = text.split_once('.')?;
+    let (worker, attempt) = rest.split_once('.')?;
+    let (role, index) = worker.split_once('-')?;
+    let role = match role {
+        "trainer" => Role::Trainer,
+        "pserver" => Role::Pserver,
+        _ => return None,
+    };
+    Some(AttemptKey {
+        job: job.parse().ok()?,
+        worker: WorkerKey {
+            role,
+            index: index.parse().ok()?,
+        },
+        attempt: attempt.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_core::testing::samples;
+
+    use super::*;
+
+    fn job(name: &str) -> Job {
+        samples::starting(7, samples::spec(name, 1, 2))
+    }
+
+    /// What the API server takes as a name of an object.
+    fn is_subdomain(name: &str) -> bool {
+        let label = |label: &str| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        };
+        name.len() <= 253 && name.split('.').all(label)
+    }
+
+    #[test]
+    fn every_job_name_gives_names_that_the_api_server_takes() {
+        let long = "x".repeat(63);
+        for name in ["my-job", "Job-7", "a.b", "1.2", "a-.b", "a.-b", "A.-.-.b", &long] {
+            let job = job(name);
+            assert!(is_subdomain(&owner(&job)), "{}", owner(&job));
+            let group = group(&job.id);
+            assert!(is_subdomain(&group) && group.len() <= 63, "{group}");
+            for worker in &job.workers {
+                for attempt in [1, 12] {
+                    let pod = pod(worker, attempt);
+                    assert!(is_subdomain(&pod), "{pod}");
+                }
+                let host = host(worker);
+                assert!(
+                    is_subdomain(&host) && !host.contains('.') && host.len() <= 63,
+                    "{host}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_job_name_gives_a_name_for_its_service() {
+        let named = |name: &str| printed_group(&name.parse().unwrap());
+        assert_eq!(named("my-job"), "my-job");
+        let long = "x".repeat(63);
+        for name in ["Job-7", "a.b", "1.2", "a-.b", "7", &long] {
+            let group = named(name);
+            assert!(
+                is_subdomain(&group) && !group.contains('.') && group.len() <= 50,
+                "{group}"
+            );
+            assert!(
+                group.starts_with(|first: char| first.is_ascii_lowercase()),
+                "{group}"
+            );
+        }
+        assert_ne!(named("a.b"), named("a-b"));
+    }
+
+    #[test]
+    fn a_later_attempt_adds_its_number() {
+        let job = job("my-job");
+        let worker = &job.workers[1];
+        assert_eq!(pod(worker, 1), worker.name);
+        assert_eq!(pod(worker, 2), format!("{}-2", worker.name));
+    }
+
+    #[test]
+    fn labels_and_markers_read_back_as_their_attempt() {
+        let job = job("my-job");
+        let key = AttemptKey {
+            job: job.id.clone(),
+            worker: WorkerKey::pserver(0),
+            attempt: 3,
+        };
+        let labels = labels("here", &job, key.worker, key.attempt);
+        assert_eq!(attempt_of(&labels), Some(key.clone()));
+        assert_eq!(parse_marker(&marker(&key)), Some(key));
+        assert_eq!(attempt_of(&BTreeMap::new()), None);
+    }
+}

@@ -1,0 +1,364 @@
+//! From a job to the objects of its run. Pure: the same job gives the same objects.
+//!
+//! All of it passes pod security "restricted", save volumes that only a lower level permits.
+
+pub mod gang;
+pub mod tenancy;
+mod volumes;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, Container, EnvVar, EnvVarSource, LocalObjectReference, NodeAffinity,
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod, PodSecurityContext,
+    PodSpec, ResourceRequirements, SeccompProfile, Secret, SecurityContext, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use paddlecloud_core::job::{Job, Role, Worker};
+use paddlecloud_core::spec::Resources;
+
+use crate::names;
+use crate::settings::Settings;
+pub(crate) use volumes::tree;
+pub use volumes::{TREE_FOLDER, TREE_MARK};
+
+/// How long a pod that the cluster ends has: the launcher gives its program most of it.
+const TERMINATION_GRACE: i64 = 30;
+
+/// The certificate in an owner object; the other keys are secrets of first attempts.
+const CERTIFICATE: &str = "ca.crt";
+
+/// A part of the tree that a worker sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Below the root of the tree.
+    pub source: String,
+    /// As the worker sees it.
+    pub target: String,
+    pub read_only: bool,
+}
+
+/// One attempt, ready to be made into a pod.
+#[derive(Debug, Clone)]
+pub struct PodPlan<'a> {
+    pub job: &'a Job,
+    pub worker: &'a Worker,
+    pub attempt: u32,
+    /// The node it is pinned to.
+    pub node: Option<&'a str>,
+    /// Nodes that were to blame for the end of earlier attempts.
+    pub avoid: &'a [String],
+    pub mounts: &'a [Mount],
+    pub owner: OwnerReference,
+}
+
+/// What is secret about a run: one secret for each worker's first attempt.
+#[derive(Clone)]
+pub struct RunSecrets {
+    pub certificate: String,
+    /// In the order of the job's workers.
+    pub first_attempts: Vec<String>,
+}
+
+/// The object that owns all others of a run; deleting it deletes them.
+pub fn owner(settings: &Settings, job: &Job, secrets: &RunSecrets) -> Secret {
+    let workers = job.workers.iter().zip(&secrets.first_attempts);
+    let mut data: BTreeMap<String, ByteString> = workers
+        .map(|(worker, secret)| (secret_key(worker), ByteString(secret.clone().into_bytes())))
+        .collect();
+    data.insert(
+        CERTIFICATE.to_owned(),
+        ByteString(secrets.certificate.clone().into_bytes()),
+    );
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::owner(job)),
+            namespace: Some(settings.namespace_of(&job.user)),
+            labels: Some(names::run_labels(&settings.server, job)),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// How other objects of the run refer to their owner.
+pub fn owner_reference(job: &Job, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Secret".to_owned(),
+        name: names::owner(job),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// The secret of a later attempt; those of the first are in the owner.
+pub fn later_secret(settings: &Settings, plan: &PodPlan, certificate: &str, secret: &str) -> Secret {
+    let data = BTreeMap::from([
+        (
+            CERTIFICATE.to_owned(),
+            ByteString(certificate.as_bytes().to_owned()),
+        ),
+        (secret_key(plan.worker), ByteString(secret.as_bytes().to_owned())),
+    ]);
+    Secret {
+        metadata: ObjectMeta {
+            labels: Some(names::run_labels(&settings.server, plan.job)),
+            ..plan.metadata(settings)
+        },
+        data: Some(data),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+fn secret_key(worker: &Worker) -> String {
+    format!("{}-{}", worker.key.role, worker.key.index)
+}
+
+/// The pod of one attempt. Fails if there is no image to run it in.
+pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
+    let image = plan.job.spec.image.as_ref().or(settings.default_image.as_ref());
+    let image = image.ok_or(NoImage)?;
+    let gang = gang::membership(&settings.placement, plan.job);
+    let mut labels = names::labels(&settings.server, plan.job, plan.worker.key, plan.attempt);
+    labels.extend(gang.labels);
+    let mut annotations = settings.pods.annotations.clone();
+    annotations.extend(gang.annotations);
+    Ok(Pod {
+        metadata: ObjectMeta {
+            labels: Some(labels),
+            annotations: non_empty(&annotations),
+            ..plan.metadata(settings)
+        },
+        spec: Some(PodSpec {
+            affinity: affinity(plan),
+            automount_service_account_token: Some(false),
+            containers: vec![worker_container(settings, plan, image)],
+            enable_service_links: Some(false),
+            hostname: Some(names::host(plan.worker)),
+            image_pull_secrets: plan
+                .job
+                .spec
+                .registry
+                .as_ref()
+                .map(|name| vec![LocalObjectReference { name: name.clone() }]),
+            init_containers: Some(vec![launcher_container(settings, plan)]),
+            node_selector: non_empty(&settings.pods.node_selector),
+            priority_class_name: settings.pods.priority_class.clone(),
+            restart_policy: Some("Never".to_owned()),
+            scheduler_name: gang.scheduler,
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(settings.identity.uid.into()),
+                run_as_group: Some(settings.identity.gid.into()),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    ..SeccompProfile::default()
+                }),
+                ..PodSecurityContext::default()
+            }),
+            termination_grace_period_seconds: Some(TERMINATION_GRACE),
+            tolerations: tolerations(settings),
+            volumes: Some(volumes::all(settings, plan)),
+            ..PodSpec::default()
+        }),
+        ..Pod::default()
+    })
+}
+
+/// The job names no image, and the configuration has none for such jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the job names no image, and the server has no `default_image`")]
+pub struct NoImage;
+
+impl PodPlan<'_> {
+    fn metadata(&self, settings: &Settings) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(names::pod(self.worker, self.attempt)),
+            namespace: Some(settings.namespace_of(&self.job.user)),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn resources(&self) -> &Resources {
+        match self.worker.key.role {
+            Role::Pserver => &self.job.spec.pserver,
+            Role::Trainer => &self.job.spec.trainer,
+        }
+    }
+
+    fn marker(&self) -> String {
+        names::marker(&paddlecloud_core::ports::AttemptKey {
+            job: self.job.id.clone(),
+            worker: self.worker.key,
+            attempt: self.attempt,
+        })
+    }
+}
+
+fn non_empty(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then(|| map.clone())
+}
+
+/// Only the node that our scheduler has chosen, or any but those that were to blame before. By its name as a field, not
+/// as a label, which anybody who may label nodes could give to another one.
+fn affinity(plan: &PodPlan) -> Option<Affinity> {
+    let by_name = |operator: &str, node: &str| NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: operator.to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let fields: Vec<NodeSelectorRequirement> = match plan.node {
+        Some(node) => vec![by_name("In", node)],
+        None => plan.avoid.iter().map(|node| by_name("NotIn", node)).collect(),
+    };
+    if fields.is_empty() {
+        return None;
+    }
+    let term = NodeSelectorTerm {
+        match_fields: Some(fields),
+        ..NodeSelectorTerm::default()
+    };
+    Some(Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                node_selector_terms: vec![term],
+            }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    })
+}
+
+/// Whether a pod may run on one node only, which our scheduler chose.
+pub fn is_pinned(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let required = affinity
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+    let mut fields = required
+        .into_iter()
+        .flat_map(|required| &required.node_selector_terms)
+        .flat_map(|term| term.match_fields.iter().flatten());
+    fields.any(|field| field.operator == "In")
+}
+
+fn tolerations(settings: &Settings) -> Option<Vec<Toleration>> {
+    let each = settings.pods.tolerations.iter().map(|wanted| Toleration {
+        key: wanted.key.clone(),
+        operator: Some(if wanted.value.is_some() { "Equal" } else { "Exists" }.to_owned()),
+        value: wanted.value.clone(),
+        effect: wanted.effect.clone(),
+        toleration_seconds: None,
+    });
+    let all: Vec<Toleration> = each.collect();
+    (!all.is_empty()).then_some(all)
+}
+
+/// Puts the launcher where any image finds it.
+fn launcher_container(settings: &Settings, plan: &PodPlan) -> Container {
+    let resources = Resources {
+        gpu: 0,
+        ..*plan.resources()
+    };
+    Container {
+        name: "launcher".to_owned(),
+        image: Some(settings.launcher_image.clone()),
+        command: Some(words(&["/paddle", "launch", "--install", volumes::OWN])),
+        env: Some(vec![variable("PADDLECLOUD_TREE_MARK", &settings.server)]),
+        resources: Some(requirements(&resources)),
+        security_context: Some(security()),
+        volume_mounts: Some(volumes::launcher_mounts(settings)),
+        ..Container::default()
+    }
+}
+
+fn worker_container(settings: &Settings, plan: &PodPlan, image: &str) -> Container {
+    Container {
+        name: plan.worker.key.role.to_string(),
+        image: Some(image.to_owned()),
+        command: Some(words(&["/paddlecloud/own/bin/paddle", "launch"])),
+        env: Some(vec![
+            variable("PADDLECLOUD_LINK", &settings.link),
+            variable("PADDLECLOUD_LINK_ATTEMPT", &plan.marker()),
+            pod_address(),
+        ]),
+        resources: Some(requirements(plan.resources())),
+        security_context: Some(security()),
+        volume_mounts: Some(volumes::worker_mounts(settings, plan)),
+        ..Container::default()
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        ..EnvVar::default()
+    }
+}
+
+fn pod_address() -> EnvVar {
+    let field = ObjectFieldSelector {
+        field_path: "status.podIP".to_owned(),
+        ..ObjectFieldSelector::default()
+    };
+    EnvVar {
+        name: "POD_IP".to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(field),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }
+}
+
+/// Requests are limits: what a worker was promised is what it gets.
+fn requirements(resources: &Resources) -> ResourceRequirements {
+    let mut amounts = BTreeMap::from([
+        (
+            "cpu".to_owned(),
+            Quantity(format!("{}m", resources.cpu.as_millis())),
+        ),
+        (
+            "memory".to_owned(),
+            Quantity(resources.memory.as_u64().to_string()),
+        ),
+    ]);
+    if resources.gpu > 0 {
+        amounts.insert("nvidia.com/gpu".to_owned(), Quantity(resources.gpu.to_string()));
+    }
+    ResourceRequirements {
+        requests: Some(amounts.clone()),
+        limits: Some(amounts),
+        ..ResourceRequirements::default()
+    }
+}
+
+/// What the level "restricted" asks of every container.
+fn security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            ..Capabilities::default()
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! A user's namespace and the fences in it. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec,
+};
+use k8s_openapi::api::networking::v1::{
+    IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer,
+    NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use paddlecloud_core::job::Job;
+use paddlecloud_core::scheduler::Quota;
+
+use crate::names;
+use crate::settings::Settings;
+
+/// The name of every fence.
+pub const FENCE: &str = "paddlecloud";
+
+/// What a container gets that asks for nothing; ours always ask.
+const USUAL_CPU: &str = "1";
+const USUAL_MEMORY: &str = "1Gi";
+
+const DNS_PORT: i32 = 53;
+
+/// Everything that a user has before the first job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tenant {
+    pub namespace: Namespace,
+    pub quota: ResourceQuota,
+    pub limits: LimitRange,
+    pub network: NetworkPolicy,
+}
+
+/// The namespace of this name with its fences.
+pub fn tenant(settings: &Settings, name: &str, quota: &Quota) -> Tenant {
+    Tenant {
+        namespace: namespace(name, settings),
+        quota: ResourceQuota {
+            metadata: fence(name),
+            spec: Some(ResourceQuotaSpec {
+                hard: Some(hard(quota)),
+                ..ResourceQuotaSpec::default()
+            }),
+            status: None,
+        },
+        limits: limits(name),
+        network: NetworkPolicy {
+            metadata: fence(name),
+            spec: Some(server_and_names(&settings.link)),
+        },
+    }
+}
+
+fn managed() -> BTreeMap<String, String> {
+    let (key, value) = ("app.kubernetes.io/managed-by", "paddlecloud");
+    BTreeMap::from([(key.to_owned(), value.to_owned())])
+}
+
+fn fence(namespace: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(FENCE.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(managed()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn namespace(name: &str, settings: &Settings) -> Namespace {
+    let level = settings.volume.security_level().to_owned();
+    let mut labels = managed();
+    labels.insert("pod-security.kubernetes.io/enforce".to_owned(), level);
+    Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    }
+}
+
+/// The user's quota in the cluster's words. Nothing of ours needs a Service that is reached from outside.
+pub fn hard(quota: &Quota) -> BTreeMap<String, Quantity> {
+    let amount = |name: &str, amount: String| (name.to_owned(), Quantity(amount));
+    let mut hard = BTreeMap::from([
+        amount("services.loadbalancers", "0".into()),
+        amount("services.nodeports", "0".into()),
+    ]);
+    if let Some(cpu) = quota.cpu {
+        let cpu = format!("{}m", cpu.as_millis());
+        hard.extend([amount("requests.cpu", cpu.clone()), amount("limits.cpu", cpu)]);
+    }
+    if let Some(memory) = quota.memory {
+        let memory = memory.as_u64().to_string();
+        hard.extend([
+            amount("requests.memory", memory.clone()),
+            amount("limits.memory", memory),
+        ]);
+    }
+    if let Some(gpu) = quota.gpu {
+        hard.extend([amount("requests.nvidia.com/gpu", gpu.to_string())]);
+    }
+    hard
+}
+
+fn limits(name: &str) -> LimitRange {
+    let usual = BTreeMap::from([
+        ("cpu".to_owned(), Quantity(USUAL_CPU.to_owned())),
+        ("memory".to_owned(), Quantity(USUAL_MEMORY.to_owned())),
+    ]);
+    LimitRange {
+        metadata: fence(name),
+        spec: Some(LimitRangeSpec {
+            limits: vec![LimitRangeItem {
+                type_: "Container".to_owned(),
+                default: Some(usual.clone()),
+                default_request: Some(usual),
+                ..LimitRangeItem::default()
+            }],
+        }),
+    }
+}
+
+fn both_ways() -> Option<Vec<String>> {
+    Some(vec!["Ingress".to_owned(), "Egress".to_owned()])
+}
+
+fn port(protocol: &str, port: i32) -> NetworkPolicyPort {
+    NetworkPolicyPort {
+        protocol: Some(protocol.to_owned()),
+        port: Some(IntOrString::Int(port)),
+        end_port: None,
+    }
+}
+
+/// Every pod reaches DNS and this server's link, and nobody reaches a pod.
+fn server_and_names(link: &str) -> NetworkPolicySpec {
+    let names = NetworkPolicyEgressRule {
+        ports: Some(vec![port("UDP", DNS_PORT), port("TCP", DNS_PORT)]),
+        to: None,
+    };
+    NetworkPolicySpec {
+        pod_selector: Some(LabelSelector::default()),
+        policy_types: both_ways(),
+        egress: Some([Some(names), to_link(link)].into_iter().flatten().collect()),
+        ingress: None,
+    }
+}
+
+/// A policy knows addresses only: with a name in the settings it is the port that counts.
+fn to_link(link: &str) -> Option<NetworkPolicyEgressRule> {
+    let (host, number) = link.rsplit_once(':')?;
+    let host: Result<std::net::IpAddr, _> = host.trim_matches(['[', ']']).parse();
+    let block = host.ok().map(|address| {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        vec![NetworkPolicyPeer {
+            ip_block: Some(IPBlock {
+                cidr: format!("{address}/{bits}"),
+                except: None,
+            }),
+            ..NetworkPolicyPeer::default()
+        }]
+    });
+    Some(NetworkPolicyEgressRule {
+        ports: Some(vec![port("TCP", number.parse().ok()?)]),
+        to: block,
+    })
+}
+
+/// Lets the workers of a run reach each other. `None` for a worker that is alone.
+pub fn run_network(settings: &Settings, job: &Job, owner: OwnerReference) -> Option<NetworkPolicy> {
+    if job.workers.len() < 2 {
+        return None;
+    }
+    let run = BTreeMap::from([(names::RUN.to_owned(), job.id.to_string())]);
+    let own = LabelSelector {
+        match_labels: Some(run),
+        match_expressions: None,
+    };
+    let peers = Some(vec![NetworkPolicyPeer {
+        pod_selector: Some(own.clone()),
+        ..NetworkPolicyPeer::default()
+    }]);
+    Some(NetworkPolicy {
+        metadata: ObjectMeta {
+            name: Some(names::owner(job)),
+            namespace: Some(settings.namespace_of(&job.user)),
+            labels: Some(names::run_labels(&settings.server, job)),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(own),
+            policy_types: both_ways(),
+            ingress: Some(vec![NetworkPolicyIngressRule {
+                from: peers.clone(),
+                ports: None,
+            }]),
+            egress: Some(vec![NetworkPolicyEgressRule {
+                to: peers,
+                ports: None,
+            }]),
+        }),
+    })
+}

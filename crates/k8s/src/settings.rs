@@ -1,0 +1,187 @@
+//! What an administrator decides about the pods of this server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use paddlecloud_core::names::UserName;
+use serde::{Deserialize, Serialize};
+
+/// Everything `render` needs beside the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Stands in every object's labels.
+    pub server: String,
+    /// `host:port` at which pods reach the server's link.
+    pub link: String,
+    /// Holds the launcher.
+    pub launcher_image: String,
+    /// For jobs that name no image.
+    pub default_image: Option<String>,
+    pub volume: Volume,
+    /// Where the tree begins in the volume; empty: at its root.
+    pub sub_path: String,
+    pub identity: PodIdentity,
+    pub pods: PodSettings,
+    pub namespaces: Namespaces,
+    pub placement: Placement,
+}
+
+impl Settings {
+    /// The namespace of a user's jobs.
+    pub fn namespace_of(&self, user: &UserName) -> String {
+        self.namespaces.of(user)
+    }
+
+    /// Whether our scheduler chooses nodes. It cannot where it does not see them all.
+    pub fn pins(&self) -> bool {
+        self.placement == Placement::Pinned && self.sees_cluster()
+    }
+
+    /// Whether the server may look at nodes and at pods of others.
+    pub fn sees_cluster(&self) -> bool {
+        self.namespaces == Namespaces::PerUser
+    }
+
+    /// A path of the tree as a path in the volume.
+    pub fn in_volume(&self, path: &str) -> String {
+        match self.sub_path.trim_matches('/') {
+            "" => path.to_owned(),
+            base => format!("{base}/{path}"),
+        }
+    }
+}
+
+/// Users without a namespace of their own have this one's.
+pub const EVERYBODY_ELSE: &str = "*";
+
+/// Where users' objects are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Namespaces {
+    /// Every user has one, which the server makes and fences.
+    PerUser,
+    /// An administrator made them, by user. The server has no right outside of them.
+    Given(BTreeMap<String, String>),
+}
+
+impl Namespaces {
+    /// The namespace of a user's jobs.
+    pub fn of(&self, user: &UserName) -> String {
+        let given = match self {
+            Namespaces::PerUser => None,
+            Namespaces::Given(given) => given.get(user.as_str()).or_else(|| given.get(EVERYBODY_ELSE)),
+        };
+        given.cloned().unwrap_or_else(|| user.namespace())
+    }
+}
+
+/// Who finds nodes for a gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placement {
+    /// Our scheduler: each pod is pinned to its node.
+    Pinned,
+    /// The cluster, which adds nodes when pods need them.
+    OnDemand,
+    /// Kueue admits the gang as a pod group.
+    Kueue { queue: String },
+    /// Volcano seats the gang as a `PodGroup`.
+    Volcano { queue: String },
+}
+
+impl Placement {
+    /// Whether another system decides when the whole gang starts.
+    pub fn is_handed_over(&self) -> bool {
+        matches!(self, Placement::Kueue { .. } | Placement::Volcano { .. })
+    }
+}
+
+/// How long the cluster is waited for, and how often a worker may be restarted because of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a pod may be without a node before its whole gang is withdrawn.
+    pub seat: Duration,
+    /// How long a launcher and the kubelet of its node may both be silent before an attempt is lost.
+    pub lost: Duration,
+    /// How long a pod with a node may be in trouble before its attempt has failed.
+    pub trouble: Duration,
+    /// How long an API server that cannot be reached is waited for.
+    pub api_server: Duration,
+    /// Restarts of one worker that are not its own fault.
+    pub disruptions: u32,
+}
+
+impl Limits {
+    /// For a server whose configuration sets none.
+    pub fn usual(placement: &Placement) -> Limits {
+        Limits {
+            seat: match placement {
+                Placement::Pinned => Duration::from_secs(30),
+                // A machine that boots takes minutes.
+                _ => Duration::from_secs(900),
+            },
+            lost: Duration::from_secs(60),
+            trouble: Duration::from_secs(60),
+            api_server: Duration::from_secs(120),
+            disruptions: 20,
+        }
+    }
+}
+
+/// Who pods run as: the server's own user, because both write to the same tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodIdentity {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The tree that is the server's `storage`, as pods mount it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Volume {
+    /// A folder that is the same on every node.
+    HostPath(String),
+    /// A claim of this name in every namespace.
+    Claim(String),
+    Nfs {
+        server: String,
+        path: String,
+    },
+    /// A volume of a CSI driver, described in the pod itself.
+    Csi {
+        driver: String,
+        #[serde(default)]
+        attributes: BTreeMap<String, String>,
+    },
+}
+
+impl Volume {
+    /// The strictest level of pod security that permits it.
+    pub fn security_level(&self) -> &'static str {
+        match self {
+            Volume::Claim(_) | Volume::Csi { .. } => "restricted",
+            Volume::Nfs { .. } => "baseline",
+            Volume::HostPath(_) => "privileged",
+        }
+    }
+}
+
+/// What every pod gets, as the configuration says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PodSettings {
+    pub node_selector: BTreeMap<String, String>,
+    pub tolerations: Vec<Toleration>,
+    pub priority_class: Option<String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A taint that pods put up with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Toleration {
+    /// Absent: every key.
+    pub key: Option<String>,
+    /// Absent: every value.
+    pub value: Option<String>,
+    /// Absent: every effect.
+    pub effect: Option<String>,
+}

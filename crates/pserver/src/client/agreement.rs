@@ -1,0 +1,122 @@
+//! How a client and all servers come to be at the same step: when it joins, and after a rollback.
+
+use std::time::Instant;
+
+use crate::message::{Code, Request};
+use crate::steps::Mode;
+use crate::wire::{Reader, WireError};
+
+use super::{Client, ClientError, Link, Sink};
+
+impl Client {
+    /// Joins all servers. Where one was restarted, all roll back to a checkpoint that server 0 chooses.
+    pub(super) fn agree(&mut self) -> Result<(), ClientError> {
+        let deadline = Instant::now() + self.config.patience;
+        loop {
+            let epochs = match self.join() {
+                Ok(epochs) => epochs,
+                Err(ClientError::Restarted { .. }) if Instant::now() < deadline => continue,
+                Err(other) => return Err(other),
+            };
+            let latest = epochs.iter().copied().max().unwrap_or(0);
+            if latest > 0 && epochs.iter().all(|epoch| *epoch == latest) {
+                return Ok(());
+            }
+            match self.roll_back(latest, &epochs) {
+                Ok(()) => {}
+                // Somebody else decided at the same time: look again.
+                Err(ClientError::Refused(refused))
+                    if refused.code == Code::RolledBack && Instant::now() < deadline => {}
+                Err(ClientError::Restarted { .. }) if Instant::now() < deadline => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    fn roll_back(&mut self, above: u64, seen: &[u64]) -> Result<(), ClientError> {
+        let incarnations = self.links.iter().map(Link::incarnation).collect();
+        let recover = Request::Recover {
+            above,
+            seen: seen[0],
+            incarnations,
+        };
+        let head = self.links[0].ask(&recover, &[], Sink::Nothing)?;
+        let mut head = Reader::new(&head);
+        let (epoch, step) = (head.u64()?, head.u64()?);
+        for (link, seen) in self.links.iter_mut().zip(seen).skip(1) {
+            let seen = *seen;
+            link.ask(&Request::RollBack { epoch, step, seen }, &[], Sink::Nothing)?;
+        }
+        Ok(())
+    }
+
+    /// After a rollback the caller learns the step at which training resumes.
+    pub(super) fn settle<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
+        match result {
+            Err(ClientError::Restarted { .. }) => {}
+            Err(ClientError::Refused(refused)) if refused.code == Code::RolledBack => {}
+            other => return other,
+        }
+        self.agree()?;
+        Err(ClientError::RolledBack { step: self.step })
+    }
+
+    /// Joins all servers and finds out where this trainer stands.
+    fn join(&mut self) -> Result<Vec<u64>, ClientError> {
+        let join = Request::Join {
+            session: self.config.session.clone(),
+        };
+        let mut standings = Vec::new();
+        for link in &mut self.links {
+            link.forget();
+            let head = link.ask(&join, &[], Sink::Nothing)?;
+            link.set_join(join.clone());
+            standings.push(Standing::decode(&head)?);
+        }
+        let epochs: Vec<u64> = standings.iter().map(|standing| standing.epoch).collect();
+        self.epoch = epochs.iter().copied().max().unwrap_or(0);
+        self.barriers = 0;
+        if epochs.iter().any(|epoch| *epoch != self.epoch) {
+            return Ok(epochs);
+        }
+        self.step = standings.iter().map(|standing| standing.next).max().unwrap_or(0);
+        // Where one server knows this trainer to be ready with a step, all have its parts.
+        let is_sync = self.config.session.mode == Mode::Sync;
+        for (index, standing) in standings.iter().enumerate() {
+            self.parts[index] = match standing.next == self.step && !is_sync {
+                true => standing.parts,
+                false => 0,
+            };
+            let (epoch, step) = (self.epoch, standing.next);
+            let request = match step < self.step {
+                true => Request::Ready {
+                    epoch,
+                    step,
+                    pull: Vec::new(),
+                },
+                // It is done again from its beginning.
+                false => Request::Discard { epoch, step },
+            };
+            if is_sync && (step < self.step || standing.parts > 0) {
+                self.links[index].ask(&request, &[], Sink::Nothing)?;
+            }
+        }
+        Ok(epochs)
+    }
+}
+
+/// What `steps::Standing` looks like from here.
+struct Standing {
+    epoch: u64,
+    next: u64,
+    parts: u32,
+}
+
+impl Standing {
+    fn decode(head: &[u8]) -> Result<Standing, WireError> {
+        let mut head = Reader::new(head);
+        let (epoch, _step, next) = (head.u64()?, head.u64()?, head.u64()?);
+        let parts = head.u32()?;
+        Ok(Standing { epoch, next, parts })
+    }
+}

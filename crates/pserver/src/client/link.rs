@@ -1,0 +1,284 @@
+//! The connection of a client to one server: requests out, replies in, and a new connection when it breaks.
+
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::hello::{self, HelloError, Identity, RunSecret};
+use crate::message::{Refused, Request, reply};
+use crate::stream::{read_vectored, write_vectored};
+use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
+
+use super::ClientError;
+
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Most bytes of a reply's body whose size the client does not know beforehand.
+const MAX_COLLECTED: u64 = 1 << 30;
+
+/// Called with what a server says it waits for, and asked after a signal whether to give up.
+pub trait Listener: Send + Sync {
+    fn waiting(&self, server: u32, message: &str);
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// How a server is reached, and what is sent to it.
+#[derive(Clone)]
+pub struct LinkConfig {
+    pub address: String,
+    pub identity: Identity,
+    pub secret: Option<RunSecret>,
+    /// How long a server may be out of reach.
+    pub patience: Duration,
+    /// Continues with a process that took the server's place, which has loaded its latest checkpoint.
+    pub follows_restarts: bool,
+    pub listener: Arc<dyn Listener>,
+}
+
+pub struct Link {
+    config: LinkConfig,
+    stream: Option<TcpStream>,
+    /// Of the server process that answered first.
+    incarnation: Option<u64>,
+    /// What is repeated on every new connection.
+    join: Option<Request>,
+}
+
+/// Where a reply's body goes.
+pub enum Sink<'a> {
+    Nothing,
+    /// Exactly as many bytes as these have.
+    Into(Vec<&'a mut [u8]>),
+    Collect(&'a mut Vec<u8>),
+}
+
+impl Sink<'_> {
+    fn expects(&self, bytes: u64) -> bool {
+        match self {
+            Sink::Nothing => bytes == 0,
+            Sink::Into(slices) => slices.iter().map(|slice| slice.len() as u64).sum::<u64>() == bytes,
+            Sink::Collect(_) => bytes <= MAX_COLLECTED,
+        }
+    }
+}
+
+impl Link {
+    pub fn new(config: LinkConfig) -> Link {
+        Link {
+            config,
+            stream: None,
+            incarnation: None,
+            join: None,
+        }
+    }
+
+    pub fn server(&self) -> u32 {
+        self.config.identity.server
+    }
+
+    /// Of the process that answered.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation.unwrap_or(0)
+    }
+
+    /// Sends this first on every connection from now on.
+    pub fn set_join(&mut self, join: Request) {
+        self.join = Some(join);
+    }
+
+    /// Takes whatever process answers next for the server.
+    pub fn forget(&mut self) {
+        self.incarnation = None;
+        self.stream = None;
+    }
+
+    /// Sends a request, again after a broken connection: every request may be repeated.
+    pub fn send(&mut self, request: &Request, body: &[&[u8]]) -> Result<(), ClientError> {
+        loop {
+            self.connect()?;
+            let stream = self.stream.as_mut().expect("connected above");
+            match write_request(stream, request, body) {
+                Ok(()) => return Ok(()),
+                Err(_) => self.stream = None,
+            }
+        }
+    }
+
+    /// Reads the reply to what was sent last; sends it again if the connection breaks before the reply is complete.
+    pub fn receive(
+        &mut self,
+        request: &Request,
+        body: &[&[u8]],
+        sink: &mut Sink<'_>,
+    ) -> Result<Vec<u8>, ClientError> {
+        loop {
+            if let Some(stream) = &mut self.stream {
+                match read_reply(stream, self.config.identity.server, &*self.config.listener, sink) {
+                    Ok(head) => return Ok(head),
+                    Err(ClientError::Io(error)) => {
+                        self.stream = None;
+                        if error.kind() == io::ErrorKind::Interrupted {
+                            return Err(ClientError::Interrupted);
+                        }
+                    }
+                    Err(other) => {
+                        if !matches!(other, ClientError::Refused(_)) {
+                            self.stream = None;
+                        }
+                        return Err(other);
+                    }
+                }
+            }
+            self.send(request, body)?;
+        }
+    }
+
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        body: &[&[u8]],
+        mut sink: Sink<'_>,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.send(request, body)?;
+        self.receive(request, body, &mut sink)
+    }
+
+    fn connect(&mut self) -> Result<(), ClientError> {
+        if self.stream.is_some() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.config.patience;
+        loop {
+            let error = match self.try_connect() {
+                Ok(()) => return Ok(()),
+                Err(ClientError::Io(error)) => error,
+                Err(ClientError::Hello(HelloError::Broken(error))) => error,
+                Err(other) => return Err(other),
+            };
+            if self.config.listener.interrupted() {
+                return Err(ClientError::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(ClientError::Unreachable {
+                    server: self.server(),
+                    address: self.config.address.clone(),
+                    source: error,
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn try_connect(&mut self) -> Result<(), ClientError> {
+        let address = self
+            .config
+            .address
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let expected = hello::introduce(&mut stream, self.config.secret.as_ref(), &self.config.identity)?;
+        let server = self.server();
+        let listener = &*self.config.listener;
+        let welcome = read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
+        let mut welcome = Reader::new(&welcome);
+        expected.check(welcome.array()?)?;
+        let incarnation = welcome.u64()?;
+        let is_other = self.incarnation.is_some_and(|known| known != incarnation);
+        if is_other && !self.config.follows_restarts {
+            return Err(ClientError::Restarted { server });
+        }
+        if let Some(join) = &self.join {
+            write_request(&mut stream, join, &[])?;
+            read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
+        }
+        self.incarnation = Some(incarnation);
+        self.stream = Some(stream);
+        Ok(())
+    }
+}
+
+fn write_request(stream: &mut TcpStream, request: &Request, body: &[&[u8]]) -> io::Result<()> {
+    let head = request.encode();
+    let frame = Frame {
+        kind: request.kind(),
+        head: head.len(),
+        body: body.iter().map(|bytes| bytes.len() as u64).sum(),
+    };
+    let frame = frame.encode();
+    let mut slices = vec![IoSlice::new(&frame), IoSlice::new(&head)];
+    slices.extend(body.iter().map(|bytes| IoSlice::new(bytes)));
+    write_vectored(stream, &mut slices)
+}
+
+/// The head of the next reply that is one; what the server waits for is passed on meanwhile.
+fn read_reply(
+    stream: &mut TcpStream,
+    server: u32,
+    listener: &dyn Listener,
+    sink: &mut Sink<'_>,
+) -> Result<Vec<u8>, ClientError> {
+    loop {
+        let (frame, head) = read_head(stream, listener)?;
+        match frame.kind {
+            reply::WAITING => listener.waiting(server, &Reader::new(&head).text("a message")?),
+            reply::REFUSED => return Err(ClientError::Refused(Refused::decode(&head)?)),
+            reply::DONE => {
+                if !sink.expects(frame.body) {
+                    return Err(ClientError::Size {
+                        server,
+                        bytes: frame.body,
+                    });
+                }
+                read_body(stream, listener, sink, frame.body)?;
+                return Ok(head);
+            }
+            found => {
+                return Err(ClientError::Wire(WireError::Unknown {
+                    what: "a reply",
+                    found: u64::from(found),
+                }));
+            }
+        }
+    }
+}
+
+fn read_head(stream: &mut TcpStream, listener: &dyn Listener) -> Result<(Frame, Vec<u8>), ClientError> {
+    let interrupted = || listener.interrupted();
+    let mut bytes = [0; FRAME_BYTES];
+    read_vectored(stream, &mut [IoSliceMut::new(&mut bytes)], &interrupted)?;
+    let frame = Frame::decode(&bytes)?;
+    let mut head = vec![0; frame.head];
+    read_vectored(stream, &mut [IoSliceMut::new(&mut head)], &interrupted)?;
+    Ok((frame, head))
+}
+
+fn read_body(
+    stream: &mut TcpStream,
+    listener: &dyn Listener,
+    sink: &mut Sink<'_>,
+    bytes: u64,
+) -> Result<(), ClientError> {
+    let interrupted = || listener.interrupted();
+    match sink {
+        Sink::Nothing => {}
+        Sink::Into(slices) => {
+            let mut slices: Vec<IoSliceMut<'_>> =
+                slices.iter_mut().map(|slice| IoSliceMut::new(slice)).collect();
+            read_vectored(stream, &mut slices, &interrupted)?;
+        }
+        Sink::Collect(collected) => {
+            collected.clear();
+            // As it arrives: a size alone allocates nothing.
+            stream.take(bytes).read_to_end(collected)?;
+            if collected.len() as u64 != bytes {
+                return Err(ClientError::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+    Ok(())
+}

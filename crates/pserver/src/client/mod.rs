@@ -1,0 +1,597 @@
+//! The client of a trainer: all servers of a job as one.
+//!
+//! A dense tensor is divided into blocks and rows are divided by id as `placement` says. A step's parts go to all servers
+//! that hold something of them; only when all have acknowledged does the client say that it is ready, so that one server never
+//! runs more than a step ahead of another (see `steps`).
+
+mod agreement;
+mod compress;
+mod link;
+mod model;
+mod rows;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hello::{HelloError, Identity, OBSERVER, RunSecret};
+use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Place, Refused, Request, Session, TableSpec};
+use crate::optimizer::Pace;
+use crate::placement::Layout;
+use crate::steps::Mode;
+use crate::wire::{Reader, WireError, bytes_of, bytes_of_mut};
+
+pub use compress::Gradients;
+pub use link::{Link, LinkConfig, Listener, Sink};
+pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
+pub use rows::Rows;
+
+/// From this many bytes on, servers are served by a thread each.
+const PARALLEL_FROM: usize = 4 << 20;
+
+/// Why a client's call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error("a parameter server sent a message that cannot be read: {0}")]
+    Wire(#[from] WireError),
+    #[error("{}", .0.message)]
+    Refused(Refused),
+    #[error("parameter server {server} at {address} cannot be reached: {source}")]
+    Unreachable {
+        server: u32,
+        address: String,
+        source: io::Error,
+    },
+    #[error("parameter server {server} was restarted and has lost its parameters")]
+    Restarted { server: u32 },
+    #[error("training was rolled back to step {step}")]
+    RolledBack { step: u64 },
+    #[error("parameter server {server} sent {bytes} bytes where others were expected")]
+    Size { server: u32, bytes: u64 },
+    #[error("there is no tensor `{0}`; create it first")]
+    NoSuchTensor(String),
+    #[error("`{name}` has {expected} elements, not {found}")]
+    Elements { name: String, expected: u64, found: u64 },
+    #[error("`{name}` is a {is}, not a {wanted}")]
+    Kind {
+        name: String,
+        is: &'static str,
+        wanted: &'static str,
+    },
+    #[error("{found} ids need {expected} numbers, not {numbers}")]
+    RowCount {
+        found: usize,
+        expected: usize,
+        numbers: usize,
+    },
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+impl ClientError {
+    /// The step at which training resumes after a rollback.
+    pub fn rolled_back_to(&self) -> Option<u64> {
+        match self {
+            ClientError::RolledBack { step } => Some(*step),
+            _ => None,
+        }
+    }
+}
+
+/// How a client is configured.
+#[derive(Clone)]
+pub struct Config {
+    /// All servers, in the order that is the same everywhere.
+    pub addresses: Vec<String>,
+    pub trainer: u32,
+    pub trainers: u32,
+    pub attempt: u32,
+    pub secret: Option<RunSecret>,
+    pub session: Session,
+    /// How gradients travel.
+    pub gradients: Gradients,
+    /// How long a server may be out of reach.
+    pub patience: Duration,
+    pub listener: Arc<dyn Listener>,
+}
+
+/// A tensor as this client knows it.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub place: Place,
+    pub kind: KnownKind,
+}
+
+#[derive(Debug, Clone)]
+pub enum KnownKind {
+    Dense(Layout),
+    Table(TableSpec),
+}
+
+/// A trainer's connection to all servers.
+pub struct Client {
+    config: Config,
+    links: Vec<Link>,
+    tensors: HashMap<String, Known>,
+    epoch: u64,
+    step: u64,
+    /// Per server: the next part of this step.
+    parts: Vec<u32>,
+    barriers: u32,
+    /// With [`Gradients::TopK`]: per tensor, what has not been sent yet.
+    unsent: HashMap<String, Vec<f32>>,
+}
+
+/// One request to one server.
+struct Exchange<'a> {
+    request: Request,
+    body: Vec<&'a [u8]>,
+    sink: Sink<'a>,
+}
+
+impl Client {
+    /// Connects to every server and joins the job.
+    pub fn connect(config: Config) -> Result<Client, ClientError> {
+        let servers = config.addresses.len() as u32;
+        let links = config.addresses.iter().enumerate().map(|(index, address)| {
+            Link::new(LinkConfig {
+                address: address.clone(),
+                identity: Identity {
+                    trainer: config.trainer,
+                    trainers: config.trainers,
+                    attempt: config.attempt,
+                    server: index as u32,
+                    servers,
+                    lane: 0,
+                },
+                secret: config.secret.clone(),
+                patience: config.patience,
+                follows_restarts: config.session.mode != Mode::Sync,
+                listener: Arc::clone(&config.listener),
+            })
+        });
+        let mut client = Client {
+            links: links.collect(),
+            parts: vec![0; config.addresses.len()],
+            config,
+            tensors: HashMap::new(),
+            epoch: 0,
+            step: 0,
+            barriers: 0,
+            unsent: HashMap::new(),
+        };
+        client.agree()?;
+        Ok(client)
+    }
+
+    fn ask(
+        &mut self,
+        server: usize,
+        request: &Request,
+        body: &[&[u8]],
+        sink: Sink<'_>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let result = self.links[server].ask(request, body, sink);
+        self.settle(result)
+    }
+
+    pub fn trainer(&self) -> u32 {
+        self.config.trainer
+    }
+
+    pub fn trainers(&self) -> u32 {
+        self.config.trainers
+    }
+
+    pub fn servers(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.config.session
+    }
+
+    /// Counts rollbacks.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The step this trainer works on.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    pub fn tensor(&self, name: &str) -> Result<&Known, ClientError> {
+        self.tensors
+            .get(name)
+            .ok_or_else(|| ClientError::NoSuchTensor(name.to_owned()))
+    }
+
+    pub fn tensors(&self) -> impl Iterator<Item = (&String, &Known)> {
+        self.tensors.iter()
+    }
+
+    /// Makes a dense tensor known. Trainer 0's values are its initial ones; the others' are not looked at.
+    pub fn create_dense(&mut self, spec: DenseSpec, values: &[f32]) -> Result<(), ClientError> {
+        let elements = spec.elements;
+        if values.len() as u64 != elements {
+            return Err(ClientError::Elements {
+                name: spec.name,
+                expected: elements,
+                found: values.len() as u64,
+            });
+        }
+        let name = spec.name.clone();
+        let place = self.create(|place| Request::CreateDense {
+            spec: spec.clone(),
+            place,
+        })?;
+        let layout = Layout {
+            elements,
+            first: place.first,
+            servers: self.servers(),
+        };
+        let kind = KnownKind::Dense(layout);
+        self.tensors.insert(name.clone(), Known { place, kind });
+        match self.config.trainer {
+            0 => self.assign(&name, values, false),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a sparse table known.
+    pub fn create_table(&mut self, spec: TableSpec) -> Result<(), ClientError> {
+        let place = self.create(|place| Request::CreateTable {
+            spec: spec.clone(),
+            place,
+        })?;
+        let kind = KnownKind::Table(spec.clone());
+        self.tensors.insert(spec.name, Known { place, kind });
+        Ok(())
+    }
+
+    fn create(&mut self, request: impl Fn(Option<Place>) -> Request) -> Result<Place, ClientError> {
+        let head = self.ask(0, &request(None), &[], Sink::Nothing)?;
+        let mut head = Reader::new(&head);
+        let place = Place {
+            id: head.u32()?,
+            first: head.u32()?,
+        };
+        for server in 1..self.links.len() {
+            self.ask(server, &request(Some(place)), &[], Sink::Nothing)?;
+        }
+        Ok(place)
+    }
+
+    /// Gives a tensor values; `replace` also if it has some.
+    pub fn assign(&mut self, name: &str, values: &[f32], replace: bool) -> Result<(), ClientError> {
+        let (place, layout) = self.dense(name, values.len())?;
+        let exchanges = (0..self.servers()).map(|server| {
+            let body = pieces(values, &layout, server);
+            let tensor = place.id;
+            Some(exchange(Request::Assign { tensor, replace }, body))
+        });
+        let exchanges = exchanges.collect();
+        self.run(exchanges, values.len() * 4)?;
+        Ok(())
+    }
+
+    /// Adds dense gradients to this trainer's step. In asynchronous modes they change the model at once.
+    pub fn push(&mut self, gradients: &[(&str, &[f32])], pace: Pace) -> Result<(), ClientError> {
+        let mut entries = Vec::new();
+        for (name, values) in gradients {
+            entries.push((self.dense(name, values.len())?, *name, *values));
+        }
+        let compressed = self.compress(&entries)?;
+        let mut exchanges = Vec::new();
+        for server in 0..self.servers() {
+            let mut body = Vec::new();
+            let mut heads = Vec::new();
+            for (at, ((place, layout), _, values)) in entries.iter().enumerate() {
+                if layout.local_elements(server) == 0 {
+                    continue;
+                }
+                let encoding = match compressed.get(at) {
+                    Some(of_servers) => {
+                        let portion = &of_servers[server as usize];
+                        body.push(&portion.bytes[..]);
+                        portion.encoding
+                    }
+                    None => {
+                        body.extend(pieces(values, layout, server));
+                        Encoding::F32
+                    }
+                };
+                heads.push(Entry {
+                    tensor: place.id,
+                    rate: pace.rate,
+                    samples: samples(pace),
+                    kind: EntryKind::Dense(encoding),
+                });
+            }
+            exchanges.push(self.push_exchange(server, heads, body));
+        }
+        let bytes = gradients.iter().map(|(_, values)| values.len() * 4).sum();
+        self.run_push(exchanges, bytes)
+    }
+
+    fn push_exchange<'a>(
+        &self,
+        server: u32,
+        entries: Vec<Entry>,
+        body: Vec<&'a [u8]>,
+    ) -> Option<Exchange<'a>> {
+        let is_empty = entries.is_empty();
+        let request = Request::Push {
+            epoch: self.epoch,
+            step: self.step,
+            part: self.parts[server as usize],
+            entries,
+        };
+        (!is_empty).then(|| exchange(request, body))
+    }
+
+    fn run_push(&mut self, exchanges: Vec<Option<Exchange<'_>>>, bytes: usize) -> Result<(), ClientError> {
+        let sent: Vec<bool> = exchanges.iter().map(Option::is_some).collect();
+        self.run(exchanges, bytes)?;
+        for (part, sent) in self.parts.iter_mut().zip(sent) {
+            *part += u32::from(sent);
+        }
+        Ok(())
+    }
+
+    /// The values of dense tensors at this trainer's step.
+    pub fn pull(&mut self, into: &mut [(&str, &mut [f32])], averaged: bool) -> Result<(), ClientError> {
+        let (epoch, step) = (self.epoch, self.step);
+        self.pull_by(into, |tensors| Request::Pull {
+            epoch,
+            step,
+            averaged,
+            tensors,
+        })
+    }
+
+    /// Ends this trainer's step and pulls the values after it.
+    pub fn finish_step(&mut self, into: &mut [(&str, &mut [f32])]) -> Result<(), ClientError> {
+        let (epoch, step) = (self.epoch, self.step);
+        self.pull_by(into, |pull| Request::Ready { epoch, step, pull })?;
+        self.step += 1;
+        self.parts.fill(0);
+        self.barriers = 0;
+        Ok(())
+    }
+
+    fn pull_by(
+        &mut self,
+        into: &mut [(&str, &mut [f32])],
+        request: impl Fn(Vec<u32>) -> Request,
+    ) -> Result<(), ClientError> {
+        let mut known = Vec::new();
+        for (name, values) in into.iter() {
+            known.push(self.dense(name, values.len())?);
+        }
+        let bytes = into.iter().map(|(_, values)| values.len() * 4).sum();
+        let servers = self.servers();
+        let mut scattered: Vec<Vec<&mut [u8]>> = (0..servers).map(|_| Vec::new()).collect();
+        for ((_, values), (_, layout)) in into.iter_mut().zip(&known) {
+            scatter(values, layout, &mut scattered);
+        }
+        let exchanges = scattered.into_iter().enumerate().map(|(server, slices)| {
+            let held = known
+                .iter()
+                .filter(|(_, layout)| layout.local_elements(server as u32) > 0);
+            let tensors: Vec<u32> = held.map(|(place, _)| place.id).collect();
+            let request = request(tensors);
+            // A pull of nothing is nothing; the end of a step is for every server.
+            let is_idle = matches!(&request, Request::Pull { tensors, .. } if tensors.is_empty());
+            (!is_idle).then_some(Exchange {
+                request,
+                body: Vec::new(),
+                sink: Sink::Into(slices),
+            })
+        });
+        let exchanges = exchanges.collect();
+        self.run(exchanges, bytes)?;
+        Ok(())
+    }
+
+    /// Waits for all trainers that have not left.
+    pub fn barrier(&mut self) -> Result<(), ClientError> {
+        self.barriers += 1;
+        let request = Request::Barrier {
+            epoch: self.epoch,
+            step: self.step,
+            number: self.barriers,
+        };
+        self.ask(0, &request, &[], Sink::Nothing)?;
+        Ok(())
+    }
+
+    /// Whether this step ends with a checkpoint.
+    pub fn is_before_checkpoint(&self) -> bool {
+        let every = self.config.session.checkpoint_every;
+        every > 0 && (self.step + 1).is_multiple_of(every)
+    }
+
+    /// Has bytes of this trainer saved with the checkpoint after this step.
+    pub fn keep(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        let request = Request::Keep {
+            epoch: self.epoch,
+            step: self.step,
+        };
+        self.ask(self.keeper(), &request, &[bytes], Sink::Nothing)?;
+        Ok(())
+    }
+
+    /// The bytes that were kept with the checkpoint this trainer resumes from; empty: none.
+    pub fn kept(&mut self) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = Vec::new();
+        self.ask(self.keeper(), &Request::Kept, &[], Sink::Collect(&mut bytes))?;
+        Ok(bytes)
+    }
+
+    fn keeper(&self) -> usize {
+        self.config.trainer as usize % self.links.len()
+    }
+
+    /// Takes no part in further steps. Nobody waits for this trainer any more.
+    pub fn leave(&mut self) -> Result<(), ClientError> {
+        let (epoch, step) = (self.epoch, self.step);
+        self.each(|_| Request::Leave { epoch, step })
+    }
+
+    /// Returns when every trainer has left.
+    pub fn wait_for_end(&mut self) -> Result<(), ClientError> {
+        let epoch = self.epoch;
+        self.each(|_| Request::Finish { epoch })
+    }
+
+    /// What each server says about itself, as JSON.
+    pub fn stat(&mut self) -> Result<Vec<String>, ClientError> {
+        let mut stats = Vec::new();
+        for link in &mut self.links {
+            let mut text = Vec::new();
+            link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
+            stats.push(String::from_utf8_lossy(&text).into_owned());
+        }
+        Ok(stats)
+    }
+
+    fn each(&mut self, request: impl Fn(u32) -> Request) -> Result<(), ClientError> {
+        let exchanges = (0..self.servers()).map(|server| Some(exchange(request(server), Vec::new())));
+        let exchanges = exchanges.collect();
+        self.run(exchanges, 0)?;
+        Ok(())
+    }
+
+    fn dense(&self, name: &str, elements: usize) -> Result<(Place, Layout), ClientError> {
+        let known = self.tensor(name)?;
+        let KnownKind::Dense(layout) = known.kind else {
+            return Err(ClientError::Kind {
+                name: name.to_owned(),
+                is: "sparse table",
+                wanted: "dense tensor",
+            });
+        };
+        if layout.elements != elements as u64 {
+            return Err(ClientError::Elements {
+                name: name.to_owned(),
+                expected: layout.elements,
+                found: elements as u64,
+            });
+        }
+        Ok((known.place, layout))
+    }
+
+    /// One exchange per server, all at the same time. Every reply is read, also after a failure.
+    fn run(
+        &mut self,
+        exchanges: Vec<Option<Exchange<'_>>>,
+        bytes: usize,
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
+        let work = self.links.iter_mut().zip(exchanges);
+        let work: Vec<_> = work
+            .filter_map(|(link, exchange)| Some((link, exchange?)))
+            .collect();
+        let results: Vec<Result<Vec<u8>, ClientError>> = if work.len() > 1 && bytes >= PARALLEL_FROM {
+            std::thread::scope(|scope| {
+                let mut work = work.into_iter();
+                let own = work.next();
+                let others: Vec<_> = work
+                    .map(|(link, exchange)| {
+                        scope.spawn(move || link.ask(&exchange.request, &exchange.body, exchange.sink))
+                    })
+                    .collect();
+                let own =
+                    own.map(|(link, exchange)| link.ask(&exchange.request, &exchange.body, exchange.sink));
+                let joined = others
+                    .into_iter()
+                    .map(|thread| thread.join().expect("transfers do not panic"));
+                own.into_iter().chain(joined).collect()
+            })
+        } else {
+            let mut sent = Vec::new();
+            for (link, exchange) in work {
+                let outcome = link.send(&exchange.request, &exchange.body);
+                sent.push((link, exchange, outcome));
+            }
+            sent.into_iter()
+                .map(|(link, mut exchange, outcome)| {
+                    outcome?;
+                    link.receive(&exchange.request, &exchange.body, &mut exchange.sink)
+                })
+                .collect()
+        };
+        let result = results.into_iter().collect();
+        self.settle(result)
+    }
+}
+
+/// What servers say about themselves, as JSON; for somebody who takes no part in training.
+pub fn stat(
+    addresses: &[String],
+    secret: Option<&RunSecret>,
+    patience: Duration,
+) -> Vec<Result<String, ClientError>> {
+    struct Silent;
+    impl Listener for Silent {
+        fn waiting(&self, _: u32, _: &str) {}
+    }
+    let ask = |address: &String| {
+        let mut link = Link::new(LinkConfig {
+            address: address.clone(),
+            identity: Identity {
+                trainer: OBSERVER,
+                trainers: 0,
+                attempt: 0,
+                server: 0,
+                servers: 0,
+                lane: 0,
+            },
+            secret: secret.cloned(),
+            patience,
+            follows_restarts: false,
+            listener: Arc::new(Silent),
+        });
+        let mut text = Vec::new();
+        link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    addresses.iter().map(ask).collect()
+}
+
+/// A push of more samples than fit is counted as that many.
+fn samples(pace: Pace) -> u32 {
+    u32::try_from(pace.samples).unwrap_or(u32::MAX)
+}
+
+fn exchange(request: Request, body: Vec<&[u8]>) -> Exchange<'_> {
+    Exchange {
+        request,
+        body,
+        sink: Sink::Nothing,
+    }
+}
+
+/// A server's portion of a tensor, in place.
+fn pieces<'a>(values: &'a [f32], layout: &Layout, server: u32) -> Vec<&'a [u8]> {
+    layout
+        .ranges(server)
+        .map(|range| bytes_of(&values[range.start as usize..range.end as usize]))
+        .collect()
+}
+
+/// Deals the blocks of a tensor out to the servers' lists, in place.
+fn scatter<'a>(values: &'a mut [f32], layout: &Layout, to: &mut [Vec<&'a mut [u8]>]) {
+    for (block, values) in values.chunks_mut(crate::placement::BLOCK as usize).enumerate() {
+        let server = (u64::from(layout.first) + block as u64) % u64::from(layout.servers);
+        to[server as usize].push(bytes_of_mut(values));
+    }
+}

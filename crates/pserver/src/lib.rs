@@ -1,0 +1,23 @@
+//! The parameter server of PaddleCloud and its client.
+//!
+//! Trainers push gradients and pull parameters; servers hold the parameters, each a portion. See
+//! `docs/design/0012-parameter-server.md`. This crate knows nothing of jobs, datacenters or Python.
+
+pub mod budget;
+mod checkpoint;
+pub mod client;
+pub mod codec;
+pub mod dense;
+pub mod hello;
+pub mod message;
+pub mod optimizer;
+pub mod placement;
+mod refusal;
+mod saving;
+pub mod schedule;
+pub mod server;
+pub mod sparse;
+pub mod steps;
+mod stream;
+mod tensor_name;
+pub mod wire;

@@ -1,0 +1,264 @@
+//! Values in a head, and how each is written.
+
+use crate::optimizer::Optimizer;
+use crate::steps::Mode;
+use crate::tensor_name::name;
+use crate::wire::{Reader, WireError, Writer, bounded};
+
+use super::{
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Place, Session, TableSpec,
+};
+
+/// A value of a head.
+pub trait Field: Sized {
+    fn encode(&self, to: &mut Writer);
+    fn decode(from: &mut Reader<'_>) -> Result<Self, WireError>;
+}
+
+/// A value that lists have many of. The bytes it takes at least bound the length a list may claim.
+trait Item: Field {
+    const LEAST_BYTES: usize;
+}
+
+impl Field for u32 {
+    fn encode(&self, to: &mut Writer) {
+        to.u32(*self);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<u32, WireError> {
+        from.u32()
+    }
+}
+
+impl Field for u64 {
+    fn encode(&self, to: &mut Writer) {
+        to.u64(*self);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<u64, WireError> {
+        from.u64()
+    }
+}
+
+impl Field for bool {
+    fn encode(&self, to: &mut Writer) {
+        to.u8(u8::from(*self));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<bool, WireError> {
+        from.flag("a flag")
+    }
+}
+
+impl Item for u32 {
+    const LEAST_BYTES: usize = 4;
+}
+
+impl Item for u64 {
+    const LEAST_BYTES: usize = 8;
+}
+
+impl<T: Item> Field for Vec<T> {
+    fn encode(&self, to: &mut Writer) {
+        to.u32(self.len() as u32);
+        self.iter().for_each(|item| item.encode(to));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Vec<T>, WireError> {
+        let count = from.count("the length of a list", T::LEAST_BYTES)?;
+        (0..count).map(|_| T::decode(from)).collect()
+    }
+}
+
+impl Field for Option<Place> {
+    fn encode(&self, to: &mut Writer) {
+        let known = self.unwrap_or(Place { id: 0, first: 0 });
+        to.u8(u8::from(self.is_some())).u32(known.id).u32(known.first);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Option<Place>, WireError> {
+        let known = from.flag("a place")?;
+        let place = Place {
+            id: from.u32()?,
+            first: from.u32()?,
+        };
+        Ok(known.then_some(place))
+    }
+}
+
+impl Field for Session {
+    fn encode(&self, to: &mut Writer) {
+        match self.mode {
+            Mode::Sync => to.u8(0).u32(0),
+            Mode::Async => to.u8(1).u32(0),
+            Mode::Bounded(bound) => to.u8(2).u32(bound),
+        };
+        to.u8(u8::from(self.mean))
+            .text(&self.checkpoints)
+            .u64(self.checkpoint_every);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Session, WireError> {
+        let mode = match (from.u8()?, from.u32()?) {
+            (0, _) => Mode::Sync,
+            (1, _) => Mode::Async,
+            (2, bound) => Mode::Bounded(bound),
+            (found, _) => {
+                return Err(WireError::Unknown {
+                    what: "a mode",
+                    found: u64::from(found),
+                });
+            }
+        };
+        Ok(Session {
+            mode,
+            mean: from.flag("`mean`")?,
+            checkpoints: from.text("the folder of checkpoints")?,
+            checkpoint_every: from.u64()?,
+        })
+    }
+}
+
+impl Field for DenseSpec {
+    fn encode(&self, to: &mut Writer) {
+        to.text(&self.name).u64(self.elements);
+        self.optimizer.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<DenseSpec, WireError> {
+        let spec = DenseSpec {
+            name: name(from)?,
+            elements: from.u64()?,
+            optimizer: Optimizer::decode(from)?,
+        };
+        bounded("the elements of a tensor", spec.elements, MAX_ELEMENTS)?;
+        Ok(spec)
+    }
+}
+
+impl Field for TableSpec {
+    fn encode(&self, to: &mut Writer) {
+        to.text(&self.name).u32(self.row);
+        self.optimizer.encode(to);
+        self.init.encode(to);
+        to.u64(self.seed);
+        self.limits.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<TableSpec, WireError> {
+        let (name, row) = (name(from)?, from.u32()?);
+        bounded("the length of a row", u64::from(row), u64::from(MAX_ROW))?;
+        if row == 0 {
+            return Err(WireError::Unknown {
+                what: "the length of a row",
+                found: 0,
+            });
+        }
+        Ok(TableSpec {
+            name,
+            row,
+            optimizer: Optimizer::decode(from)?,
+            init: Init::decode(from)?,
+            seed: from.u64()?,
+            limits: Limits::decode(from)?,
+        })
+    }
+}
+
+impl Field for Init {
+    fn encode(&self, to: &mut Writer) {
+        match *self {
+            Init::Zero => to.u8(0).f32(0.0).f32(0.0),
+            Init::Uniform { low, high } => to.u8(1).f32(low).f32(high),
+            Init::Normal { mean, deviation } => to.u8(2).f32(mean).f32(deviation),
+        };
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Init, WireError> {
+        match (from.u8()?, from.f32()?, from.f32()?) {
+            (0, ..) => Ok(Init::Zero),
+            (1, low, high) => Ok(Init::Uniform { low, high }),
+            (2, mean, deviation) => Ok(Init::Normal { mean, deviation }),
+            (found, ..) => Err(WireError::Unknown {
+                what: "an initialization",
+                found: u64::from(found),
+            }),
+        }
+    }
+}
+
+impl Field for Limits {
+    fn encode(&self, to: &mut Writer) {
+        to.u32(self.admit_after)
+            .u64(self.rows)
+            .u8(u8::from(self.evict))
+            .u64(self.idle_steps);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Limits, WireError> {
+        Ok(Limits {
+            admit_after: from.u32()?,
+            rows: from.u64()?,
+            evict: from.flag("`evict`")?,
+            idle_steps: from.u64()?,
+        })
+    }
+}
+
+impl Field for Encoding {
+    fn encode(&self, to: &mut Writer) {
+        match *self {
+            Encoding::F32 => to.u8(0).u32(0),
+            Encoding::Bf16 => to.u8(1).u32(0),
+            Encoding::F16 => to.u8(2).u32(0),
+            Encoding::Sparse { count } => to.u8(3).u32(count),
+        };
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Encoding, WireError> {
+        match (from.u8()?, from.u32()?) {
+            (0, _) => Ok(Encoding::F32),
+            (1, _) => Ok(Encoding::Bf16),
+            (2, _) => Ok(Encoding::F16),
+            (3, count) => Ok(Encoding::Sparse { count }),
+            (found, _) => Err(WireError::Unknown {
+                what: "an encoding",
+                found: u64::from(found),
+            }),
+        }
+    }
+}
+
+impl Item for Entry {
+    const LEAST_BYTES: usize = 22;
+}
+
+impl Field for Entry {
+    fn encode(&self, to: &mut Writer) {
+        to.u32(self.tensor)
+            .f32(self.rate.unwrap_or(f32::NAN))
+            .u32(self.samples);
+        let (rows, encoding) = match self.kind {
+            EntryKind::Dense(encoding) => (None, encoding),
+            EntryKind::Rows { count, encoding } => (Some(count), encoding),
+        };
+        to.u8(u8::from(rows.is_some())).u32(rows.unwrap_or(0));
+        encoding.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Entry, WireError> {
+        let (tensor, rate, samples) = (from.u32()?, from.f32()?, from.u32()?);
+        let is_rows = from.flag("the kind of an entry")?;
+        let count = from.u32()?;
+        let encoding = Encoding::decode(from)?;
+        Ok(Entry {
+            tensor,
+            rate: Some(rate).filter(|rate| !rate.is_nan()),
+            samples,
+            kind: match is_rows {
+                true => EntryKind::Rows { count, encoding },
+                false => EntryKind::Dense(encoding),
+            },
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! What clients ask. A body follows the head where the comment says so.
+
+use crate::wire::{Reader, WireError, Writer};
+
+use super::field::Field;
+use super::{DenseSpec, Entry, Place, Session, TableSpec};
+
+/// A client's question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    Join {
+        session: Session,
+    },
+    /// `place` is absent when server 0 is asked to choose it.
+    CreateDense {
+        spec: DenseSpec,
+        place: Option<Place>,
+    },
+    CreateTable {
+        spec: TableSpec,
+        place: Option<Place>,
+    },
+    /// Body: the server's portion of the values. Ignored if the tensor has values, unless `replace`.
+    Assign {
+        tensor: u32,
+        replace: bool,
+    },
+    /// Body: ids, then rows.
+    AssignRows {
+        tensor: u32,
+        count: u32,
+    },
+    /// Body: the entries' gradients one after another.
+    Push {
+        epoch: u64,
+        step: u64,
+        part: u32,
+        entries: Vec<Entry>,
+    },
+    /// The reply's body: the values of `pull` after the step.
+    Ready {
+        epoch: u64,
+        step: u64,
+        pull: Vec<u32>,
+    },
+    /// The reply's body: the server's portions of the values.
+    Pull {
+        epoch: u64,
+        step: u64,
+        averaged: bool,
+        tensors: Vec<u32>,
+    },
+    Leave {
+        epoch: u64,
+        step: u64,
+    },
+    Barrier {
+        epoch: u64,
+        step: u64,
+        number: u32,
+    },
+    /// Body: ids. The reply's body: rows.
+    Lookup {
+        epoch: u64,
+        step: u64,
+        tensor: u32,
+        count: u32,
+        train: bool,
+    },
+    /// Rows from a position on; the reply's body: ids, then rows.
+    Scan {
+        tensor: u32,
+        from: u64,
+        limit: u32,
+        changed_since: u64,
+    },
+    /// Body: bytes of a trainer that are saved with the checkpoint of `step`.
+    Keep {
+        epoch: u64,
+        step: u64,
+    },
+    /// Server 0 chooses the checkpoint to roll back to.
+    Recover {
+        above: u64,
+        /// The epoch server 0 had when the client joined: an answer to a question of the past is none.
+        seen: u64,
+        incarnations: Vec<u64>,
+    },
+    /// `seen`: the epoch this server had when the client joined.
+    RollBack {
+        epoch: u64,
+        step: u64,
+        seen: u64,
+    },
+    /// The reply's body: JSON.
+    Stat,
+    /// Waits until all trainers have left.
+    Finish {
+        epoch: u64,
+    },
+    /// The bytes a trainer gave with the checkpoint that was loaded; the reply's body.
+    Kept,
+    /// The parts of an earlier attempt for `step` no longer count.
+    Discard {
+        epoch: u64,
+        step: u64,
+    },
+}
+
+/// Numbers the requests and writes their fields one after another, in the order given here.
+macro_rules! requests {
+    ($($kind:literal $name:ident { $($field:ident),* })*) => {
+        impl Request {
+            pub fn kind(&self) -> u8 {
+                match self {
+                    $(Request::$name { .. } => $kind,)*
+                }
+            }
+
+            pub fn encode(&self) -> Vec<u8> {
+                let mut head = Writer::new();
+                match self {
+                    $(Request::$name { $($field),* } => {
+                        $($field.encode(&mut head);)*
+                    })*
+                }
+                head.finish()
+            }
+
+            pub fn decode(kind: u8, head: &[u8]) -> Result<Request, WireError> {
+                let mut from = Reader::new(head);
+                let request = match kind {
+                    $($kind => Request::$name { $($field: Field::decode(&mut from)?),* },)*
+                    found => {
+                        return Err(WireError::Unknown {
+                            what: "a request",
+                            found: u64::from(found),
+                        });
+                    }
+                };
+                from.end()?;
+                Ok(request)
+            }
+        }
+    };
+}
+
+requests! {
+    1 Join { session }
+    2 CreateDense { spec, place }
+    3 CreateTable { spec, place }
+    4 Assign { tensor, replace }
+    5 AssignRows { tensor, count }
+    6 Push { epoch, step, part, entries }
+    7 Ready { epoch, step, pull }
+    8 Pull { epoch, step, averaged, tensors }
+    9 Leave { epoch, step }
+    10 Barrier { epoch, step, number }
+    11 Lookup { epoch, step, tensor, count, train }
+    12 Scan { tensor, from, limit, changed_since }
+    13 Keep { epoch, step }
+    14 Recover { above, seen, incarnations }
+    15 RollBack { epoch, step, seen }
+    16 Stat {}
+    17 Finish { epoch }
+    18 Kept {}
+    19 Discard { epoch, step }
+}

@@ -1,0 +1,177 @@
+//! Every rule finds a minimum and reads back; what happens to a gradient before and after.
+
+use super::*;
+use crate::wire::{Reader, Writer};
+
+fn velocity(scale: Scale) -> Rule {
+    Rule::Velocity { momentum: 0.5, scale }
+}
+
+fn all_rules() -> Vec<Rule> {
+    vec![
+        Rule::Sgd,
+        Rule::Momentum {
+            momentum: 0.9,
+            nesterov: true,
+        },
+        Rule::Adagrad { epsilon: 1e-6 },
+        Rule::RowAdagrad { epsilon: 1e-6 },
+        Rule::Adam {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+        },
+        Rule::AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            decay: 0.01,
+        },
+        Rule::RmsProp {
+            rho: 0.95,
+            momentum: 0.0,
+            epsilon: 1e-6,
+        },
+        Rule::RmsProp {
+            rho: 0.95,
+            momentum: 0.9,
+            epsilon: 1e-6,
+        },
+        Rule::AdaDelta {
+            rho: 0.95,
+            epsilon: 1e-6,
+        },
+        Rule::Ftrl {
+            beta: 1.0,
+            l1: 0.01,
+            l2: 0.1,
+        },
+        Rule::Adamax {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 0.0,
+        },
+        velocity(Scale::One),
+        velocity(Scale::Adagrad { epsilon: 1e-6 }),
+        velocity(Scale::DecayedAdagrad {
+            rho: 0.95,
+            epsilon: 1e-6,
+        }),
+        velocity(Scale::RmsProp {
+            rho: 0.95,
+            epsilon: 1e-6,
+        }),
+        velocity(Scale::AdaDelta {
+            rho: 0.95,
+            epsilon: 1e-6,
+        }),
+    ]
+}
+
+#[test]
+fn every_optimizer_walks_to_the_minimum_of_a_parabola() {
+    for rule in all_rules() {
+        let rate = match rule {
+            Rule::AdaDelta { .. } => 50.0,
+            Rule::Velocity {
+                scale: Scale::AdaDelta { .. },
+                ..
+            } => 5.0,
+            Rule::Velocity {
+                scale: Scale::RmsProp { .. },
+                ..
+            } => 0.001,
+            Rule::Ftrl { .. } => 5.0,
+            Rule::Adagrad { .. } | Rule::RowAdagrad { .. } => 0.5,
+            Rule::Sgd => 0.1,
+            _ => 0.05,
+        };
+        let mut optimizer = Optimizer::new(rule, rate);
+        optimizer.average = 10;
+        let mut values = [3.0, -2.0];
+        let mut state = vec![0.0; optimizer.state_per_row() + 2 * optimizer.state_per_element()];
+        let mut progress = Progress::default();
+        for _ in 0..2000 {
+            let gradient = [values[0] - 1.0, values[1] - 1.0];
+            let update = optimizer.begin(&mut progress, Pace::default());
+            update.apply_row(&mut values, &mut state, &gradient);
+        }
+        let average = &state[state.len() - 2..];
+        for value in values.iter().chain(average) {
+            assert!(
+                (value - 1.0).abs() < 0.15,
+                "{rule:?} ends at {values:?}, {average:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_optimizer_reads_back() {
+    for rule in all_rules() {
+        let mut optimizer = Optimizer::new(rule, 0.25);
+        (optimizer.l1, optimizer.l2, optimizer.clip, optimizer.average) = (0.1, 0.2, 0.3, 4);
+        let mut head = Writer::new();
+        optimizer.encode(&mut head);
+        let head = head.finish();
+        let mut reader = Reader::new(&head);
+        assert_eq!(Optimizer::decode(&mut reader), Ok(optimizer));
+        reader.end().unwrap();
+    }
+}
+
+#[test]
+fn nan_and_infinity_are_noticed_wherever_they_are() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in 0..100 {
+            let mut values = [1.0; 100];
+            assert!(all_finite(&values));
+            values[at] = bad;
+            assert!(!all_finite(&values));
+        }
+    }
+}
+
+#[test]
+fn a_gradient_is_clipped_before_it_is_regularized() {
+    let mut optimizer = Optimizer::new(Rule::Sgd, 1.0);
+    (optimizer.clip, optimizer.l2) = (1.0, 0.5);
+    let mut values = [2.0];
+    optimizer
+        .begin(&mut Progress::default(), Pace::default())
+        .apply(&mut values, &mut [], &[10.0]);
+    assert_eq!(values, [2.0 - (1.0 + 0.5 * 2.0)]);
+}
+
+#[test]
+fn the_momentum_of_2017_has_rate_and_regularization_inside_the_velocity() {
+    let mut optimizer = Optimizer::new(velocity(Scale::One), 1.0);
+    optimizer.l2 = 0.5;
+    let (mut values, mut state) = ([4.0], [0.0]);
+    let mut progress = Progress::default();
+    let mut update = |rate| {
+        let update = optimizer.begin(
+            &mut progress,
+            Pace {
+                rate: Some(rate),
+                samples: 0,
+            },
+        );
+        update.apply(&mut values, &mut state, &[1.0]);
+        values[0]
+    };
+    // v = -1 * (1 + 0.5 * 4) = -3
+    assert_eq!(update(1.0), 1.0);
+    // With another rate the velocity keeps what the first one made it: v = 0.5 * -3 - 0 = -1.5
+    assert_eq!(update(0.0), -0.5);
+}
+
+#[test]
+fn a_value_shrinks_to_zero_and_stays() {
+    let mut optimizer = Optimizer::new(Rule::Sgd, 0.5);
+    optimizer.proximal_l1 = 1.0;
+    let mut values = [2.0, -0.25, 0.0];
+    let update = optimizer.begin(&mut Progress::default(), Pace::default());
+    update.apply(&mut values, &mut [], &[0.0; 3]);
+    assert_eq!(values, [1.5, 0.0, 0.0]);
+}

@@ -1,0 +1,68 @@
+//! What a server answers other than data: the kinds of replies, and why a request was refused.
+
+use crate::wire::{Reader, WireError, Writer};
+
+/// The kinds of a reply's frame.
+pub mod reply {
+    pub const DONE: u8 = 128;
+    pub const REFUSED: u8 = 129;
+    /// The answer takes longer; the head says whom it waits for.
+    pub const WAITING: u8 = 130;
+}
+
+/// Why a request was refused, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    Other,
+    /// `step` is where training resumes.
+    RolledBack,
+    Fenced,
+    Memory,
+    NotFinite,
+    NoCheckpoint,
+    Credentials,
+}
+
+impl Code {
+    const ALL: [Code; 7] = [
+        Code::Other,
+        Code::RolledBack,
+        Code::Fenced,
+        Code::Memory,
+        Code::NotFinite,
+        Code::NoCheckpoint,
+        Code::Credentials,
+    ];
+
+    /// An unknown code of a newer server is `Other`.
+    fn from_u8(value: u8) -> Code {
+        Code::ALL.get(usize::from(value)).copied().unwrap_or(Code::Other)
+    }
+}
+
+/// A refusal as it travels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub code: Code,
+    pub step: u64,
+    pub message: String,
+}
+
+impl Refused {
+    pub fn encode(&self) -> Vec<u8> {
+        Writer::new()
+            .u8(self.code as u8)
+            .u64(self.step)
+            .text(&self.message)
+            .finish()
+    }
+
+    pub fn decode(head: &[u8]) -> Result<Refused, WireError> {
+        let mut from = Reader::new(head);
+        Ok(Refused {
+            code: Code::from_u8(from.u8()?),
+            step: from.u64()?,
+            message: from.text("an error message")?,
+        })
+    }
+}

@@ -1,0 +1,480 @@
+//! Checkpoints of a server: what is marked when, who writes it, and how it comes back.
+//!
+//! Every server writes its own file at the same steps, without asking the others. Server 0 decides to which checkpoint all roll back when
+//! one of them was restarted; trainers carry the decision to the others.
+
+mod writing;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::checkpoint::{self, CheckpointError, FileReader, Record};
+use crate::message::{Code, DenseSpec, Field, Place, Refused, TableSpec};
+use crate::optimizer::Progress;
+use crate::placement::server_of_row;
+use crate::steps::{Mode, Steps};
+use crate::wire::{Reader, WireError, Writer};
+
+use super::{Config, Server, State, Tensor, refused};
+use writing::Writing;
+
+mod kind {
+    pub const HEADER: u8 = 1;
+    pub const DENSE: u8 = 2;
+    pub const BLOCK: u8 = 3;
+    pub const TABLE: u8 = 4;
+    pub const ROWS: u8 = 5;
+    pub const KEPT: u8 = 6;
+}
+
+/// Checkpoints of changed rows between two complete ones.
+const CHANGES_PER_BASE: u32 = 8;
+/// Complete checkpoints that are kept.
+const KEPT_CHECKPOINTS: usize = 2;
+
+/// The checkpoint that is being written, and what the next one can build on.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    writer: Option<JoinHandle<()>>,
+    base: Option<u64>,
+    changes: u32,
+}
+
+/// Where a checkpoint stands in training.
+struct Header {
+    step: u64,
+    /// The complete checkpoint that this one has the changed rows of.
+    base: Option<u64>,
+    /// Per trainer: its next step, and the step before which it left.
+    progress: Vec<(u64, Option<u64>)>,
+}
+
+impl Server {
+    /// Starts a checkpoint of the present state if one is due. The caller holds the state's lock, or the gate of asynchronous pushes.
+    pub(super) fn checkpoint_if_due(&self, state: &State, step: u64) {
+        let Some(session) = &state.session else { return };
+        let every = session.checkpoint_every;
+        if every == 0 || session.checkpoints.is_empty() || !step.is_multiple_of(every) {
+            return;
+        }
+        let folder = PathBuf::from(&session.checkpoints);
+        let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        // The one before is waited for, so that all servers write the same checkpoints.
+        if let Some(writer) = checkpoints.writer.take() {
+            let _ = writer.join();
+        }
+        let base = checkpoints
+            .base
+            .filter(|_| checkpoints.changes < CHANGES_PER_BASE);
+        match base {
+            Some(_) => checkpoints.changes += 1,
+            None => (checkpoints.base, checkpoints.changes) = (Some(step), 0),
+        }
+        let header = Header {
+            step,
+            base,
+            progress: state.steps.progress(),
+        };
+        let kept = state.kept.clone();
+        let tensors = self.all_tensors();
+        let receiver = self.saving.begin();
+        let pieces = tensors.iter().map(Tensor::mark).sum();
+        let job = Writing {
+            index: self.config.index,
+            servers: self.config.servers,
+            folder,
+            descriptions: tensors.iter().map(Tensor::describe).collect(),
+            tensors,
+            header,
+            kept,
+            pieces,
+        };
+        let saving = Arc::clone(&self.saving);
+        let write = move || {
+            job.run(&receiver);
+            saving.end();
+        };
+        let thread = std::thread::Builder::new()
+            .name("ps-checkpoint".into())
+            .spawn(write);
+        match thread {
+            Ok(thread) => checkpoints.writer = Some(thread),
+            Err(error) => {
+                eprintln!("no checkpoint of step {step}: {error}");
+                self.saving.end();
+            }
+        }
+    }
+
+    /// Server 0: the checkpoint to which all servers that are now there roll back. The same answer to everybody who asks about
+    /// the same servers.
+    pub(super) fn recover(
+        &self,
+        above: u64,
+        seen: u64,
+        incarnations: Vec<u64>,
+    ) -> Result<(u64, u64), Refused> {
+        let mut state = self.state();
+        if let Some((formed, step)) = &state.formed
+            && *formed == incarnations
+            && state.steps.epoch() >= above
+        {
+            return Ok((state.steps.epoch(), *step));
+        }
+        if state.steps.epoch() != seen {
+            let step = state.steps.step();
+            return Err(crate::steps::Refusal::RolledBack { step }.into());
+        }
+        // No epoch of an earlier process of this server comes again: a late message could be taken for a new one.
+        let of_attempt = u64::from(self.config.attempt) << 32;
+        let epoch = state.steps.epoch().max(above).max(of_attempt).saturating_add(1);
+        let step = self.latest_intact(&state)?;
+        self.restore(&mut state, step, epoch)?;
+        state.formed = Some((incarnations, step.unwrap_or(0)));
+        println!("rolled back to step {}", step.unwrap_or(0));
+        Ok((epoch, step.unwrap_or(0)))
+    }
+
+    pub(super) fn roll_back(&self, epoch: u64, step: u64, seen: u64) -> Result<(), Refused> {
+        let mut state = self.state();
+        let current = state.steps.epoch();
+        if epoch <= current || current != seen {
+            let is_made = epoch == current;
+            let refusal = crate::steps::Refusal::RolledBack {
+                step: state.steps.step(),
+            };
+            return if is_made { Ok(()) } else { Err(refusal.into()) };
+        }
+        let is_empty = self.all_tensors().is_empty() && step == 0;
+        let has_it = self.folder(&state).is_some_and(|folder| has(&folder, step));
+        self.restore(&mut state, Some(step).filter(|_| has_it || !is_empty), epoch)?;
+        println!("rolled back to step {step}");
+        Ok(())
+    }
+
+    /// An asynchronous server that was restarted resumes from its latest checkpoint by itself.
+    pub(super) fn resume_alone(&self, state: &mut State) -> Result<(), Refused> {
+        let step = self.latest_intact(state)?;
+        self.restore(state, step, 1)
+    }
+
+    fn folder(&self, state: &State) -> Option<PathBuf> {
+        let session = state.session.as_ref()?;
+        (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
+    }
+
+    /// `None`: there is none, and nothing was lost either.
+    fn latest_intact(&self, state: &State) -> Result<Option<u64>, Refused> {
+        let folder = self.folder(state);
+        // A checkpoint that is still being written is worth waiting for.
+        let writer = self
+            .checkpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .writer
+            .take();
+        if let Some(writer) = writer {
+            let _ = writer.join();
+        }
+        let found = folder.as_deref().map(checkpoint::list).unwrap_or_default();
+        for candidate in found {
+            match folder.as_deref().map(|folder| verify(folder, candidate.step)) {
+                Some(Ok(())) => return Ok(Some(candidate.step)),
+                Some(Err(error)) => eprintln!("skipped a checkpoint: {error}"),
+                None => {}
+            }
+        }
+        if state.steps.step() == 0 && self.all_tensors().is_empty() && state.steps.epoch() > 0 {
+            return Ok(None);
+        }
+        let message = match folder {
+            Some(folder) => CheckpointError::None(folder).to_string(),
+            None => "a parameter server was restarted, and this job writes no checkpoints".to_owned(),
+        };
+        Err(refused(Code::NoCheckpoint, message))
+    }
+
+    /// Replaces what this server has by a checkpoint; without one it begins at step 0.
+    fn restore(&self, state: &mut State, step: Option<u64>, epoch: u64) -> Result<(), Refused> {
+        state.pending.iter_mut().for_each(Vec::clear);
+        let header = match (step, self.folder(state)) {
+            (Some(step), Some(folder)) => self
+                .load(&folder, step, state)
+                .map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
+            _ => Header {
+                step: 0,
+                base: None,
+                progress: Vec::new(),
+            },
+        };
+        let left: Vec<Option<u64>> = header.progress.iter().map(|(_, left)| *left).collect();
+        if state.steps.epoch() == epoch {
+            state.steps = Steps::new(state.steps.mode(), self.config.trainers, 0);
+        }
+        state.steps.roll_back(epoch, header.step, &left);
+        if state.steps.mode() != Mode::Sync {
+            let next: Vec<u64> = header.progress.iter().map(|(next, _)| *next).collect();
+            state.steps.restore_progress(&next);
+        }
+        *self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner) = Checkpoints::default();
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn load(&self, folder: &Path, step: u64, state: &mut State) -> Result<Header, CheckpointError> {
+        for tensor in self.all_tensors() {
+            if let Tensor::Table(table) = tensor {
+                table.clear();
+            }
+        }
+        let header = read_header(folder, step)?;
+        if let Some(base) = header.base {
+            self.load_files(folder, base, state, true)?;
+        }
+        self.load_files(folder, step, state, false)?;
+        Ok(header)
+    }
+
+    fn load_files(
+        &self,
+        folder: &Path,
+        step: u64,
+        state: &mut State,
+        rows_only: bool,
+    ) -> Result<(), CheckpointError> {
+        for path in files(folder, step) {
+            let mut reader = FileReader::open(&path)?;
+            while let Some(record) = reader.next()? {
+                let is_wanted = !rows_only || matches!(record.kind, kind::ROWS | kind::TABLE);
+                if is_wanted {
+                    self.load_record(&record, state)
+                        .map_err(|reason| reader.damaged(reason))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_record(&self, record: &Record, state: &mut State) -> Result<(), String> {
+        let text = |error: WireError| error.to_string();
+        let refusal = |refused: Refused| refused.message;
+        let mut head = Reader::new(&record.head);
+        match record.kind {
+            kind::DENSE => {
+                let (spec, place, assigned, updates) = decode_dense(&mut head).map_err(text)?;
+                let place = self.create_dense(spec, Some(self.here(place))).map_err(refusal)?;
+                let dense = self.dense(place.id).map_err(refusal)?;
+                let mut progress = dense.progress();
+                (progress.assigned, progress.updates) = (assigned, updates);
+            }
+            kind::TABLE => {
+                let (spec, place, updates, clock) = decode_table(&mut head).map_err(text)?;
+                let place = self.create_table(spec, Some(self.here(place))).map_err(refusal)?;
+                let table = self.table(place.id).map_err(refusal)?;
+                *table.progress() = updates;
+                table.set_clock(u64::from(clock));
+            }
+            kind::BLOCK => {
+                let (tensor, number) = (head.u32().map_err(text)?, head.u64().map_err(text)?);
+                let count = head.u32().map_err(text)? as usize;
+                let dense = self.dense(tensor).map_err(refusal)?;
+                let numbers = floats(&record.body);
+                let (values, block) = numbers.split_at_checked(count).ok_or("a block is too short")?;
+                if !dense.restore(number, values, block) {
+                    return Err(format!("a block does not fit `{}`", dense.spec.name));
+                }
+            }
+            kind::ROWS => self.load_rows(&mut head, &record.body)?,
+            kind::KEPT => {
+                let trainer = head.u32().map_err(text)? as usize;
+                if let Some(kept) = state.kept.get_mut(trainer) {
+                    *kept = record.body.clone();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn load_rows(&self, head: &mut Reader<'_>, body: &[u8]) -> Result<(), String> {
+        let text = |error: WireError| error.to_string();
+        let (tensor, count) = (head.u32().map_err(text)?, head.u32().map_err(text)? as usize);
+        let table = self.table(tensor).map_err(|refused| refused.message)?;
+        let width = table.width();
+        if body.len() != count * (12 + 4 * width) {
+            return Err(format!("rows do not fit `{}`", table.spec.name));
+        }
+        let (ids, rest) = body.split_at(count * 8);
+        let (stamps, data) = rest.split_at(count * 4);
+        let data = floats(data);
+        let Config { index, servers, .. } = self.config;
+        for at in 0..count {
+            let id = u64::from_le_bytes(ids.as_chunks::<8>().0[at]);
+            let stamp = u32::from_le_bytes(stamps.as_chunks::<4>().0[at]);
+            if server_of_row(id, servers) == index {
+                table
+                    .restore(id, stamp, &data[at * width..(at + 1) * width])
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint of another number of servers deals its blocks out again.
+    fn here(&self, place: Place) -> Place {
+        Place {
+            first: place.first % self.config.servers,
+            ..place
+        }
+    }
+}
+
+impl Tensor {
+    fn mark(&self) -> usize {
+        match self {
+            Tensor::Dense(dense) => dense.mark(),
+            Tensor::Table(table) => table.mark(),
+        }
+    }
+
+    /// The record that makes the tensor known again.
+    fn describe(&self) -> (u8, Vec<u8>) {
+        let mut head = Writer::new();
+        match self {
+            Tensor::Dense(dense) => {
+                let progress = *dense.progress();
+                dense.spec.encode(&mut head);
+                head.u32(dense.place.id)
+                    .u32(dense.place.first)
+                    .u8(u8::from(progress.assigned));
+                progress.updates.encode(&mut head);
+                (kind::DENSE, head.finish())
+            }
+            Tensor::Table(table) => {
+                table.spec.encode(&mut head);
+                head.u32(table.place.id).u32(table.place.first);
+                table.progress().encode(&mut head);
+                head.u32(table.clock());
+                (kind::TABLE, head.finish())
+            }
+        }
+    }
+}
+
+fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, Place, bool, Progress), WireError> {
+    let spec = DenseSpec::decode(head)?;
+    let place = Place {
+        id: head.u32()?,
+        first: head.u32()?,
+    };
+    Ok((spec, place, head.flag("`assigned`")?, Progress::decode(head)?))
+}
+
+fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, Place, Progress, u32), WireError> {
+    let spec = TableSpec::decode(head)?;
+    let place = Place {
+        id: head.u32()?,
+        first: head.u32()?,
+    };
+    Ok((spec, place, Progress::decode(head)?, head.u32()?))
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut head = Writer::new();
+        head.u64(self.step)
+            .u8(u8::from(self.base.is_some()))
+            .u64(self.base.unwrap_or(0))
+            .u32(self.progress.len() as u32);
+        for (next, left) in &self.progress {
+            head.u64(*next)
+                .u8(u8::from(left.is_some()))
+                .u64(left.unwrap_or(0));
+        }
+        head.finish()
+    }
+
+    fn decode(head: &[u8]) -> Result<Header, WireError> {
+        let mut head = Reader::new(head);
+        let step = head.u64()?;
+        let (has_base, base) = (head.flag("a base")?, head.u64()?);
+        let count = head.count("the trainers of a checkpoint", 17)?;
+        let progress = (0..count).map(|_| {
+            let (next, has_left, left) = (head.u64()?, head.flag("`left`")?, head.u64()?);
+            Ok((next, has_left.then_some(left)))
+        });
+        Ok(Header {
+            step,
+            base: has_base.then_some(base),
+            progress: progress.collect::<Result<_, WireError>>()?,
+        })
+    }
+}
+
+fn read_header(folder: &Path, step: u64) -> Result<Header, CheckpointError> {
+    let first = files(folder, step).into_iter().next();
+    let first = first.ok_or_else(|| CheckpointError::None(folder.to_owned()))?;
+    let mut reader = FileReader::open(&first)?;
+    match reader.next()? {
+        Some(record) if record.kind == kind::HEADER => {
+            Header::decode(&record.head).map_err(|error| reader.damaged(error))
+        }
+        _ => Err(reader.damaged("it has no header")),
+    }
+}
+
+/// All files of a complete checkpoint.
+fn files(folder: &Path, step: u64) -> Vec<PathBuf> {
+    let found = checkpoint::list(folder)
+        .into_iter()
+        .find(|found| found.step == step);
+    let servers = found.map_or(0, |found| found.servers);
+    (0..servers)
+        .map(|server| checkpoint::file(folder, step, server, servers))
+        .collect()
+}
+
+fn has(folder: &Path, step: u64) -> bool {
+    !files(folder, step).is_empty()
+}
+
+/// Reads a checkpoint, and the one it is based on, to see whether they are intact.
+fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
+    let header = read_header(folder, step)?;
+    for step in [Some(step), header.base].into_iter().flatten() {
+        let files = files(folder, step);
+        if files.is_empty() {
+            return Err(CheckpointError::None(folder.join(format!("step-{step:012}"))));
+        }
+        for path in files {
+            checkpoint::verify(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what neither the latest checkpoints nor their bases need. What cannot be removed stays.
+fn remove_old(folder: &Path) {
+    let latest: Vec<u64> = checkpoint::list(folder).iter().map(|found| found.step).collect();
+    let Some(oldest) = latest.get(KEPT_CHECKPOINTS - 1).copied() else {
+        return;
+    };
+    let bases: Vec<u64> = latest[..KEPT_CHECKPOINTS]
+        .iter()
+        .filter_map(|step| read_header(folder, *step).ok()?.base)
+        .collect();
+    for step in latest {
+        if step < oldest && !bases.contains(&step) {
+            let _ = std::fs::remove_dir_all(folder.join(format!("step-{step:012}")));
+        }
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let chunks = bytes.as_chunks::<4>().0;
+    chunks.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// Never held while a connection waits.
+pub(super) type CheckpointsLock = Mutex<Checkpoints>;

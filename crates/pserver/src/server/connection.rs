@@ -1,0 +1,580 @@
+//! One connection: reads requests, asks the server, writes replies. A thread of its own, and nothing shared but the server.
+
+mod recorded;
+mod replies;
+mod rows;
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crate::dense::Dense;
+use crate::hello::{self, Identity, OBSERVER};
+use crate::message::{Code, Refused, Request, Session, reply};
+use crate::placement::BLOCK;
+use crate::steps::{Mode, Sender, Steps, Verdict};
+use crate::stream::write_vectored;
+use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
+
+pub(super) use recorded::serve_bytes;
+use replies::{describe, encode_standing, names, waits_for};
+
+use super::gradient::Pushed;
+use super::{Server, State, refused};
+
+/// How long a client may take to prove who it is.
+const HELLO_LIMIT: Duration = Duration::from_secs(20);
+/// Most bytes a trainer keeps with a checkpoint.
+const MAX_KEPT: u64 = 64 << 20;
+/// Blocks that are written to a connection at once.
+const BLOCKS_AT_ONCE: usize = 16;
+
+/// Why a request has no ordinary reply.
+enum Fault {
+    /// It is reported to the client; the connection stays.
+    Refused(Refused),
+    /// The connection is closed.
+    Broken(io::Error),
+}
+
+impl<T: Into<Refused>> From<T> for Fault {
+    fn from(refusal: T) -> Fault {
+        Fault::Refused(refusal.into())
+    }
+}
+
+fn broken(error: io::Error) -> Fault {
+    Fault::Broken(error)
+}
+
+struct Connection<S> {
+    server: Arc<Server>,
+    stream: S,
+    identity: Identity,
+    /// Bytes of the current request's body that have not been read.
+    unread: u64,
+}
+
+/// Serves a connection until either side closes it. Errors are the client's to report.
+pub(super) fn serve(server: Arc<Server>, mut stream: TcpStream) {
+    let limit = |stream: &TcpStream, limit| {
+        // Without a limit a stranger holds a thread; that is all.
+        let _ = stream.set_read_timeout(limit);
+    };
+    let _ = stream.set_nodelay(true);
+    limit(&stream, Some(HELLO_LIMIT));
+    let accepted = match hello::accept(&mut stream, server.config.secret.as_ref()) {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            if matches!(
+                error,
+                hello::HelloError::Credentials | hello::HelloError::Version { .. }
+            ) {
+                eprintln!("refused a connection: {error}");
+                let refusal = refused(Code::Credentials, error.to_string());
+                let _ = send(&mut stream, reply::REFUSED, &refusal.encode());
+            }
+            return;
+        }
+    };
+    limit(&stream, None);
+    let mut connection = Connection {
+        server,
+        stream,
+        identity: accepted.identity,
+        unread: 0,
+    };
+    if connection.welcome(accepted.proof).is_err() {
+        return;
+    }
+    let is_trainer = connection.identity.trainer != OBSERVER;
+    let server = Arc::clone(&connection.server);
+    if is_trainer {
+        server.count_connection(1);
+    }
+    while let Ok(true) = connection.serve_one() {}
+    drop(connection);
+    if is_trainer {
+        server.count_connection(-1);
+    }
+}
+
+fn send(stream: &mut impl Write, kind: u8, head: &[u8]) -> io::Result<()> {
+    let frame = Frame {
+        kind,
+        head: head.len(),
+        body: 0,
+    };
+    write_vectored(stream, &mut [IoSlice::new(&frame.encode()), IoSlice::new(head)])
+}
+
+impl<S: Read + Write> Connection<S> {
+    fn welcome(&mut self, proof: [u8; 32]) -> io::Result<()> {
+        let Identity {
+            trainer,
+            trainers,
+            server,
+            servers,
+            ..
+        } = self.identity;
+        let config = &self.server.config;
+        let expects = (config.trainers, config.index, config.servers);
+        if trainer != OBSERVER && (trainers, server, servers) != expects {
+            let message = format!(
+                "trainer {trainer} of {trainers} expects parameter server {server} of {servers}; \
+                 this is {} of {} for {} trainers",
+                config.index, config.servers, config.trainers
+            );
+            let refusal = refused(Code::Other, message);
+            send(&mut self.stream, reply::REFUSED, &refusal.encode())?;
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut head = Writer::new();
+        head.bytes(&proof)
+            .u64(self.server.incarnation)
+            .u32(config.trainers)
+            .u32(config.index)
+            .u32(config.servers);
+        send(&mut self.stream, reply::DONE, &head.finish())
+    }
+
+    /// Whether there may be another request.
+    fn serve_one(&mut self) -> io::Result<bool> {
+        let Some(frame) = wire::read_frame(&mut self.stream)? else {
+            return Ok(false);
+        };
+        let mut head = vec![0; frame.head];
+        self.stream.read_exact(&mut head)?;
+        self.unread = frame.body;
+        let request = Request::decode(frame.kind, &head).map_err(wire::invalid)?;
+        match self.answer(request) {
+            Ok(()) => Ok(true),
+            Err(Fault::Broken(error)) => Err(error),
+            Err(Fault::Refused(refusal)) => {
+                self.skip_body()?;
+                send(&mut self.stream, reply::REFUSED, &refusal.encode())?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<(), Fault> {
+        let server = Arc::clone(&self.server);
+        match request {
+            Request::Join { session } => self.join(session),
+            Request::CreateDense { spec, place } => {
+                let place = server.create_dense(spec, place)?;
+                self.done(Writer::new().u32(place.id).u32(place.first))
+            }
+            Request::CreateTable { spec, place } => {
+                let place = server.create_table(spec, place)?;
+                self.done(Writer::new().u32(place.id).u32(place.first))
+            }
+            Request::Assign { tensor, replace } => {
+                let dense = server.dense(tensor)?;
+                self.assign(&dense, replace)
+            }
+            Request::AssignRows { tensor, count } => self.assign_rows(tensor, count),
+            Request::Push {
+                epoch,
+                step,
+                part,
+                entries,
+            } => self.push(epoch, step, part, entries),
+            Request::Ready { epoch, step, pull } => self.ready(epoch, step, &pull),
+            Request::Pull {
+                epoch,
+                step,
+                averaged,
+                tensors,
+            } => self.pull(epoch, step, &tensors, averaged),
+            Request::Leave { epoch, step } => self.leave(epoch, step),
+            Request::Barrier { epoch, step, number } => self.barrier(epoch, (step, number)),
+            Request::Lookup {
+                epoch,
+                step,
+                tensor,
+                count,
+                train,
+            } => self.lookup(epoch, step, tensor, count, train),
+            Request::Scan {
+                tensor,
+                from,
+                limit,
+                changed_since,
+            } => self.scan(tensor, from, limit, changed_since),
+            Request::Finish { epoch } => self.finish(epoch),
+            Request::Stat => {
+                let text = server.stat();
+                self.done_with(&mut Writer::new(), &[text.as_bytes()])
+            }
+            Request::Discard { epoch, step } => {
+                self.expect_body(0)?;
+                let mut state = server.state();
+                let sender = self.sender(epoch);
+                if state.steps.discard(sender, step)? {
+                    state.pending[sender.trainer as usize].clear();
+                }
+                drop(state);
+                self.done(&mut Writer::new())
+            }
+            Request::Keep { epoch, .. } => self.keep(epoch),
+            Request::Kept => {
+                self.expect_body(0)?;
+                let trainer = self.identity.trainer as usize;
+                let kept = server.state().kept.get(trainer).cloned().unwrap_or_default();
+                self.done_with(&mut Writer::new(), &[&kept])
+            }
+            Request::Recover {
+                above,
+                seen,
+                incarnations,
+            } => {
+                self.expect_body(0)?;
+                let (epoch, step) = server.recover(above, seen, incarnations)?;
+                self.done(Writer::new().u64(epoch).u64(step))
+            }
+            Request::RollBack { epoch, step, seen } => {
+                self.expect_body(0)?;
+                server.roll_back(epoch, step, seen)?;
+                self.done(&mut Writer::new())
+            }
+        }
+    }
+
+    fn join(&mut self, session: Session) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let Identity { trainer, attempt, .. } = self.identity;
+        let mut state = self.server.state();
+        match &state.session {
+            None => {
+                let epoch = state.steps.epoch();
+                state.steps = Steps::new(session.mode, self.server.config.trainers, epoch);
+                state.session = Some(session);
+            }
+            Some(known) if *known != session => {
+                let message = format!(
+                    "trainer {trainer} joins with {}, but this job trains with {}",
+                    describe(&session),
+                    describe(known)
+                );
+                return Err(refused(Code::Other, message).into());
+            }
+            Some(_) => {}
+        }
+        if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
+            self.server.resume_alone(&mut state)?;
+        }
+        let standing = state.steps.join(trainer, attempt)?;
+        drop(state);
+        // A request that waits on behalf of an earlier attempt ends.
+        self.server.changed.notify_all();
+        self.done(&mut encode_standing(&standing))
+    }
+
+    fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {
+        self.expect_body(4 * dense.local_elements as u64)?;
+        let _memory = self.server.budget.reserve(self.unread, &dense.spec.name)?;
+        let mut values = vec![0.0; dense.local_elements];
+        self.read_body(bytes_of_mut(&mut values))?;
+        if !crate::optimizer::all_finite(&values) {
+            return Err(self.not_finite(&dense.spec.name).into());
+        }
+        dense.assign(&values, replace);
+        // Pulls wait for initial values under the state's lock.
+        drop(self.server.state());
+        self.server.changed.notify_all();
+        self.done(&mut Writer::new())
+    }
+
+    fn push(
+        &mut self,
+        epoch: u64,
+        step: u64,
+        part: u32,
+        entries: Vec<crate::message::Entry>,
+    ) -> Result<(), Fault> {
+        let server = Arc::clone(&self.server);
+        let expected = entries
+            .into_iter()
+            .map(|entry| server.expect(entry))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.expect_body(expected.iter().map(|entry| entry.bytes).sum())?;
+        let mut pushed = Vec::with_capacity(expected.len());
+        for entry in expected {
+            let bytes = entry.bytes;
+            pushed.push(entry.receive(&mut self.stream).map_err(broken)?);
+            self.unread -= bytes;
+        }
+        if let Some(bad) = pushed.iter().find(|gradient| !gradient.is_finite()) {
+            return Err(self.not_finite(bad.tensor_name()).into());
+        }
+        let sender = self.sender(epoch);
+        let trainer = sender.trainer as usize;
+        let mut apply_now = false;
+        let is_sync = server.state().steps.mode() == Mode::Sync;
+        let gate = (!is_sync).then(|| server.gate.read().unwrap_or_else(PoisonError::into_inner));
+        self.wait(
+            |state| {
+                // What is pushed before the initial values are there would be lost with them.
+                if !pushed.iter().all(Pushed::has_target) {
+                    return Ok(Verdict::Wait);
+                }
+                let verdict = state.steps.push(sender, step, part)?;
+                if verdict == Verdict::Accept {
+                    state.pushes += 1;
+                    match state.steps.mode() {
+                        Mode::Sync => state.pending[trainer].append(&mut pushed),
+                        Mode::Async | Mode::Bounded(_) => apply_now = true,
+                    }
+                }
+                Ok(verdict)
+            },
+            |state| waits_for(state.steps.awaited(step), step),
+        )?;
+        if apply_now {
+            for gradient in &pushed {
+                gradient.apply(server.config.cores);
+            }
+        }
+        drop(gate);
+        self.done(&mut Writer::new())
+    }
+
+    fn ready(&mut self, epoch: u64, step: u64, pull: &[u32]) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        let server = Arc::clone(&self.server);
+        self.wait(
+            |state| {
+                let verdict = state.steps.ready(sender, step)?;
+                if verdict == Verdict::Accept {
+                    server.commit_if_complete(state);
+                    server.changed.notify_all();
+                }
+                Ok(verdict)
+            },
+            |state| waits_for(state.steps.awaited(step), step),
+        )?;
+        if sender.trainer == 0 && server.state().steps.mode() != Mode::Sync {
+            let _gate = server.gate.write().unwrap_or_else(PoisonError::into_inner);
+            server.checkpoint_if_due(&server.state(), step.saturating_add(1));
+        }
+        match pull.is_empty() {
+            true => self.done(&mut Writer::new()),
+            false => self.pull(epoch, step.saturating_add(1), pull, false),
+        }
+    }
+
+    fn pull(&mut self, epoch: u64, step: u64, tensors: &[u32], averaged: bool) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let tensors = tensors
+            .iter()
+            .map(|id| self.server.dense(*id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let sender = self.sender(epoch);
+        let is_observer = sender.trainer == OBSERVER;
+        self.wait(
+            |state| {
+                if tensors.iter().any(|dense| !dense.progress().assigned) {
+                    return Ok(Verdict::Wait);
+                }
+                match is_observer {
+                    true => Ok(Verdict::Accept),
+                    false => Ok(state.steps.pull(sender, step)?),
+                }
+            },
+            |state| match tensors.iter().find(|dense| !dense.progress().assigned) {
+                Some(dense) => format!("trainer 0 has not given `{}` its initial values", dense.spec.name),
+                None => waits_for(
+                    state.steps.awaited(step.saturating_sub(1)),
+                    step.saturating_sub(1),
+                ),
+            },
+        )?;
+        let is_sync = self.server.state().steps.mode() == Mode::Sync && !is_observer;
+        self.send_values(&tensors, averaged, is_sync).map_err(broken)
+    }
+
+    /// In a synchronous step nothing changes before this trainer is ready with it: blocks are written as they lie. Otherwise
+    /// they are copied, so that a slow connection keeps nobody from pushing.
+    fn send_values(&mut self, tensors: &[Arc<Dense>], averaged: bool, in_place: bool) -> io::Result<()> {
+        let elements: usize = tensors.iter().map(|dense| dense.local_elements).sum();
+        let frame = Frame {
+            kind: reply::DONE,
+            head: 0,
+            body: 4 * elements as u64,
+        };
+        self.stream.write_all(&frame.encode())?;
+        let mut copy = Vec::new();
+        for dense in tensors {
+            for first in (0..dense.blocks()).step_by(BLOCKS_AT_ONCE) {
+                let indices = first..(first + BLOCKS_AT_ONCE).min(dense.blocks());
+                if in_place {
+                    let blocks: Vec<_> = indices.map(|index| dense.block(index)).collect();
+                    let mut slices: Vec<IoSlice<'_>> = blocks
+                        .iter()
+                        .map(|block| IoSlice::new(bytes_of(dense.shown(block, averaged))))
+                        .collect();
+                    write_vectored(&mut self.stream, &mut slices)?;
+                    continue;
+                }
+                for index in indices {
+                    copy.clear();
+                    copy.reserve(BLOCK as usize);
+                    copy.extend_from_slice(dense.shown(&dense.block(index), averaged));
+                    self.stream.write_all(bytes_of(&copy))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of this trainer for the next checkpoint.
+    fn keep(&mut self, epoch: u64) -> Result<(), Fault> {
+        if self.unread > MAX_KEPT {
+            let message = format!("a trainer keeps at most {MAX_KEPT} bytes with a checkpoint");
+            return Err(refused(Code::Memory, message).into());
+        }
+        let mut bytes = vec![0; self.unread as usize];
+        self.read_body(&mut bytes)?;
+        let trainer = self.identity.trainer as usize;
+        let mut state = self.server.state();
+        state.steps.check(self.sender(epoch))?;
+        state.kept[trainer] = bytes;
+        drop(state);
+        self.done(&mut Writer::new())
+    }
+
+    fn leave(&mut self, epoch: u64, step: u64) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        {
+            let mut state = self.server.state();
+            state.steps.leave(sender, step)?;
+            // The others may have waited for this trainer alone.
+            self.server.commit_if_complete(&mut state);
+        }
+        self.server.changed.notify_all();
+        self.done(&mut Writer::new())
+    }
+
+    fn finish(&mut self, epoch: u64) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        self.wait(
+            |state| {
+                if state.steps.epoch() != epoch {
+                    let step = state.steps.step();
+                    return Err(crate::steps::Refusal::RolledBack { step }.into());
+                }
+                Ok(match state.steps.all_left() {
+                    true => Verdict::Accept,
+                    false => Verdict::Wait,
+                })
+            },
+            |state| format!("the end waits for {}", names(&state.steps.still_training())),
+        )?;
+        self.done(&mut Writer::new())
+    }
+
+    fn barrier(&mut self, epoch: u64, at: (u64, u32)) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        let server = Arc::clone(&self.server);
+        self.wait(
+            |state| {
+                let verdict = state.steps.barrier(sender, at)?;
+                server.changed.notify_all();
+                Ok(verdict)
+            },
+            |state| {
+                format!(
+                    "the barrier waits for {}",
+                    names(&state.steps.awaited_at_barrier(at))
+                )
+            },
+        )?;
+        self.done(&mut Writer::new())
+    }
+
+    /// Asks again after every change until the answer is not `Wait`, and tells the client now and then whom it waits for.
+    fn wait(
+        &mut self,
+        mut ask: impl FnMut(&mut State) -> Result<Verdict, Refused>,
+        whom: impl Fn(&State) -> String,
+    ) -> Result<(), Fault> {
+        let server = Arc::clone(&self.server);
+        let mut state = server.state();
+        loop {
+            if ask(&mut state)? != Verdict::Wait {
+                return Ok(());
+            }
+            let waited = server.changed.wait_timeout(state, server.config.patience);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            if timeout.timed_out() {
+                let message = whom(&state);
+                drop(state);
+                println!("trainer {} waits: {message}", self.identity.trainer);
+                let head = Writer::new().text(&message).finish();
+                send(&mut self.stream, reply::WAITING, &head).map_err(broken)?;
+                state = server.state();
+            }
+        }
+    }
+
+    fn sender(&self, epoch: u64) -> Sender {
+        Sender {
+            trainer: self.identity.trainer,
+            attempt: self.identity.attempt,
+            epoch,
+        }
+    }
+
+    fn not_finite(&self, tensor: &str) -> Refused {
+        let trainer = self.identity.trainer;
+        refused(
+            Code::NotFinite,
+            format!("trainer {trainer} sent NaN or infinite values for `{tensor}`"),
+        )
+    }
+
+    /// A body of another size than the request needs cannot be read, nor what follows it.
+    fn expect_body(&self, bytes: u64) -> Result<(), Fault> {
+        match self.unread == bytes {
+            true => Ok(()),
+            false => Err(broken(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn read_body(&mut self, bytes: &mut [u8]) -> Result<(), Fault> {
+        self.stream.read_exact(bytes).map_err(broken)?;
+        self.unread -= bytes.len() as u64;
+        Ok(())
+    }
+
+    fn skip_body(&mut self) -> io::Result<()> {
+        let mut rest = (&mut self.stream).take(self.unread);
+        let skipped = io::copy(&mut rest, &mut io::sink())?;
+        self.unread -= skipped;
+        Ok(())
+    }
+
+    fn done(&mut self, head: &mut Writer) -> Result<(), Fault> {
+        self.done_with(head, &[])
+    }
+
+    fn done_with(&mut self, head: &mut Writer, body: &[&[u8]]) -> Result<(), Fault> {
+        let head = head.finish();
+        let frame = Frame {
+            kind: reply::DONE,
+            head: head.len(),
+            body: body.iter().map(|bytes| bytes.len() as u64).sum(),
+        };
+        let frame = frame.encode();
+        let mut slices = vec![IoSlice::new(&frame), IoSlice::new(&head)];
+        slices.extend(body.iter().map(|bytes| IoSlice::new(bytes)));
+        write_vectored(&mut self.stream, &mut slices).map_err(broken)
+    }
+}

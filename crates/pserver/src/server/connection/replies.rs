@@ -1,0 +1,36 @@
+//! What replies say: where a trainer stands, and whom it waits for.
+
+use crate::message::Session;
+use crate::steps::Standing;
+use crate::wire::Writer;
+
+pub(super) fn encode_standing(standing: &Standing) -> Writer {
+    let mut head = Writer::new();
+    head.u64(standing.epoch)
+        .u64(standing.step)
+        .u64(standing.next)
+        .u32(standing.parts)
+        .u8(u8::from(standing.left));
+    head
+}
+
+pub(super) fn describe(session: &Session) -> String {
+    let reduce = if session.mean { "mean" } else { "sum" };
+    format!(
+        "mode {}, {reduce}, checkpoints every {} steps in `{}`",
+        session.mode, session.checkpoint_every, session.checkpoints
+    )
+}
+
+pub(super) fn waits_for(trainers: Vec<u32>, step: u64) -> String {
+    format!("step {step} waits for {}", names(&trainers))
+}
+
+pub(super) fn names(trainers: &[u32]) -> String {
+    let numbers: Vec<String> = trainers.iter().map(u32::to_string).collect();
+    match numbers.len() {
+        0 => "the server".to_owned(),
+        1 => format!("trainer {}", numbers[0]),
+        _ => format!("trainers {}", numbers.join(", ")),
+    }
+}

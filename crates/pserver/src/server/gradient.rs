@@ -1,0 +1,259 @@
+//! Gradients on their way from a push to the model: received, checked, decoded, and applied in order.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use crate::budget::Reserved;
+use crate::codec;
+use crate::dense::Dense;
+use crate::message::{Code, Encoding, Entry, EntryKind, Refused};
+use crate::optimizer::{Pace, all_finite};
+use crate::placement::mix;
+use crate::schedule::Counts;
+use crate::sparse::Table;
+use crate::wire::{bytes_of_ids_mut, bytes_of_mut};
+
+use super::{Server, refused};
+
+/// One gradient that counts as soon as its step does.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    pace: Pace,
+    values: Vec<f32>,
+    target: Target,
+    _memory: Reserved,
+}
+
+#[derive(Debug)]
+enum Target {
+    Dense(Arc<Dense>),
+    Rows(Arc<Table>, Vec<u64>),
+}
+
+/// What an entry of a push needs, worked out before its body is read.
+#[derive(Debug)]
+pub(super) struct Expected {
+    entry: Entry,
+    target: ExpectedTarget,
+    /// Bytes of its body.
+    pub bytes: u64,
+    memory: Reserved,
+}
+
+#[derive(Debug)]
+enum ExpectedTarget {
+    Dense(Arc<Dense>),
+    Rows(Arc<Table>, u32),
+}
+
+impl Server {
+    /// Checks an entry against the tensor it is for and sets memory aside.
+    pub(super) fn expect(&self, entry: Entry) -> Result<Expected, Refused> {
+        let (target, bytes, held) = match entry.kind {
+            EntryKind::Dense(encoding) => {
+                let dense = self.dense(entry.tensor)?;
+                let elements = dense.local_elements as u64;
+                if let Encoding::Sparse { count } = encoding
+                    && u64::from(count) > elements
+                {
+                    let message = format!("`{}` has no {count} elements here", dense.spec.name);
+                    return Err(refused(Code::Other, message));
+                }
+                let held = 4 * elements;
+                (ExpectedTarget::Dense(dense), encoding.bytes(elements), held)
+            }
+            EntryKind::Rows { count, encoding } => {
+                let table = self.table(entry.tensor)?;
+                let elements = u64::from(count) * table.row() as u64;
+                if matches!(encoding, Encoding::Sparse { .. }) {
+                    let message = format!("gradients of `{}` are rows already", table.spec.name);
+                    return Err(refused(Code::Other, message));
+                }
+                let bytes = 8 * u64::from(count) + encoding.bytes(elements);
+                let held = 8 * u64::from(count) + 4 * elements;
+                (ExpectedTarget::Rows(table, count), bytes, held)
+            }
+        };
+        let (name, optimizer) = match &target {
+            ExpectedTarget::Dense(dense) => (&dense.spec.name, &dense.spec.optimizer),
+            ExpectedTarget::Rows(table, _) => (&table.spec.name, &table.spec.optimizer),
+        };
+        if optimizer.schedule.counts == Counts::Samples && (entry.samples, entry.rate) == (0, None) {
+            let message = format!("the learning rate of `{name}` counts samples; push with `samples=`");
+            return Err(refused(Code::Other, message));
+        }
+        let memory = self.budget.reserve(held, name)?;
+        Ok(Expected {
+            entry,
+            target,
+            bytes,
+            memory,
+        })
+    }
+}
+
+impl Expected {
+    /// Reads the entry's body from a connection.
+    pub fn receive(self, stream: &mut impl Read) -> io::Result<Pushed> {
+        let (target, elements, encoding) = match (self.target, self.entry.kind) {
+            (ExpectedTarget::Rows(table, count), EntryKind::Rows { encoding, .. }) => {
+                let mut ids = vec![0; count as usize];
+                stream.read_exact(bytes_of_ids_mut(&mut ids))?;
+                let elements = ids.len() * table.row();
+                (Target::Rows(table, ids), elements, encoding)
+            }
+            (ExpectedTarget::Dense(dense), EntryKind::Dense(encoding)) => {
+                let elements = dense.local_elements;
+                (Target::Dense(dense), elements, encoding)
+            }
+            _ => unreachable!("the target was chosen by the entry's kind"),
+        };
+        let mut values = vec![0.0; elements];
+        match encoding {
+            Encoding::F32 => stream.read_exact(bytes_of_mut(&mut values))?,
+            other => codec::read(stream, other, &mut values)?,
+        }
+        Ok(Pushed {
+            pace: Pace {
+                rate: self.entry.rate,
+                samples: u64::from(self.entry.samples),
+            },
+            values,
+            target,
+            _memory: self.memory,
+        })
+    }
+}
+
+impl Pushed {
+    pub fn tensor_name(&self) -> &str {
+        match &self.target {
+            Target::Dense(dense) => &dense.spec.name,
+            Target::Rows(table, _) => &table.spec.name,
+        }
+    }
+
+    /// Whether the tensor has its initial values.
+    pub fn has_target(&self) -> bool {
+        match &self.target {
+            Target::Dense(dense) => dense.progress().assigned,
+            Target::Rows(..) => true,
+        }
+    }
+
+    pub fn is_finite(&self) -> bool {
+        all_finite(&self.values)
+    }
+
+    /// An asynchronous gradient changes the model by itself.
+    pub fn apply(&self, threads: usize) {
+        match &self.target {
+            Target::Dense(dense) => dense.update(&[&self.values], None, self.pace, threads),
+            Target::Rows(table, ids) => table.update(&table.begin(self.pace), ids, &self.values),
+        }
+    }
+}
+
+/// All gradients of one step, in order of trainer and part.
+pub(super) struct Gradients {
+    by_tensor: Vec<Vec<Pushed>>,
+}
+
+impl Gradients {
+    pub fn new(pushed: Vec<Pushed>) -> Gradients {
+        let mut by_tensor: Vec<Vec<Pushed>> = Vec::new();
+        let mut positions: HashMap<u32, usize> = HashMap::new();
+        for gradient in pushed {
+            let id = match &gradient.target {
+                Target::Dense(dense) => dense.place.id,
+                Target::Rows(table, _) => table.place.id,
+            };
+            match positions.entry(id) {
+                MapEntry::Occupied(at) => by_tensor[*at.get()].push(gradient),
+                MapEntry::Vacant(free) => {
+                    free.insert(by_tensor.len());
+                    by_tensor.push(vec![gradient]);
+                }
+            }
+        }
+        Gradients { by_tensor }
+    }
+
+    /// One update per tensor. The order among tensors is of no consequence: they do not depend on each other.
+    pub fn apply(&self, divisor: Option<f32>, threads: usize) {
+        for of_tensor in &self.by_tensor {
+            let pace = Pace {
+                rate: of_tensor.iter().find_map(|gradient| gradient.pace.rate),
+                samples: of_tensor.iter().map(|gradient| gradient.pace.samples).sum(),
+            };
+            match &of_tensor[0].target {
+                Target::Dense(dense) => {
+                    let values: Vec<&[f32]> = of_tensor.iter().map(|gradient| &gradient.values[..]).collect();
+                    dense.update(&values, divisor, pace, threads);
+                }
+                Target::Rows(table, _) => update_rows(table, of_tensor, divisor, pace),
+            }
+        }
+    }
+}
+
+/// Sums the gradients of each row in order of trainer and part.
+fn update_rows(table: &Table, gradients: &[Pushed], divisor: Option<f32>, pace: Pace) {
+    let row = table.row();
+    let update = table.begin(pace);
+    if let ([only], None) = (gradients, divisor)
+        && let Target::Rows(_, ids) = &only.target
+    {
+        return table.update(&update, ids, &only.values);
+    }
+    let most = gradients.iter().map(|gradient| gradient.values.len() / row).sum();
+    let mut ids: Vec<u64> = Vec::with_capacity(most);
+    let mut sums: Vec<f32> = Vec::with_capacity(most * row);
+    let mut positions: HashMap<u64, usize, BuildHasherDefault<RowHasher>> =
+        HashMap::with_capacity_and_hasher(most, BuildHasherDefault::default());
+    for gradient in gradients {
+        let Target::Rows(_, of_part) = &gradient.target else {
+            unreachable!("a tensor is of one kind");
+        };
+        for (id, values) in of_part.iter().zip(gradient.values.chunks_exact(row)) {
+            match positions.entry(*id) {
+                MapEntry::Vacant(free) => {
+                    free.insert(ids.len());
+                    ids.push(*id);
+                    sums.extend_from_slice(values);
+                }
+                MapEntry::Occupied(at) => {
+                    let sum = &mut sums[at.get() * row..][..row];
+                    sum.iter_mut().zip(values).for_each(|(sum, g)| *sum += *g);
+                }
+            }
+        }
+    }
+    if let Some(divisor) = divisor {
+        sums.iter_mut().for_each(|sum| *sum /= divisor);
+    }
+    table.update(&update, &ids, &sums);
+}
+
+/// Row ids are mixed as everywhere else: cheaper than a hash that resists attacks, which a job has no reason to mount on itself.
+#[derive(Default)]
+struct RowHasher(u64);
+
+impl Hasher for RowHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = mix(self.0 ^ id);
+    }
+}

@@ -1,0 +1,170 @@
+//! The ports of a server and who may connect to them.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use super::{Server, connection};
+
+/// Bytes of stack of a connection's thread: its buffers are on the heap.
+const STACK: usize = 256 * 1024;
+
+/// Whose connections are accepted before they prove anything.
+#[derive(Debug, Clone)]
+pub enum Admission {
+    /// Everybody; clients prove that they know the run's secret.
+    BySecret,
+    /// The workers of a job without a secret, and this machine itself.
+    ByAddress(HashSet<IpAddr>),
+}
+
+impl Admission {
+    fn admits(&self, address: IpAddr) -> bool {
+        match self {
+            Admission::BySecret => true,
+            Admission::ByAddress(known) => address.is_loopback() || known.contains(&address.to_canonical()),
+        }
+    }
+}
+
+/// Why a server does not listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct ListenError {
+    pub address: SocketAddr,
+    pub source: io::Error,
+}
+
+/// A server that is reachable, until it is stopped or the process ends.
+#[derive(Debug)]
+pub struct Listening {
+    pub addresses: Vec<SocketAddr>,
+    open: Arc<Open>,
+}
+
+/// What ends when a server is stopped.
+#[derive(Debug, Default)]
+struct Open {
+    is_stopped: AtomicBool,
+    /// One may be closed by now: its number is then used by nobody else here.
+    connections: Mutex<Vec<Weak<TcpStream>>>,
+}
+
+impl Listening {
+    /// Ends all connections and accepts no more.
+    pub fn stop(&self) {
+        self.open.is_stopped.store(true, Ordering::SeqCst);
+        for connection in &*self.open.connections() {
+            if let Some(stream) = connection.upgrade() {
+                // It may be gone already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        for address in &self.addresses {
+            // Wakes the thread that accepts.
+            let _ = TcpStream::connect(address);
+        }
+    }
+}
+
+impl Open {
+    fn connections(&self) -> MutexGuard<'_, Vec<Weak<TcpStream>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a connection as long as it is served.
+    fn add(&self, stream: &TcpStream) -> io::Result<Arc<TcpStream>> {
+        let held = Arc::new(stream.try_clone()?);
+        let mut connections = self.connections();
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(Arc::downgrade(&held));
+        Ok(held)
+    }
+}
+
+/// Takes all ports or none, then serves every connection in a thread of its own.
+pub fn listen(
+    server: &Arc<Server>,
+    addresses: &[SocketAddr],
+    admission: &Admission,
+) -> Result<Listening, ListenError> {
+    let bind = |address: &SocketAddr| {
+        TcpListener::bind(address).map_err(|source| ListenError {
+            address: *address,
+            source,
+        })
+    };
+    let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let bound = listeners
+        .iter()
+        .zip(addresses)
+        .map(|(listener, asked)| listener.local_addr().unwrap_or(*asked));
+    let bound = bound.collect();
+    let open: Arc<Open> = Arc::default();
+    for listener in listeners {
+        let (server, admission, open) = (Arc::clone(server), admission.clone(), Arc::clone(&open));
+        let accept = move || accept_all(&server, &listener, &admission, &open);
+        let started = thread::Builder::new()
+            .name("ps-accept".into())
+            .stack_size(STACK)
+            .spawn(accept);
+        started.map_err(|source| ListenError {
+            address: addresses[0],
+            source,
+        })?;
+    }
+    Ok(Listening {
+        addresses: bound,
+        open,
+    })
+}
+
+fn accept_all(server: &Arc<Server>, listener: &TcpListener, admission: &Admission, open: &Open) {
+    for stream in listener.incoming() {
+        if open.is_stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                eprintln!("a connection failed: {error}");
+                continue;
+            }
+        };
+        let known = stream.peer_addr().is_ok_and(|peer| admission.admits(peer.ip()));
+        if !known {
+            continue;
+        }
+        let server = Arc::clone(server);
+        let held = open.add(&stream);
+        let serve = move || {
+            connection::serve(server, stream);
+            drop(held);
+        };
+        let started = thread::Builder::new()
+            .name("ps-serve".into())
+            .stack_size(STACK)
+            .spawn(serve);
+        if let Err(error) = started {
+            eprintln!("a connection cannot be served: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_secret_only_the_jobs_own_addresses_are_admitted() {
+        let known = ["10.0.0.7".parse().unwrap()].into();
+        let admission = Admission::ByAddress(known);
+        assert!(admission.admits("10.0.0.7".parse().unwrap()));
+        assert!(admission.admits("::ffff:10.0.0.7".parse().unwrap()));
+        assert!(admission.admits("127.0.0.1".parse().unwrap()));
+        assert!(!admission.admits("10.0.0.8".parse().unwrap()));
+    }
+}

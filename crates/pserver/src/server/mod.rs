@@ -1,0 +1,370 @@
+//! The server: what it holds, who trains with it, and when a step changes the model.
+//!
+//! One thread serves one connection (`connection`). What concerns steps is decided by `crate::steps` under one lock;
+//! tensors have locks of their own. A thread that must wait for other trainers sleeps until the state changes.
+
+mod checkpoints;
+mod connection;
+mod gradient;
+mod listen;
+mod metrics;
+mod stat;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::budget::{Budget, OverBudget};
+use crate::dense::Dense;
+use crate::hello::{RunSecret, random};
+use crate::message::{Code, DenseSpec, Place, Refused, Session, TableSpec};
+use crate::saving::Saving;
+use crate::sparse::Table;
+use crate::steps::{Mode, Refusal, Steps};
+
+use checkpoints::CheckpointsLock;
+use gradient::{Gradients, Pushed};
+pub use listen::{Admission, ListenError, Listening, listen};
+pub use metrics::serve_metrics;
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This server's number, and how many there are.
+    pub index: u32,
+    pub servers: u32,
+    pub trainers: u32,
+    /// Which start of this worker it is; from the second on its tensors must come from a checkpoint.
+    pub attempt: u32,
+    /// Threads for large updates, and what the number of shards of a table follows.
+    pub cores: usize,
+    /// Bytes for tensors, their state and gradients on their way.
+    pub memory: u64,
+    pub secret: Option<RunSecret>,
+    /// After how long a waiting trainer is sent the names of those it waits for.
+    pub patience: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            index: 0,
+            servers: 1,
+            trainers: 1,
+            attempt: 1,
+            cores: 1,
+            memory: u64::MAX,
+            secret: None,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A parameter server. Shared by the threads of its connections.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    /// Tells this process from another that took its place.
+    incarnation: u64,
+    budget: Budget,
+    state: Mutex<State>,
+    changed: Condvar,
+    tensors: RwLock<Tensors>,
+    saving: Arc<Saving>,
+    checkpoints: CheckpointsLock,
+    /// Asynchronous pushes hold it for reading from when they count until they have changed the model; a checkpoint is taken
+    /// between them.
+    gate: RwLock<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Of the first trainer that joined; all others must bring the same.
+    session: Option<Session>,
+    steps: Steps,
+    /// Per trainer: the parts of the step it has not committed yet.
+    pending: Vec<Vec<Pushed>>,
+    /// Per trainer: the bytes that are saved with the next checkpoint.
+    kept: Vec<Vec<u8>>,
+    /// The servers that the latest rollback was for, and its step.
+    formed: Option<(Vec<u64>, u64)>,
+    /// Pushes that counted, for `stat`.
+    pushes: u64,
+    /// Connections of trainers.
+    connected: u32,
+}
+
+#[derive(Debug, Default)]
+struct Tensors {
+    by_id: Vec<Option<Tensor>>,
+    by_name: HashMap<String, u32>,
+    /// Blocks dealt out so far; the next tensor begins at the next server.
+    blocks: u64,
+}
+
+/// A tensor of either kind. Cheap to clone.
+#[derive(Debug, Clone)]
+enum Tensor {
+    Dense(Arc<Dense>),
+    Table(Arc<Table>),
+}
+
+impl Tensor {
+    fn place(&self) -> Place {
+        match self {
+            Tensor::Dense(dense) => dense.place,
+            Tensor::Table(table) => table.place,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Tensor::Dense(dense) => &dense.spec.name,
+            Tensor::Table(table) => &table.spec.name,
+        }
+    }
+}
+
+/// Most tensors of a job: ids are positions in a list.
+const MAX_TENSORS: usize = 1 << 20;
+
+impl Server {
+    pub fn new(config: Config) -> Arc<Server> {
+        // Epoch 0: the tensors this server had are lost, and no trainer's message is about what it has now.
+        let epoch = u64::from(config.attempt <= 1);
+        let steps = Steps::new(Mode::Sync, config.trainers, epoch);
+        let mut incarnation = [0; 8];
+        incarnation.copy_from_slice(&random()[..8]);
+        Arc::new(Server {
+            incarnation: u64::from_le_bytes(incarnation),
+            budget: Budget::new(config.memory),
+            state: Mutex::new(State {
+                session: None,
+                steps,
+                pending: (0..config.trainers).map(|_| Vec::new()).collect(),
+                kept: vec![Vec::new(); config.trainers as usize],
+                formed: None,
+                pushes: 0,
+                connected: 0,
+            }),
+            changed: Condvar::new(),
+            tensors: RwLock::default(),
+            saving: Arc::default(),
+            checkpoints: CheckpointsLock::default(),
+            gate: RwLock::default(),
+            config,
+        })
+    }
+
+    /// Serves requests from memory; for fuzzing.
+    #[doc(hidden)]
+    pub fn serve_bytes(self: &Arc<Server>, identity: crate::hello::Identity, requests: &[u8]) {
+        connection::serve_bytes(Arc::clone(self), identity, requests);
+    }
+
+    pub fn memory_used(&self) -> u64 {
+        self.budget.used()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns when every trainer has signed off: it has left, and its connections are closed, so that it neither waits for
+    /// the others nor saves the model any more.
+    pub fn wait_until_all_left(&self) {
+        let mut state = self.state();
+        while !state.steps.all_left() || state.connected > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Counts a connection of a trainer (+1) or the end of one (-1).
+    fn count_connection(&self, change: i32) {
+        let mut state = self.state();
+        state.connected = state.connected.saturating_add_signed(change);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tensor(&self, id: u32) -> Result<Tensor, Refused> {
+        let tensors = self.tensors.read().unwrap_or_else(PoisonError::into_inner);
+        let found = tensors.by_id.get(id as usize).cloned().flatten();
+        found.ok_or_else(|| refused(Code::Other, format!("there is no tensor {id}")))
+    }
+
+    fn dense(&self, id: u32) -> Result<Arc<Dense>, Refused> {
+        match self.tensor(id)? {
+            Tensor::Dense(dense) => Ok(dense),
+            Tensor::Table(table) => Err(refused(
+                Code::Other,
+                format!("`{}` is a sparse table, not a dense tensor", table.spec.name),
+            )),
+        }
+    }
+
+    fn table(&self, id: u32) -> Result<Arc<Table>, Refused> {
+        match self.tensor(id)? {
+            Tensor::Table(table) => Ok(table),
+            Tensor::Dense(dense) => Err(refused(
+                Code::Other,
+                format!("`{}` is a dense tensor, not a sparse table", dense.spec.name),
+            )),
+        }
+    }
+
+    fn all_tensors(&self) -> Vec<Tensor> {
+        let tensors = self.tensors.read().unwrap_or_else(PoisonError::into_inner);
+        tensors.by_id.iter().flatten().cloned().collect()
+    }
+
+    fn create_dense(&self, spec: DenseSpec, place: Option<Place>) -> Result<Place, Refused> {
+        let blocks = spec.elements.div_ceil(crate::placement::BLOCK);
+        let wanted = (spec.elements, spec.optimizer.clone());
+        let name = spec.name.clone();
+        self.create(&name, place, blocks, |place| {
+            let Config { index, servers, .. } = self.config;
+            let dense = Dense::new(spec, place, index, servers, &self.budget, &self.saving)?;
+            Ok(Tensor::Dense(Arc::new(dense)))
+        })
+        .and_then(|tensor| match &tensor {
+            Tensor::Dense(found) if found.spec.elements == wanted.0 => Ok(tensor.place()),
+            Tensor::Dense(found) => Err(refused(
+                Code::Other,
+                format!("`{name}` has {} elements, not {}", found.spec.elements, wanted.0),
+            )),
+            Tensor::Table(_) => Err(refused(Code::Other, format!("`{name}` is a sparse table"))),
+        })
+    }
+
+    fn create_table(&self, spec: TableSpec, place: Option<Place>) -> Result<Place, Refused> {
+        let (name, row) = (spec.name.clone(), spec.row);
+        self.create(&name, place, 0, |place| {
+            let shards = self.config.cores.clamp(1, 64) * 2;
+            let table = Table::new(
+                spec,
+                place,
+                self.config.servers,
+                shards,
+                &self.budget,
+                &self.saving,
+            )?;
+            Ok(Tensor::Table(Arc::new(table)))
+        })
+        .and_then(|tensor| match &tensor {
+            Tensor::Table(found) if found.spec.row == row => Ok(tensor.place()),
+            Tensor::Table(found) => Err(refused(
+                Code::Other,
+                format!("rows of `{name}` have {} elements, not {row}", found.spec.row),
+            )),
+            Tensor::Dense(_) => Err(refused(Code::Other, format!("`{name}` is a dense tensor"))),
+        })
+    }
+
+    /// The tensor of that name: the one that is there, or a new one.
+    fn create(
+        &self,
+        name: &str,
+        place: Option<Place>,
+        blocks: u64,
+        make: impl FnOnce(Place) -> Result<Tensor, OverBudget>,
+    ) -> Result<Tensor, Refused> {
+        let mut tensors = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = tensors.by_name.get(name).copied() {
+            let found = tensors.by_id[id as usize].clone();
+            return Ok(found.expect("a name leads to a tensor"));
+        }
+        let place = match place {
+            Some(place) => place,
+            None => tensors.next_place(self.config.servers),
+        };
+        let id = place.id as usize;
+        if id >= MAX_TENSORS || place.first >= self.config.servers {
+            return Err(refused(
+                Code::Other,
+                format!("a job has at most {MAX_TENSORS} tensors"),
+            ));
+        }
+        let tensor = make(place)?;
+        if tensors.by_id.len() <= id {
+            tensors.by_id.resize(id + 1, None);
+        }
+        if let Some(other) = &tensors.by_id[id] {
+            let message = format!("`{name}` has the number of `{}`", other.name());
+            return Err(refused(Code::Other, message));
+        }
+        tensors.by_id[id] = Some(tensor.clone());
+        tensors.by_name.insert(name.to_owned(), place.id);
+        tensors.blocks += blocks;
+        Ok(tensor)
+    }
+
+    /// Commits the current step if everybody is ready. The model changes before anybody learns of it.
+    fn commit_if_complete(&self, state: &mut State) {
+        let Some(participants) = state.steps.participants() else {
+            return;
+        };
+        // Also the very first state, so that there is always one to go back to.
+        if state.steps.step() == 0 {
+            self.checkpoint_if_due(state, 0);
+        }
+        let mean = state.session.as_ref().is_some_and(|session| session.mean);
+        let divisor = mean.then_some(participants.len() as f32);
+        let gradients = participants
+            .iter()
+            .flat_map(|trainer| std::mem::take(&mut state.pending[*trainer as usize]))
+            .collect();
+        Gradients::new(gradients).apply(divisor, self.config.cores);
+        state.steps.committed();
+        let step = state.steps.step();
+        for tensor in self.all_tensors() {
+            if let Tensor::Table(table) = tensor {
+                table.set_clock(step);
+                table.drop_idle();
+            }
+        }
+        self.checkpoint_if_due(state, step);
+    }
+}
+
+impl Tensors {
+    fn next_place(&self, servers: u32) -> Place {
+        Place {
+            id: self.by_id.len() as u32,
+            first: (self.blocks % u64::from(servers)) as u32,
+        }
+    }
+}
+
+fn refused(code: Code, message: String) -> Refused {
+    Refused {
+        code,
+        step: 0,
+        message,
+    }
+}
+
+impl From<OverBudget> for Refused {
+    fn from(error: OverBudget) -> Refused {
+        refused(Code::Memory, error.to_string())
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        let (code, step) = match refusal {
+            Refusal::RolledBack { step } => (Code::RolledBack, step),
+            Refusal::Fenced { .. } => (Code::Fenced, 0),
+            _ => (Code::Other, 0),
+        };
+        Refused {
+            code,
+            step,
+            message: refusal.to_string(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a server says about itself, as JSON and for Prometheus.
+
+use std::fmt::Write as _;
+
+use super::{Server, Tensor};
+
+impl Server {
+    /// One JSON object.
+    pub fn stat(&self) -> String {
+        let (step, epoch, mode, pushes, progress) = {
+            let state = self.state();
+            let mode = state.session.as_ref().map(|session| session.mode.to_string());
+            let steps = &state.steps;
+            (steps.step(), steps.epoch(), mode, state.pushes, steps.progress())
+        };
+        let trainers: Vec<String> = progress
+            .iter()
+            .map(|(next, left)| format!(r#"{{"step":{next},"left":{}}}"#, left.is_some()))
+            .collect();
+        let tensors: Vec<String> = self.all_tensors().iter().map(tensor_json).collect();
+        format!(
+            r#"{{"server":{},"servers":{},"mode":{},"step":{step},"epoch":{epoch},"pushes":{pushes},"memory":{{"used":{},"limit":{}}},"trainers":[{}],"tensors":[{}]}}"#,
+            self.config.index,
+            self.config.servers,
+            mode.map_or("null".to_owned(), |mode| quoted(&mode)),
+            self.budget.used(),
+            self.budget.limit(),
+            trainers.join(","),
+            tensors.join(","),
+        )
+    }
+}
+
+fn tensor_json(tensor: &Tensor) -> String {
+    match tensor {
+        Tensor::Dense(dense) => format!(
+            r#"{{"name":{},"elements":{},"here":{},"updates":{}}}"#,
+            quoted(&dense.spec.name),
+            dense.spec.elements,
+            dense.local_elements,
+            dense.progress().updates.updates,
+        ),
+        Tensor::Table(table) => format!(
+            r#"{{"name":{},"row":{},"rows":{},"updates":{}}}"#,
+            quoted(&table.spec.name),
+            table.spec.row,
+            table.rows(),
+            table.progress().updates,
+        ),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,11 @@
+//! The parameter server as its clients see it: over real connections, and fuzzed.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "pserver/fuzz.rs"]
+mod fuzz;
+#[path = "pserver/restarts.rs"]
+mod restarts;
+#[path = "pserver/simulator.rs"]
+mod simulator;
+#[path = "pserver/training.rs"]
+mod training;

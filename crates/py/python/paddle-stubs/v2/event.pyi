@@ -1,0 +1,19 @@
+from paddlecloud.legacy.events import (
+    BeginIteration,
+    BeginPass,
+    EndForwardBackward,
+    EndIteration,
+    EndPass,
+    TestResult,
+    WithMetric,
+)
+
+__all__ = [
+    "BeginIteration",
+    "BeginPass",
+    "EndForwardBackward",
+    "EndIteration",
+    "EndPass",
+    "TestResult",
+    "WithMetric",
+]

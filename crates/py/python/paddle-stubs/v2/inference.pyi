@@ -1,0 +1,3 @@
+from paddlecloud.legacy.training import Inference, infer
+
+__all__ = ["Inference", "infer"]

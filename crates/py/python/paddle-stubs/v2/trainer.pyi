@@ -1,0 +1,3 @@
+from paddlecloud.legacy.training import Trainer as SGD
+
+__all__ = ["SGD"]

@@ -1,0 +1,1 @@
+"""v1's package `paddle.trainer`."""

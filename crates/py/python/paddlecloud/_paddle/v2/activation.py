@@ -1,0 +1,41 @@
+"""What a layer does with its sum."""
+
+from paddlecloud.legacy.activations import (
+    Abs,
+    BRelu,
+    Exp,
+    Identity,
+    Linear,
+    Log,
+    Reciprocal,
+    Relu,
+    STanh,
+    SequenceSoftmax,
+    Sigmoid,
+    SoftRelu,
+    SoftSign,
+    Softmax,
+    Sqrt,
+    Square,
+    Tanh,
+)
+
+__all__ = [
+    "Abs",
+    "BRelu",
+    "Exp",
+    "Identity",
+    "Linear",
+    "Log",
+    "Reciprocal",
+    "Relu",
+    "STanh",
+    "SequenceSoftmax",
+    "Sigmoid",
+    "SoftRelu",
+    "SoftSign",
+    "Softmax",
+    "Sqrt",
+    "Square",
+    "Tanh",
+]

@@ -1,0 +1,21 @@
+"""What a trainer tells an event handler."""
+
+from paddlecloud.legacy.events import (
+    BeginIteration,
+    BeginPass,
+    EndForwardBackward,
+    EndIteration,
+    EndPass,
+    TestResult,
+    WithMetric,
+)
+
+__all__ = [
+    "BeginIteration",
+    "BeginPass",
+    "EndForwardBackward",
+    "EndIteration",
+    "EndPass",
+    "TestResult",
+    "WithMetric",
+]

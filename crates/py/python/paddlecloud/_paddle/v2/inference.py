@@ -1,0 +1,5 @@
+"""Predictions by a network."""
+
+from paddlecloud.legacy.training import Inference, infer
+
+__all__ = ["Inference", "infer"]

@@ -1,0 +1,74 @@
+"""Arrays of any framework as numpy arrays: in place where they are contiguous float32 on the CPU, else copied."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+_said: set[str] = set()
+
+
+def view(value: Any) -> npt.NDArray[Any]:
+    """A numpy array on the same memory where that is possible."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "detach"):  # a tensor of PyTorch or Paddle that takes part in a graph
+        value = value.detach()
+    if hasattr(value, "__dlpack__") and _is_on_cpu(value):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError):  # not exportable: copied below
+            pass
+    if hasattr(value, "numpy"):
+        return np.asarray(value.numpy())
+    return np.asarray(value)
+
+
+def floats(value: Any, what: str) -> Floats:
+    """What is sent: the memory itself, or a copy that is mentioned once."""
+    found = view(value)
+    if found.dtype == np.float32 and found.flags.c_contiguous:
+        return found
+    _mention(what, found)
+    return np.ascontiguousarray(found, dtype=np.float32)
+
+
+def writable(value: Any, what: str) -> Floats:
+    """Where something is received: always in place."""
+    found = view(value)
+    if found.dtype != np.float32 or not found.flags.c_contiguous:
+        kind = f"{'' if found.flags.c_contiguous else 'non-contiguous '}{found.dtype}"
+        raise TypeError(f"`out` of `{what}` must be contiguous float32, not {kind}")
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise ValueError(f"`out` of `{what}` is read-only")
+    return found
+
+
+def ids(value: Any) -> npt.NDArray[np.uint64]:
+    """Row ids; negative ones stand for the upper half of the 64-bit numbers."""
+    found = view(value)
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"ids must be integers, not {found.dtype}")
+    if found.dtype.itemsize != 8:
+        found = found.astype(np.int64 if found.dtype.kind == "i" else np.uint64)
+    return np.ascontiguousarray(found).view(np.uint64).reshape(-1)
+
+
+def _is_on_cpu(value: Any) -> bool:
+    if not hasattr(value, "__dlpack_device__"):
+        return False
+    kind, _ = value.__dlpack_device__()
+    return int(kind) == 1
+
+
+def _mention(what: str, found: npt.NDArray[Any]) -> None:
+    if what in _said:
+        return
+    _said.add(what)
+    layout = "" if found.flags.c_contiguous else ", not contiguous"
+    print(f"paddlecloud.ps: `{what}` is {found.dtype}{layout} and is copied at every push", file=sys.stderr)

@@ -1,0 +1,457 @@
+"""A trainer's connection to the parameter servers of its job."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddlecloud import _native
+from paddlecloud.ps import arrays
+from paddlecloud.ps.arrays import Floats
+from paddlecloud.ps.optimizers import SGD, Optimizer
+
+
+@dataclass(frozen=True)
+class Zero:
+    """New rows are 0."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """New rows are evenly distributed between `low` and `high`."""
+
+    low: float = -0.05
+    high: float = 0.05
+
+
+@dataclass(frozen=True)
+class Normal:
+    """New rows are (nearly) normally distributed."""
+
+    mean: float = 0.0
+    deviation: float = 0.05
+
+
+def connect(
+    *,
+    mode: str = "sync",
+    reduce: str = "mean",
+    staleness: int = 0,
+    checkpoint_every: int = 0,
+    checkpoints: str | os.PathLike[str] = "output/checkpoints",
+    gradients: str = "fp32",
+    keep: float = 0.01,
+    patience: float = 60.0,
+    stall: float = 120.0,
+) -> Session:
+    """Connects to the parameter servers of this job, or to one in this process outside a job.
+
+    mode: "sync", "async" or "bounded" (a trainer is at most `staleness` steps ahead of the slowest).
+    reduce: synchronous gradients are averaged ("mean") or added ("sum") over the trainers.
+    checkpoint_every: steps between two checkpoints; 0: none. A restarted parameter server continues from the latest one.
+    checkpoints: their folder, as the parameter servers see it: relative to the package.
+    gradients: how they travel: "fp32", "bf16", "fp16", or "topk": the share `keep` of the elements of a dense gradient, the largest
+        ones; the others are added to the next gradient.
+    patience: seconds a parameter server may be out of reach.
+    stall: seconds without a call after which the Python stack of this trainer is logged; 0: never.
+    """
+    if mode not in ("sync", "async", "bounded"):
+        raise ValueError(f"`mode` must be 'sync', 'async' or 'bounded', not {mode!r}")
+    if reduce not in ("mean", "sum"):
+        raise ValueError(f"`reduce` must be 'mean' or 'sum', not {reduce!r}")
+    if gradients not in ("fp32", "bf16", "fp16", "topk"):
+        raise ValueError(f"`gradients` must be 'fp32', 'bf16', 'fp16' or 'topk', not {gradients!r}")
+    if not 0 < keep <= 1:
+        raise ValueError(f"`keep` must be above 0 and at most 1, not {keep!r}")
+    job = _Job.from_environment(os.environ)
+    watchdog = _Watchdog(stall)
+    native = _native.PsClient(
+        job.addresses,
+        job.trainer,
+        job.trainers,
+        job.attempt,
+        job.secret,
+        mode,
+        staleness,
+        reduce == "mean",
+        os.path.abspath(checkpoints) if checkpoint_every else "",
+        checkpoint_every,
+        patience,
+        watchdog.on_wait,
+        gradients,
+        keep,
+    )
+    return Session(native, job, mode, watchdog)
+
+
+@dataclass(frozen=True)
+class _Job:
+    addresses: list[str]
+    trainer: int
+    trainers: int
+    attempt: int
+    secret: str | None
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> _Job:
+        addresses = [word.strip() for word in env.get("PADDLE_PSERVERS_IP_PORT_LIST", "").split(",") if word.strip()]
+        if not addresses and env.get("PADDLE_INIT_PSERVERS"):
+            port = env.get("PADDLE_INIT_PORT") or "7164"
+            addresses = [f"{host.strip()}:{port}" for host in env["PADDLE_INIT_PSERVERS"].split(",")]
+        if not addresses:
+            if env.get("TRAINING_ROLE"):
+                raise _native.PsError("this job has no parameter servers; submit it with `-pservers 1` or more")
+            secret = secrets.token_hex(32)
+            return cls([_native.ps_serve(1, secret)], 0, 1, 1, secret)
+        return cls(
+            addresses,
+            int(env.get("PADDLE_INIT_TRAINER_ID") or env.get("PADDLE_TRAINER_ID") or 0),
+            int(env.get("PADDLE_INIT_NUM_GRADIENT_SERVERS") or env.get("PADDLE_TRAINERS_NUM") or 1),
+            _attempt(env.get("PADDLECLOUD_ATTEMPT", "")),
+            env.get("PADDLE_PS_SECRET") or None,
+        )
+
+
+def _attempt(marker: str) -> int:
+    """`<run>.trainer-0.2` is the second attempt."""
+    number = marker.rpartition(".")[2]
+    return int(number) if number.isdigit() else 1
+
+
+class _Watchdog:
+    """Logs this trainer's Python stack when it makes no call for too long; the others wait for it then."""
+
+    def __init__(self, stall: float) -> None:
+        self._stall = stall
+        self._armed = 0.0
+        self.alive()
+
+    def alive(self) -> None:
+        now = time.monotonic()
+        # Arming starts a thread: not at every call.
+        if self._stall > 0 and now - self._armed > self._stall / 4:
+            self._armed = now
+            with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is no file
+                faulthandler.dump_traceback_later(self._stall, repeat=True, file=sys.stderr)
+
+    def on_wait(self, server: int, message: str) -> None:
+        self.alive()
+        print(f"paddlecloud.ps: parameter server {server}: {message}", file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        if self._stall > 0:
+            faulthandler.cancel_dump_traceback_later()
+
+
+class Session:
+    """All parameter servers as one. Made by `connect`."""
+
+    def __init__(self, native: Any, job: _Job, mode: str, watchdog: _Watchdog) -> None:
+        self._native = native
+        self._watchdog = watchdog
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._rows: dict[str, int] = {}
+        self._background: ThreadPoolExecutor | None = None
+        self._left = False
+        self._in_steps = False
+        # The epoch in which the body of `steps` began its turn; a rollback begins another one.
+        self._turn: int | None = None
+        self.mode = mode
+        self.trainer = job.trainer
+        self.trainers = job.trainers
+        self.servers = len(job.addresses)
+        atexit.register(self._at_exit)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<trainer {self.trainer} of {self.trainers}, {self.servers} parameter servers, {self.mode}>"
+
+    @property
+    def step(self) -> int:
+        """The step this trainer works on; not 0 in a trainer that was restarted."""
+        step: int = self._native.step
+        return step
+
+    def create(self, name: str, value: Any, optimizer: Optimizer | None = None) -> None:
+        """Makes a dense tensor known. Trainer 0's value is the initial one; all trainers give the same shape."""
+        value = arrays.floats(value, name)
+        self._native.create_dense(name, value, (optimizer or SGD(0.01)).arguments())
+        self._shapes[name] = value.shape
+
+    def table(
+        self,
+        name: str,
+        row: int,
+        optimizer: Optimizer | None = None,
+        *,
+        init: Zero | Uniform | Normal | None = None,
+        seed: int = 0,
+        admit_after: int = 1,
+        max_rows: int = 0,
+        max_bytes: int = 0,
+        evict: bool = False,
+        idle_steps: int = 0,
+    ) -> None:
+        """Makes a sparse table known: rows of `row` floats for any 64-bit id.
+
+        A row is created at its first training lookup, or at its `admit_after`-th. Its initial values depend on seed, table
+        and id alone. A table with `max_rows` or `max_bytes` refuses more, or drops the least recently used with `evict`; rows
+        unseen for `idle_steps` steps are dropped.
+        """
+        if max_rows and max_bytes:
+            raise ValueError("give `max_rows` or `max_bytes`, not both")
+        init = Uniform() if init is None else init
+        limits = {
+            "admit_after": float(admit_after),
+            "rows": float(max_rows),
+            "bytes": float(max_bytes),
+            "evict": float(evict),
+            "idle_steps": float(idle_steps),
+        }
+        start = (type(init).__name__.lower(), {key: float(value) for key, value in vars(init).items()})
+        optimizer = optimizer or SGD(0.01)
+        self._native.create_table((name, row, optimizer.arguments(), start, seed, ("limits", limits)))
+        self._rows[name] = row
+
+    def push(self, gradients: Mapping[str, Any], *, lr: float | None = None, samples: int = 0) -> None:
+        """Adds gradients to this trainer's step; in asynchronous modes they change the model at once.
+
+        `lr` overrides the schedule. `samples` is the size of the batch, for schedules that count samples.
+        """
+        self._watchdog.alive()
+        parts = [(name, arrays.floats(value, name)) for name, value in gradients.items()]
+        if self._is_past():
+            return
+        with self._unless_rolled_back():
+            self._native.push(parts, lr, samples)
+
+    def pull(self, names: str | Sequence[str] | None = None, *, out: Any = None, averaged: bool = False) -> Any:
+        """The values of one tensor, or of several as a dictionary; of all without `names`.
+
+        `out` is an array (or a dictionary of arrays) to pull into: float32, contiguous, of numpy, PyTorch or Paddle.
+        """
+        self._watchdog.alive()
+        targets, result = self._targets(names, out)
+        self._again_after_rollback(lambda: self._native.pull(targets, averaged))
+        return result
+
+    def push_pull(
+        self, gradients: Mapping[str, Any], *, out: Any = None, lr: float | None = None, samples: int = 0
+    ) -> Any:
+        """Pushes, ends the step and pulls the same tensors as they are after it."""
+        self.push(gradients, lr=lr, samples=samples)
+        return self.end_step(list(gradients), out=out)
+
+    def end_step(self, names: Sequence[str] = (), *, out: Any = None) -> Any:
+        """Ends this trainer's step and pulls the named tensors after it. `steps` and `push_pull` do it themselves."""
+        self._watchdog.alive()
+        targets, result = self._targets(names, out)
+        try:
+            self._native.finish_step(targets)
+        except _native.PsRolledBack:
+            if not self._in_steps:
+                raise
+            self._again_after_rollback(lambda: self._native.pull(targets, False))
+        return result
+
+    def steps(
+        self,
+        total: int | None = None,
+        *,
+        state: Callable[[], bytes] | None = None,
+        restore: Callable[[bytes], None] | None = None,
+    ) -> Iterator[int]:
+        """Numbers of steps from where this trainer stands up to `total`; each ends with the loop's next turn.
+
+        After the last one this trainer leaves and waits for the others. When training is rolled back to a checkpoint, the loop
+        resumes at the step of the checkpoint: what its body did since then is not counted. `state` gives bytes of this
+        trainer that are saved with a checkpoint; `restore` gets them back.
+        """
+        self._in_steps = True
+        try:
+            if restore is not None and self.step > 0:
+                self._restore(restore)
+            while True:
+                while total is None or self.step < total:
+                    at, epoch = self.step, self._native.epoch
+                    self._turn = epoch
+                    yield at
+                    if self.step == at and self._native.epoch == epoch:
+                        if state is not None and self._native.is_before_checkpoint:
+                            with self._unless_rolled_back():
+                                self._native.keep(state())
+                        self.end_step()
+                    if restore is not None and self._native.epoch != epoch:
+                        self._restore(restore)
+                if self._ended():
+                    return
+        finally:
+            self._in_steps = False
+            self._turn = None
+
+    def _ended(self) -> bool:
+        """Leaves and waits for the others; false if all have to go back to a checkpoint."""
+        try:
+            self.leave()
+            self._native.wait_for_end()
+        except _native.PsRolledBack:
+            self._left = False
+            return False
+        return True
+
+    def _restore(self, restore: Callable[[bytes], None]) -> None:
+        kept = self._native.kept()
+        if kept:
+            restore(kept)
+
+    def _is_past(self) -> bool:
+        """Whether training was rolled back since the body of `steps` began its turn: the rest of it counts for nothing."""
+        return self._turn is not None and self._turn != self._native.epoch
+
+    @contextlib.contextmanager
+    def _unless_rolled_back(self) -> Iterator[None]:
+        """In `steps`, what belongs to a step that no longer exists is dropped; elsewhere the program must know."""
+        try:
+            yield
+        except _native.PsRolledBack:
+            if not self._in_steps:
+                raise
+
+    def _again_after_rollback(self, call: Callable[[], None]) -> None:
+        while True:
+            try:
+                return call()
+            except _native.PsRolledBack:
+                if not self._in_steps:
+                    raise
+
+    def lookup(self, table: str, ids: Any, *, train: bool = True, out: Any = None) -> Floats:
+        """The rows of `ids`, shaped like `ids` with one more dimension. `train=False` creates no rows."""
+        self._watchdog.alive()
+        shape = (*np.shape(ids), self._row(table))
+        if out is None:
+            found = np.empty(shape, np.float32)
+        else:
+            found = arrays.writable(out, table)
+        wanted = arrays.ids(ids)
+        self._again_after_rollback(lambda: self._native.lookup(table, wanted, train, found))
+        return found.reshape(shape)
+
+    def push_rows(
+        self, table: str, ids: Any, gradients: Any, *, lr: float | None = None, samples: int = 0
+    ) -> None:
+        """Adds the gradients of rows to this trainer's step; those of repeated ids are summed."""
+        self._watchdog.alive()
+        self._row(table)
+        if self._is_past():
+            return
+        with self._unless_rolled_back():
+            self._native.push_rows(table, arrays.ids(ids), arrays.floats(gradients, table), lr, samples)
+
+    def prefetch(self, table: str, ids: Any) -> Future[Floats]:
+        """Looks rows up in the background."""
+        return self._in_background(self.lookup, table, ids)
+
+    def push_later(
+        self, gradients: Mapping[str, Any], *, lr: float | None = None, samples: int = 0
+    ) -> Future[None]:
+        """Pushes in the background; the arrays must not change before the future is done."""
+        return self._in_background(self.push, gradients, lr=lr, samples=samples)
+
+    def pull_later(self, names: str | Sequence[str] | None = None, *, out: Any = None) -> Future[Any]:
+        """Pulls in the background."""
+        return self._in_background(self.pull, names, out=out)
+
+    def barrier(self) -> None:
+        """Waits for all trainers that have not left."""
+        self._native.barrier()
+
+    def assign(self, name: str, value: Any) -> None:
+        """Replaces a tensor's values and clears its optimizer state."""
+        self._native.assign(name, arrays.floats(value, name))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the model: one file per parameter, `done` last. For one trainer to call."""
+        self._native.save(Path(folder))
+
+    def save_pass(self, number: int, output: str | os.PathLike[str] = "output") -> Path:
+        """Writes the model to `output/pass-%05d`."""
+        folder = Path(output) / f"pass-{number:05d}"
+        self.save(folder)
+        return folder
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Reads a saved model on trainer 0; the others wait for it."""
+        if self.trainer == 0:
+            self._native.load(Path(folder))
+        self.barrier()
+
+    def stat(self) -> list[dict[str, Any]]:
+        """What each parameter server says about itself."""
+        return [json.loads(text) for text in self._native.stat()]
+
+    def leave(self) -> None:
+        """Takes no part in further steps; the other trainers no longer wait for this one."""
+        if not self._left:
+            self._native.leave()
+            self._left = True
+
+    def close(self) -> None:
+        """Leaves and ends what runs in the background."""
+        atexit.unregister(self._at_exit)
+        if self._background is not None:
+            self._background.shutdown()
+        self.leave()
+        self._watchdog.stop()
+
+    def _targets(self, names: str | Sequence[str] | None, out: Any) -> tuple[list[tuple[str, Floats]], Any]:
+        if isinstance(names, str):
+            found = self._target(names, out)
+            return [(names, found)], found if out is None else out
+        names = list(self._shapes) if names is None else names
+        given = out or {}
+        found = {name: self._target(name, given.get(name)) for name in names}
+        result = {name: array if given.get(name) is None else given[name] for name, array in found.items()}
+        return list(found.items()), result
+
+    def _target(self, name: str, out: Any) -> Floats:
+        if out is not None:
+            return arrays.writable(out, name)
+        if name not in self._shapes:
+            raise ValueError(f"there is no tensor `{name}`; create it first")
+        return np.empty(self._shapes[name], np.float32)
+
+    def _row(self, table: str) -> int:
+        if table not in self._rows:
+            raise ValueError(f"there is no table `{table}`; create it first with `table`")
+        return self._rows[table]
+
+    def _in_background(self, call: Any, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._background is None:
+            self._background = ThreadPoolExecutor(1, "paddlecloud-ps")
+        return self._background.submit(call, *args, **kwargs)
+
+    def _at_exit(self) -> None:
+        # A program that failed does not leave: its next attempt resumes where this one was.
+        if getattr(sys, "last_value", None) is None:
+            with contextlib.suppress(_native.PsError, RuntimeError):
+                self.leave()

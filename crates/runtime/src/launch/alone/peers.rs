@@ -1,0 +1,288 @@
+//! Finds the peers of a pod: by their names, or in the cluster's list of pods. Waits until all are there.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use paddlecloud_core::duration;
+use paddlecloud_core::plan::Role;
+use tokio::time::Instant;
+
+use super::api::{Api, ListedPod};
+use super::team::{Team, sorted_as_text};
+use super::{Assembly, LaunchError};
+
+/// Between two questions to the cluster's DNS.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// How the pods of this job are found.
+pub enum Discovery {
+    Names(Names),
+    Labels(Labels),
+}
+
+impl Discovery {
+    /// A trainer alone.
+    pub fn nobody() -> Discovery {
+        Discovery::Names(Names {
+            trainers: vec!["127.0.0.1".to_owned()],
+            pservers: Vec::new(),
+            role: Role::Trainer,
+            index: 0,
+        })
+    }
+}
+
+/// Every worker's host name or address, in order of index.
+#[derive(Debug, Clone)]
+pub struct Names {
+    pub trainers: Vec<String>,
+    pub pservers: Vec<String>,
+    pub role: Role,
+    pub index: u32,
+}
+
+/// Pods of a Job without a completion index. Their addresses, sorted as text, give the ids.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    pub namespace: String,
+    /// `key=value` of the pods with trainers.
+    pub trainers: String,
+    pub pservers: String,
+    pub role: Role,
+}
+
+/// What is known of the peers so far.
+enum Found {
+    All(Team),
+    /// Who is missing, in words.
+    Not(String),
+}
+
+impl Names {
+    pub fn check(&self) -> Result<(), LaunchError> {
+        let (role, index) = (self.role, self.index);
+        let count = self.of(role).len();
+        match (index as usize) < count {
+            true => Ok(()),
+            false => Err(LaunchError::new(format!(
+                "this is {role} {index}, but there are {count}, counted from 0"
+            ))),
+        }
+    }
+
+    fn of(&self, role: Role) -> &[String] {
+        match role {
+            Role::Pserver => &self.pservers,
+            Role::Trainer => &self.trainers,
+        }
+    }
+
+    async fn look(&self) -> Found {
+        let mut missing = Vec::new();
+        let pservers = resolve_all(&self.pservers, Role::Pserver, &mut missing).await;
+        let trainers = resolve_all(&self.trainers, Role::Trainer, &mut missing).await;
+        if !missing.is_empty() {
+            return Found::Not(missing.join(", "));
+        }
+        let own = match self.role {
+            Role::Pserver => &pservers,
+            Role::Trainer => &trainers,
+        };
+        let own = own.get(self.index as usize).copied();
+        Found::All(Team {
+            own: own.unwrap_or(Ipv4Addr::LOCALHOST),
+            index: self.index,
+            pservers,
+            trainers,
+        })
+    }
+}
+
+async fn resolve_all(names: &[String], role: Role, missing: &mut Vec<String>) -> Vec<Ipv4Addr> {
+    let mut addresses = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        match resolve(name).await {
+            Some(address) => addresses.push(address),
+            None => missing.push(format!("{role} {index} (`{name}`)")),
+        }
+    }
+    addresses
+}
+
+async fn resolve(name: &str) -> Option<Ipv4Addr> {
+    let found = tokio::net::lookup_host((name, 0)).await.ok()?;
+    found
+        .map(|address| address.ip())
+        .find_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+}
+
+/// Waits for all peers. Fails when the limit has passed, and names who is missing.
+pub async fn find(assembly: &Assembly, deadline: Instant) -> Result<Team, LaunchError> {
+    match &assembly.discovery {
+        Discovery::Names(names) => find_by_name(names, deadline, assembly.start_limit).await,
+        Discovery::Labels(labels) => find_by_label(labels, assembly, deadline).await,
+    }
+}
+
+async fn find_by_name(names: &Names, deadline: Instant, limit: Duration) -> Result<Team, LaunchError> {
+    loop {
+        let missing = match names.look().await {
+            Found::All(team) => return Ok(team),
+            Found::Not(missing) => missing,
+        };
+        if Instant::now() >= deadline {
+            return Err(absent(limit, &missing));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn find_by_label(labels: &Labels, assembly: &Assembly, deadline: Instant) -> Result<Team, LaunchError> {
+    let api = Api::of_this_pod()?;
+    loop {
+        let trainers = api.pods(&labels.namespace, &labels.trainers, deadline).await?;
+        let found = match labels.trainers == labels.pservers {
+            true => labels.look(&trainers.pods, &trainers.pods, &trainers.local, assembly),
+            false => {
+                let pservers = api.pods(&labels.namespace, &labels.pservers, deadline).await?;
+                labels.look(&trainers.pods, &pservers.pods, &trainers.local, assembly)
+            }
+        };
+        let missing = match found {
+            Found::All(team) => return Ok(team),
+            Found::Not(missing) => missing,
+        };
+        if Instant::now() >= deadline {
+            return Err(absent(assembly.start_limit, &missing));
+        }
+        api.wait_for_change(&labels.namespace, &trainers.version, deadline)
+            .await;
+    }
+}
+
+impl Labels {
+    /// `local` is the address from which this pod asked.
+    fn look(
+        &self,
+        trainers: &[ListedPod],
+        pservers: &[ListedPod],
+        local: &Ipv4Addr,
+        wanted: &Assembly,
+    ) -> Found {
+        let wanted = [
+            (trainers, wanted.trainers, &self.trainers),
+            (pservers, wanted.pservers, &self.pservers),
+        ];
+        let short = wanted
+            .into_iter()
+            .find_map(|(pods, count, label)| short_of(pods, count, label));
+        if let Some(missing) = short {
+            return Found::Not(missing);
+        }
+        let [trainers, pservers] = [trainers, pservers].map(in_order);
+        let mine = match self.role {
+            Role::Pserver => &pservers,
+            Role::Trainer => &trainers,
+        };
+        match mine.iter().position(|address| address == local) {
+            Some(index) => Found::All(Team {
+                index: index as u32,
+                own: *local,
+                trainers,
+                pservers,
+            }),
+            None => Found::Not(format!("this pod's own address {local} in the list of pods")),
+        }
+    }
+}
+
+/// By completion index where the Job gives one; otherwise their addresses decide.
+fn in_order(pods: &[ListedPod]) -> Vec<Ipv4Addr> {
+    let mut pods: Vec<&ListedPod> = pods.iter().filter(|pod| pod.address.is_some()).collect();
+    let indexed = pods.iter().all(|pod| pod.index.is_some());
+    pods.sort_by_key(|pod| pod.index);
+    let addresses = pods.iter().filter_map(|pod| pod.address).collect();
+    match indexed {
+        true => addresses,
+        false => sorted_as_text(addresses),
+    }
+}
+
+/// Why these are not the pods that are waited for.
+fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
+    let running = pods.iter().filter(|pod| pod.address.is_some()).count();
+    if running == wanted as usize {
+        return None;
+    }
+    let waiting = pods.iter().filter(|pod| pod.address.is_none());
+    let mut words: Vec<String> = waiting
+        .map(|pod| format!("pod `{}` ({})", pod.name, pod.phase))
+        .collect();
+    words.insert(0, format!("{running} of {wanted} pods with label `{label}` run"));
+    Some(words.join(", "))
+}
+
+/// The limit has passed without these.
+pub fn absent(limit: Duration, missing: &str) -> LaunchError {
+    let limit = SignedDuration::try_from(limit).map_or_else(|_| "the limit".to_owned(), duration::print);
+    LaunchError::new(format!(
+        "not all peers were there after {limit}; missing: {missing}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, phase: &str, address: Option<&str>) -> ListedPod {
+        ListedPod {
+            name: name.into(),
+            phase: phase.into(),
+            address: address.map(|address| address.parse().unwrap()),
+            index: None,
+        }
+    }
+
+    #[test]
+    fn a_completion_index_decides_before_the_address() {
+        let mut pods = [
+            pod("a", "Running", Some("10.0.0.9")),
+            pod("b", "Running", Some("10.0.0.10")),
+        ];
+        let text = |pods: &[ListedPod]| in_order(pods).iter().map(Ipv4Addr::to_string).collect::<Vec<_>>();
+        assert_eq!(text(&pods), ["10.0.0.10", "10.0.0.9"]);
+        pods[0].index = Some(0);
+        pods[1].index = Some(1);
+        assert_eq!(text(&pods), ["10.0.0.9", "10.0.0.10"]);
+    }
+
+    #[test]
+    fn missing_pods_are_named_with_their_phase() {
+        let pods = [pod("a", "Running", Some("10.0.0.1")), pod("b", "Pending", None)];
+        let words = short_of(&pods, 3, "job-name=demo").unwrap();
+        assert_eq!(
+            words,
+            "1 of 3 pods with label `job-name=demo` run, pod `b` (Pending)"
+        );
+        assert_eq!(short_of(&pods, 1, "job-name=demo"), None);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_nobody_has_is_reported_at_the_limit() {
+        let names = Names {
+            trainers: vec!["127.0.0.1".into(), "nobody.invalid".into()],
+            pservers: vec![],
+            role: Role::Trainer,
+            index: 0,
+        };
+        let error = find_by_name(&names, Instant::now(), Duration::from_secs(600)).await;
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "not all peers were there after 10m; missing: trainer 1 (`nobody.invalid`)"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! Everything the launcher reacts to, in one line: its loop takes one after the other.
+
+use paddlecloud_supervisor::link::{Frame, FromServer};
+use paddlecloud_supervisor::protocol::Report;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use super::LaunchError;
+use super::link::Link;
+
+/// Something happened.
+pub enum Happening {
+    /// A connection to the server is open.
+    Connected(Link),
+    /// The server said something on this connection.
+    Said(u64, Frame<FromServer>),
+    /// This connection is over.
+    Cut(u64, String),
+    /// The supervisor said something.
+    Report(Report),
+    SupervisorGone,
+    /// The kubelet wants the pod to end.
+    Terminate,
+    /// A process without a parent has ended.
+    ChildEnded,
+    /// Time has passed.
+    Tick,
+}
+
+/// Reports signals and the passing of time.
+pub fn watch(events: &mpsc::UnboundedSender<Happening>) -> Result<(), LaunchError> {
+    let listen =
+        |kind| signal(kind).map_err(|error| LaunchError::new(format!("cannot watch signals: {error}")));
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        forward(listen(kind)?, events.clone(), || Happening::Terminate);
+    }
+    forward(listen(SignalKind::child())?, events.clone(), || {
+        Happening::ChildEnded
+    });
+    let events = events.clone();
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while events.send(Happening::Tick).is_ok() {
+            ticks.tick().await;
+        }
+    });
+    Ok(())
+}
+
+fn forward(mut signals: Signal, events: mpsc::UnboundedSender<Happening>, happening: fn() -> Happening) {
+    tokio::spawn(async move { while signals.recv().await.is_some() && events.send(happening()).is_ok() {} });
+}

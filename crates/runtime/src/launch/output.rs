@@ -1,0 +1,113 @@
+//! Copies a worker's output to stdout, where `kubectl logs` finds it. A thread of its own: the reader of stdout may be
+//! slow, and the link must not wait for that.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use paddlecloud_supervisor::log::{LogReader, Piece};
+
+const BLOCK: usize = 64 << 10;
+
+/// How far the log reaches.
+#[derive(Debug, Default, Clone, Copy)]
+struct Mark {
+    end: u64,
+    complete: bool,
+    /// Where the copy has come to; everywhere, once it is done or cannot go on.
+    copied: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    mark: Mutex<Mark>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn mark(&self) -> MutexGuard<'_, Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Mark)) {
+        change(&mut self.mark());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, limit: Duration, done: impl Fn(&Mark) -> bool) -> Mark {
+        let waiting = |mark: &mut Mark| !done(mark);
+        let waited = self.changed.wait_timeout_while(self.mark(), limit, waiting);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The thread that copies.
+pub struct StdoutCopy {
+    shared: Arc<Shared>,
+}
+
+impl StdoutCopy {
+    pub fn start(log: &Path) -> StdoutCopy {
+        let shared = Arc::new(Shared::default());
+        let (theirs, log) = (Arc::clone(&shared), log.to_owned());
+        let copy = move || {
+            copy(&theirs, &log);
+            theirs.set(|mark| mark.copied = u64::MAX);
+        };
+        if std::thread::Builder::new()
+            .name("stdout".into())
+            .spawn(copy)
+            .is_err()
+        {
+            shared.set(|mark| mark.copied = u64::MAX);
+        }
+        StdoutCopy { shared }
+    }
+
+    pub fn grown(&self, end: u64) {
+        self.shared.set(|mark| mark.end = mark.end.max(end));
+    }
+
+    /// What lies before this is not needed any more.
+    pub fn copied(&self) -> u64 {
+        self.shared.mark().copied
+    }
+
+    /// Nothing will be added. Waits until all is copied, but not for ever.
+    pub fn finish(&self, end: u64, limit: Duration) {
+        self.shared.set(|mark| {
+            mark.end = mark.end.max(end);
+            mark.complete = true;
+        });
+        self.shared.wait(limit, |mark| mark.copied == u64::MAX);
+    }
+}
+
+fn copy(shared: &Shared, log: &Path) {
+    let mut reader = LogReader::open(log);
+    let mut next = 0;
+    let mut stdout = std::io::stdout();
+    loop {
+        let mark = shared.wait(Duration::MAX, |mark| mark.end > next || mark.complete);
+        let Ok(pieces) = reader.read_at(next, BLOCK) else {
+            return;
+        };
+        if pieces.is_empty() {
+            if mark.complete {
+                return;
+            }
+            next = mark.end;
+        }
+        for piece in pieces {
+            next = piece.end();
+            if let Piece::Chunk(chunk) = piece
+                && stdout.write_all(&chunk.bytes).is_err()
+            {
+                return;
+            }
+        }
+        let _ = stdout.flush();
+        shared.mark().copied = next;
+    }
+}

@@ -1,0 +1,174 @@
+//! The supervisor of this pod's worker: started once, and spoken to over its socket.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use paddlecloud_supervisor::protocol::{self, Report, State, WorkerPlan};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+
+use super::events::Happening;
+use super::pod_files;
+
+/// For an image that sets none.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where a pod's parts lie. Made by the init container.
+#[derive(Debug, Clone)]
+pub struct PodFolders {
+    /// The supervisor's: plan, socket, recorded end.
+    pub attempt: PathBuf,
+    /// Our own programs, first in the worker's `PATH`.
+    pub programs: PathBuf,
+    pub hosts: PathBuf,
+}
+
+/// The connection to the supervisor.
+pub struct Supervisor {
+    write: OwnedWriteHalf,
+    /// Where the output is.
+    pub log: PathBuf,
+    pub state: State,
+}
+
+impl Supervisor {
+    /// Prepares the pod as the plan says and starts the supervisor.
+    pub async fn start(
+        folders: &PodFolders,
+        plan: &WorkerPlan,
+        events: mpsc::UnboundedSender<Happening>,
+    ) -> Result<Supervisor, String> {
+        pod_files::write_all(&plan.files)?;
+        pod_files::write_hosts(&folders.hosts, &plan.hosts)?;
+        start(&folders.attempt, plan, Some(&folders.programs), events).await
+    }
+
+    async fn connect(
+        folder: &Path,
+        log: PathBuf,
+        events: mpsc::UnboundedSender<Happening>,
+    ) -> io::Result<Supervisor> {
+        let stream = paddlecloud_supervisor::connect(folder)?;
+        stream.set_nonblocking(true)?;
+        let (read, write) = UnixStream::from_std(stream)?.into_split();
+        let mut lines = BufReader::new(read);
+        let Some(Report::State(state)) = next_report(&mut lines).await? else {
+            return Err(io::Error::other("it did not introduce itself"));
+        };
+        tokio::spawn(hear(lines, events));
+        Ok(Supervisor { write, log, state })
+    }
+
+    /// A supervisor that is gone is noticed by its closed connection.
+    pub async fn tell(&mut self, command: &protocol::Command) {
+        let _ = self.write.write_all(&protocol::encode(command)).await;
+    }
+}
+
+/// Starts the supervisor of a worker in a folder of its own. `programs` come first in the worker's `PATH`.
+pub async fn start(
+    folder: &Path,
+    plan: &WorkerPlan,
+    programs: Option<&Path>,
+    events: mpsc::UnboundedSender<Happening>,
+) -> Result<Supervisor, String> {
+    let log = plan.log_folder(folder);
+    if let Some(parent) = log.parent() {
+        std::fs::create_dir_all(parent)
+            .map_err(|error| format!("cannot make `{}`: {error}", parent.display()))?;
+    }
+    let mut plan = plan.clone();
+    plan.env = environment(plan.env, std::env::vars(), programs);
+    plan.store(folder).map_err(|error| error.to_string())?;
+    run(folder)?;
+    Supervisor::connect(folder, log, events)
+        .await
+        .map_err(|error| format!("the supervisor cannot be reached: {error}"))
+}
+
+/// What the image sets, and over it what the plan says. A `PATH` that the job sets comes before the image's.
+fn environment(
+    planned: Vec<(String, String)>,
+    image: impl Iterator<Item = (String, String)>,
+    programs: Option<&Path>,
+) -> Vec<(String, String)> {
+    let own = |name: &str| name.starts_with("PADDLECLOUD_LINK");
+    let mut all: BTreeMap<String, String> = image.filter(|(name, _)| !own(name)).collect();
+    all.extend(planned);
+    let path = all.get("PATH").map_or(USUAL_PATH, String::as_str);
+    let path = match programs {
+        Some(programs) => format!("{}:{path}", programs.display()),
+        None => path.to_owned(),
+    };
+    all.insert("PATH".to_owned(), path);
+    all.into_iter().collect()
+}
+
+async fn next_report(lines: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Report>> {
+    let mut line = Vec::new();
+    match lines.read_until(b'\n', &mut line).await? {
+        0 => Ok(None),
+        _ => protocol::decode(&line).map(Some).map_err(io::Error::other),
+    }
+}
+
+async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender<Happening>) {
+    while let Ok(Some(report)) = next_report(&mut lines).await {
+        if events.send(Happening::Report(report)).is_err() {
+            return;
+        }
+    }
+    let _ = events.send(Happening::SupervisorGone);
+}
+
+/// Returns when the supervisor can be connected to.
+fn run(folder: &Path) -> Result<(), String> {
+    let started = Command::new("/proc/self/exe")
+        .arg0("paddlecloud-supervise")
+        .arg(folder)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|error| format!("the supervisor cannot be started: {error}"))?;
+    if started.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&started.stderr);
+    let words = words.trim().trim_start_matches("error: ");
+    Err(format!("the supervisor did not start: {words}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn the_image_keeps_its_environment_and_the_plan_wins() {
+        let image = pairs(&[
+            ("PATH", "/opt/conda/bin:/bin"),
+            ("LANG", "C"),
+            ("PADDLECLOUD_LINK", "10.0.0.1:1"),
+            ("TRAINERS", "?"),
+        ]);
+        let planned = pairs(&[("TRAINERS", "3")]);
+        let merged = environment(planned, image.into_iter(), Some(Path::new("/own/bin")));
+        let expected = [
+            ("LANG", "C"),
+            ("PATH", "/own/bin:/opt/conda/bin:/bin"),
+            ("TRAINERS", "3"),
+        ];
+        assert_eq!(merged, pairs(&expected));
+    }
+}

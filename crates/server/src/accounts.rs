@@ -1,0 +1,332 @@
+//! Accounts that can be changed: those of the database, kept in memory beside those of the configuration.
+//!
+//! A change is made durable with its audit entry first, then it is visible. Who may make it is decided by the caller.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_core::access::Scopes;
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::ports::StoreError;
+use tokio::sync::Mutex;
+
+use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers};
+use crate::store::{AuditEntry, Heir, Store};
+use crate::users::{self, Account, AccountTable, Group, LimitError, Limits, Origin, RETIRED, Record, Users};
+
+/// Why accounts stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    #[error("there is no user `{0}`")]
+    NotFound(UserName),
+    #[error("there is a user `{0}` already")]
+    Taken(UserName),
+    #[error("user `{0}` is in the server's configuration and can be changed only there")]
+    Configured(UserName),
+    #[error("`{RETIRED}` is not allowed in the name of a new user")]
+    Reserved,
+    #[error("`{0}` is the only administrator")]
+    LastAdministrator(UserName),
+    #[error("there is no group `{0}`")]
+    NoGroup(String),
+    #[error("`{0}` is not a group name: use letters, digits, `-`, `_` and `.`, at most 63")]
+    GroupName(String),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error(transparent)]
+    SystemUser(#[from] SystemUserError),
+    #[error("accounts cannot be changed now")]
+    Store(#[from] StoreError),
+}
+
+/// All accounts, and the way to change those of the database.
+pub struct Accounts {
+    store: Store,
+    table: Arc<AccountTable>,
+    configured: Vec<Account>,
+    defaults: Limits,
+    system_users: SystemUserMap,
+    /// Held while a change is made: one after the other.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By folded name; without deleted ones.
+    records: BTreeMap<String, Record>,
+    groups: BTreeMap<String, Group>,
+    last_id: u64,
+}
+
+impl Accounts {
+    /// Reads the accounts of the database and puts them beside those of the configuration.
+    pub async fn open(
+        store: Store,
+        config: &Config,
+        named: &SystemUsers,
+        system_users: SystemUserMap,
+    ) -> Result<Accounts, StoreError> {
+        let configured = users::configured(&config.users, named, &config.default_limits);
+        let mut state = State::default();
+        for record in store.accounts_load().await? {
+            state.last_id = state.last_id.max(record.id);
+            if !record.deleted {
+                state.records.insert(record.folded(), record);
+            }
+        }
+        for group in store.groups_load().await? {
+            state.groups.insert(group.name.clone(), group);
+        }
+        let accounts = Accounts {
+            store,
+            table: Arc::new(AccountTable::default()),
+            configured,
+            defaults: config.default_limits,
+            system_users,
+            state: Mutex::new(State::default()),
+        };
+        accounts.publish(&state);
+        *accounts.state.lock().await = state;
+        Ok(accounts)
+    }
+
+    pub fn users(&self) -> Users {
+        Users::new(Arc::clone(&self.table))
+    }
+
+    /// The records of the database, and the groups.
+    pub async fn list(&self) -> (Vec<Record>, Vec<Group>) {
+        let state = self.state.lock().await;
+        let records = state.records.values().cloned().collect();
+        (records, state.groups.values().cloned().collect())
+    }
+
+    pub async fn find(&self, name: &UserName) -> Option<Record> {
+        self.state.lock().await.records.get(&users::folded(name)).cloned()
+    }
+
+    /// Adds an account; `fill` says what it is like.
+    pub async fn add(
+        &self,
+        name: UserName,
+        fill: impl FnOnce(&mut Record) -> Result<(), LimitError>,
+        entry: AuditEntry,
+    ) -> Result<Record, AccountError> {
+        let mut state = self.state.lock().await;
+        if self.is_configured(&name) || state.records.contains_key(&users::folded(&name)) {
+            return Err(AccountError::Taken(name));
+        }
+        if name.as_str().contains(RETIRED) {
+            return Err(AccountError::Reserved);
+        }
+        let mut record = Record::new(state.last_id + 1, name);
+        record.created = Timestamp::now().as_second();
+        fill(&mut record)?;
+        self.check(&state, &record)?;
+        self.store
+            .accounts_save(std::slice::from_ref(&record), entry)
+            .await?;
+        state.last_id = record.id;
+        state.records.insert(record.folded(), record.clone());
+        self.publish(&state);
+        Ok(record)
+    }
+
+    /// Changes an account.
+    pub async fn change(
+        &self,
+        name: &UserName,
+        change: impl FnOnce(&mut Record) -> Result<(), LimitError>,
+        entry: AuditEntry,
+    ) -> Result<Record, AccountError> {
+        let mut state = self.state.lock().await;
+        let mut record = self.record(&state, name)?.clone();
+        change(&mut record)?;
+        self.check(&state, &record)?;
+        self.check_administrators(&state, &record)?;
+        self.store
+            .accounts_save(std::slice::from_ref(&record), entry)
+            .await?;
+        state.records.insert(record.folded(), record.clone());
+        self.publish(&state);
+        Ok(record)
+    }
+
+    /// Deletes an account: its name is free, its number is not. With an heir, its jobs get another owner.
+    pub async fn retire(
+        &self,
+        name: &UserName,
+        heir: Option<Heir>,
+        entry: AuditEntry,
+    ) -> Result<(), AccountError> {
+        let mut state = self.state.lock().await;
+        let mut record = self.record(&state, name)?.clone();
+        let folded = record.folded();
+        record.deleted = true;
+        record.disabled = true;
+        record.password_hash = None;
+        self.check_administrators(&state, &record)?;
+        self.store.account_retire(&record, heir.as_ref(), entry).await?;
+        state.records.remove(&folded);
+        self.publish(&state);
+        Ok(())
+    }
+
+    /// Adds a group or changes its limits.
+    pub async fn group_set(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Limits) -> Result<(), LimitError>,
+        entry: AuditEntry,
+    ) -> Result<Group, AccountError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > 63 || !name.chars().all(allowed) {
+            return Err(AccountError::GroupName(name.to_owned()));
+        }
+        let mut state = self.state.lock().await;
+        let mut group = state.groups.get(name).cloned().unwrap_or_else(|| Group {
+            name: name.to_owned(),
+            limits: Limits::default(),
+        });
+        change(&mut group.limits)?;
+        self.store.group_save(&group, entry).await?;
+        state.groups.insert(name.to_owned(), group.clone());
+        self.publish(&state);
+        Ok(group)
+    }
+
+    /// Removes a group; its members leave it.
+    pub async fn group_remove(&self, name: &str, entry: AuditEntry) -> Result<(), AccountError> {
+        let mut state = self.state.lock().await;
+        if !state.groups.contains_key(name) {
+            return Err(AccountError::NoGroup(name.to_owned()));
+        }
+        let members = state.records.values().filter(|record| is_in(record, name));
+        let members: Vec<Record> = members
+            .cloned()
+            .map(|mut record| {
+                record.groups.retain(|group| group != name);
+                record
+            })
+            .collect();
+        self.store.group_remove(name, &members, entry).await?;
+        state.groups.remove(name);
+        for record in members {
+            state.records.insert(record.folded(), record);
+        }
+        self.publish(&state);
+        Ok(())
+    }
+
+    fn is_configured(&self, name: &UserName) -> bool {
+        let folded = users::folded(name);
+        self.configured
+            .iter()
+            .any(|account| users::folded(&account.name) == folded)
+    }
+
+    fn record<'a>(&self, state: &'a State, name: &UserName) -> Result<&'a Record, AccountError> {
+        if self.is_configured(name) {
+            return Err(AccountError::Configured(name.clone()));
+        }
+        let found = state.records.get(&users::folded(name));
+        found.ok_or_else(|| AccountError::NotFound(name.clone()))
+    }
+
+    fn check(&self, state: &State, record: &Record) -> Result<(), AccountError> {
+        if let Some(missing) = record
+            .groups
+            .iter()
+            .find(|name| !state.groups.contains_key(*name))
+        {
+            return Err(AccountError::NoGroup(missing.clone()));
+        }
+        let system_user = record.system_user.as_deref();
+        let found = self.system_users.find(&record.name, record.id, system_user)?;
+        let Some(found) = found else { return Ok(()) };
+        let others = self.table_of(state);
+        let shared = others.iter().find(|other| {
+            users::folded(&other.name) != users::folded(&record.name)
+                && other
+                    .run_as
+                    .as_ref()
+                    .is_some_and(|run_as| run_as.uid == found.uid)
+        });
+        match shared {
+            Some(other) => Err(AccountError::SystemUser(SystemUserError::Shared {
+                first: other.name.clone(),
+                second: record.name.clone(),
+            })),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody could undo the removal of the last one.
+    fn check_administrators(&self, state: &State, changed: &Record) -> Result<(), AccountError> {
+        let rules = |record: &Record| record.admin && !record.disabled && !record.deleted;
+        let others = state.records.values().filter(|record| record.id != changed.id);
+        let configured = self
+            .configured
+            .iter()
+            .any(|account| account.scopes == Scopes::all());
+        let was = state
+            .records
+            .values()
+            .any(|record| record.id == changed.id && rules(record));
+        match !was || rules(changed) || configured || others.into_iter().any(rules) {
+            true => Ok(()),
+            false => Err(AccountError::LastAdministrator(changed.name.clone())),
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        self.table.set(self.table_of(state));
+    }
+
+    fn table_of(&self, state: &State) -> Vec<Account> {
+        let stored = state.records.values().filter(|record| {
+            let shadowed = self.is_configured(&record.name);
+            if shadowed {
+                tracing::warn!(user = %record.name, "a user of the configuration hides the account of this name");
+            }
+            !shadowed
+        });
+        let stored = stored.map(|record| self.account(state, record));
+        self.configured.iter().cloned().chain(stored).collect()
+    }
+
+    fn account(&self, state: &State, record: &Record) -> Account {
+        let system_user = record.system_user.as_deref();
+        let run_as = self.system_users.find(&record.name, record.id, system_user);
+        let (run_as, usable) = match run_as {
+            Ok(run_as) => (run_as, true),
+            Err(error) => {
+                tracing::error!(user = %record.name, %error, "the account is disabled: its system user cannot be used");
+                (None, false)
+            }
+        };
+        let groups = record.groups.iter().filter_map(|name| state.groups.get(name));
+        let limits = groups.fold(record.limits, |limits, group| limits.or(&group.limits));
+        Account {
+            id: record.id,
+            origin: Origin::Database,
+            service: record.service,
+            groups: record.groups.clone(),
+            credential: record.password_hash.clone().map(Credential::Hash),
+            scopes: if record.admin {
+                Scopes::all()
+            } else {
+                Scopes::user()
+            },
+            disabled: record.disabled || !usable,
+            run_as,
+            ..Account::new(record.name.clone())
+        }
+        .with_limits(limits.or(&self.defaults))
+    }
+}
+
+fn is_in(record: &Record, group: &str) -> bool {
+    record.groups.iter().any(|name| name == group)
+}

@@ -1,0 +1,434 @@
+//! Accounts, groups and the audit log, for administrators.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_api::admin::{
+    AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
+};
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::names::{JobRef, UserName};
+use paddlecloud_core::ports::{JobStore, PageRequest};
+
+use super::{App, internal, store_failed};
+use crate::accounts::AccountError;
+use crate::auth::{Caller, hash_password, request_id};
+use crate::reconcile::JobsError;
+use crate::store::{AuditEntry, AuditState, Heir};
+use crate::users::{Account, LimitError, Limits, Origin, Record};
+
+/// Rows of the audit log that one request shows at most.
+const MOST_AUDIT: u32 = 1000;
+/// Jobs of the history that are read at a time.
+const PAGE: usize = 500;
+
+impl App {
+    pub async fn user_list(&self) -> Vec<UserView> {
+        let (records, _) = self.accounts.list().await;
+        let mut accounts = self.auth.users().all();
+        accounts.sort_by(|left, right| left.name.cmp(&right.name));
+        let own = |account: &Account| records.iter().find(|record| record.id == account.id);
+        accounts
+            .iter()
+            .map(|account| user_view(account, own(account).filter(|_| account.id != 0)))
+            .collect()
+    }
+
+    pub async fn user_show(&self, name: &str) -> Result<UserView, ErrorBody> {
+        let name = user_name(name)?;
+        let account = self.auth.users().find(&name).ok_or_else(|| no_user(&name))?;
+        let record = self.accounts.find(&name).await;
+        Ok(user_view(&account, record.as_ref().filter(|_| account.id != 0)))
+    }
+
+    pub async fn user_add(&self, caller: &Caller, request: UserRequest) -> Result<UserView, ErrorBody> {
+        let wanted = request.name.as_deref().unwrap_or_default();
+        let name: UserName = wanted.parse().map_err(|error| bad(format!("`name`: {error}")))?;
+        let hash = hashed(request.password.clone()).await?;
+        let entry = audit(caller, "user.add", name.as_str(), &shown(&request));
+        let fill = |record: &mut Record| {
+            record.service = request.service == Some(true);
+            apply(record, &request, hash)
+        };
+        let record = self.accounts.add(name, fill, entry).await?;
+        self.user_show(record.name.as_str()).await
+    }
+
+    /// Changes an account. One that is disabled has no access at once, and its queued jobs are killed.
+    pub async fn user_set(
+        &self,
+        caller: &Caller,
+        name: &str,
+        request: UserRequest,
+    ) -> Result<UserView, ErrorBody> {
+        let name = user_name(name)?;
+        if request.name.is_some() || request.service.is_some() {
+            return Err(bad(
+                "`name` and `service` belong to a new account and do not change",
+            ));
+        }
+        let hash = hashed(request.password.clone()).await?;
+        let action = match request.disabled {
+            Some(true) => "user.disable",
+            Some(false) => "user.enable",
+            None => "user.set",
+        };
+        let entry = audit(caller, action, name.as_str(), &shown(&request));
+        let change = |record: &mut Record| apply(record, &request, hash);
+        let record = self.accounts.change(&name, change, entry).await?;
+        if request.disabled == Some(true) {
+            for job in self.jobs_of(&record.name) {
+                if job.phase == Phase::Pending {
+                    self.stop_job(&job).await?;
+                }
+            }
+        }
+        self.user_show(record.name.as_str()).await
+    }
+
+    /// Deletes an account, whatever step an earlier try reached. Its jobs are stopped first.
+    pub async fn user_delete(
+        &self,
+        caller: &Caller,
+        name: &str,
+        dispose: Dispose,
+        heir: Option<&str>,
+    ) -> Result<UserDeleted, ErrorBody> {
+        let name = user_name(name)?;
+        let record = match self.accounts.find(&name).await {
+            Some(record) => record,
+            // The same refusals as for any change: not there, or in the configuration.
+            None => {
+                self.accounts
+                    .change(&name, |_| Ok(()), AuditEntry::default())
+                    .await?
+            }
+        };
+        if record.name == caller.user {
+            return Err(
+                ErrorBody::new(ErrorName::Conflict, "nobody can delete their own account")
+                    .with_hint("another administrator can"),
+            );
+        }
+        if self.files.is_remote() {
+            // A home that stays there would belong to the next account of this name.
+            let problem = "accounts of a server whose files are in another storage system cannot be deleted";
+            return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("disable the account instead"));
+        }
+        let heir = heir.map(|heir| self.heir(heir, &record.name)).transpose()?;
+        let heir = match (dispose, heir) {
+            (Dispose::GiveTo, None) => return Err(bad("`to` must name the user who gets jobs and home")),
+            (Dispose::GiveTo, heir) => heir,
+            (Dispose::Keep | Dispose::Purge, _) => None,
+        };
+        let entry = audit(caller, "user.disable", record.name.as_str(), "to be deleted");
+        let disable = |record: &mut Record| {
+            record.disabled = true;
+            Ok(())
+        };
+        let record = self.accounts.change(&name, disable, entry).await?;
+        let stopped = self.stop_jobs(&record.name).await?;
+        self.revoke_links(&record.name).await?;
+        let owner = match &heir {
+            Some(heir) => heir.name.clone(),
+            None => record.retired_name(),
+        };
+        if dispose == Dispose::Purge {
+            self.purge_jobs(&record.name).await?;
+        }
+        let home = self.dispose_of_home(&record, dispose, heir.as_deref()).await?;
+        let jobs = (dispose != Dispose::Purge).then(|| owner.to_string());
+        let detail = format!("{dispose:?}, jobs of {}", jobs.as_deref().unwrap_or("nobody"));
+        let entry = audit(caller, "user.delete", record.name.as_str(), &detail);
+        let heir = jobs.is_some().then(|| Heir {
+            from: record.name.clone(),
+            to: owner,
+        });
+        self.accounts.retire(&record.name, heir, entry).await?;
+        Ok(UserDeleted {
+            name: record.name.to_string(),
+            stopped,
+            jobs,
+            home,
+        })
+    }
+
+    fn heir(&self, name: &str, from: &UserName) -> Result<Arc<Account>, ErrorBody> {
+        let name = user_name(name)?;
+        let heir = self.auth.users().enabled(&name).ok_or_else(|| no_user(&name))?;
+        match heir.name == *from {
+            true => Err(bad("`to` must be another user")),
+            false => Ok(heir),
+        }
+    }
+
+    fn jobs_of(&self, user: &UserName) -> Vec<Arc<Job>> {
+        let mut jobs = self.jobs.active();
+        jobs.retain(|job| job.user == *user);
+        jobs
+    }
+
+    /// A job that was removed meanwhile needs no stop.
+    async fn stop_job(&self, job: &Job) -> Result<(), ErrorBody> {
+        match self.jobs.kill(&job.user, JobRef::Id(job.id.clone()), false).await {
+            Ok(_) | Err(JobsError::NoSuchJob) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn stop_jobs(&self, user: &UserName) -> Result<usize, ErrorBody> {
+        let jobs = self.jobs_of(user);
+        for job in &jobs {
+            self.stop_job(job).await?;
+            self.jobs.skip_grace(&job.id).await?;
+        }
+        for job in &jobs {
+            self.jobs.wait_final(&job.id).await;
+        }
+        Ok(jobs.len())
+    }
+
+    async fn revoke_links(&self, user: &UserName) -> Result<(), ErrorBody> {
+        let own = as_user(user);
+        for share in self.share_list(&own).await? {
+            self.share_revoke(&own, share.id).await?;
+        }
+        for upload in self.upload_list(&own).await? {
+            self.upload_discard(&own, &upload.id.to_string()).await?;
+        }
+        Ok(())
+    }
+
+    async fn purge_jobs(&self, user: &UserName) -> Result<(), ErrorBody> {
+        let request = PageRequest {
+            user: Some(user.clone()),
+            name: None,
+            before: None,
+            limit: PAGE,
+        };
+        loop {
+            let page = self.store.page(&request).await.map_err(store_failed)?;
+            for job in &page.jobs {
+                self.jobs
+                    .kill(&job.user, JobRef::Id(job.id.clone()), true)
+                    .await?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    pub async fn group_list(&self) -> Vec<GroupView> {
+        let (records, groups) = self.accounts.list().await;
+        let view = |group: &crate::users::Group| GroupView {
+            name: group.name.clone(),
+            limits: limit_map(&group.limits),
+            members: records
+                .iter()
+                .filter(|record| record.groups.contains(&group.name))
+                .map(|record| record.name.to_string())
+                .collect(),
+        };
+        groups.iter().map(view).collect()
+    }
+
+    pub async fn group_set(
+        &self,
+        caller: &Caller,
+        name: &str,
+        request: GroupRequest,
+    ) -> Result<GroupView, ErrorBody> {
+        let detail: Vec<String> = request
+            .limits
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let entry = audit(caller, "group.set", name, &detail.join(" "));
+        let set = |limits: &mut Limits| set_limits(limits, &request.limits);
+        let group = self.accounts.group_set(name, set, entry).await?;
+        let all = self.group_list().await;
+        all.into_iter()
+            .find(|view| view.name == group.name)
+            .ok_or_else(internal)
+    }
+
+    pub async fn group_delete(&self, caller: &Caller, name: &str) -> Result<(), ErrorBody> {
+        let entry = audit(caller, "group.delete", name, "");
+        Ok(self.accounts.group_remove(name, entry).await?)
+    }
+
+    /// The latest rows first.
+    pub async fn audit_list(
+        &self,
+        before: Option<i64>,
+        limit: Option<u32>,
+    ) -> Result<Vec<AuditView>, ErrorBody> {
+        let limit = limit.unwrap_or(100).clamp(1, MOST_AUDIT);
+        let records = self.store.audit_list(before, limit).await.map_err(store_failed)?;
+        let view = |record: crate::store::AuditRecord| AuditView {
+            seq: record.seq,
+            time: Timestamp::from_millisecond(record.at)
+                .unwrap_or_default()
+                .to_string(),
+            actor: record.entry.actor,
+            action: record.entry.action,
+            subject: record.entry.subject,
+            detail: record.entry.detail,
+            request: record.entry.request,
+        };
+        Ok(records.into_iter().map(view).collect())
+    }
+
+    pub async fn audit_verify(&self) -> Result<AuditCheck, ErrorBody> {
+        let state = self.store.audit_verify().await.map_err(store_failed)?;
+        Ok(match state {
+            AuditState::Sound { rows, digest } => AuditCheck {
+                sound: true,
+                rows,
+                digest: Some(digest),
+                problem: None,
+            },
+            AuditState::Broken { seq, problem } => AuditCheck {
+                sound: false,
+                rows: seq,
+                digest: None,
+                problem: Some(problem),
+            },
+        })
+    }
+}
+
+/// An entry about what this request does.
+pub(super) fn audit(caller: &Caller, action: &str, subject: &str, detail: &str) -> AuditEntry {
+    AuditEntry {
+        actor: caller.user.to_string(),
+        action: action.to_owned(),
+        subject: subject.to_owned(),
+        detail: detail.to_owned(),
+        request: request_id::current(),
+    }
+}
+
+/// What was asked for, without the password.
+fn shown(request: &UserRequest) -> String {
+    let shown = UserRequest {
+        password: None,
+        name: None,
+        ..request.clone()
+    };
+    let mut words = vec![serde_json::to_string(&shown).unwrap_or_default()];
+    if request.password.is_some() {
+        words.push("with a new password".to_owned());
+    }
+    words.join(" ")
+}
+
+/// Hashing takes a while, so it has a thread of its own.
+pub(super) async fn hashed(password: Option<String>) -> Result<Option<String>, ErrorBody> {
+    let Some(password) = password else {
+        return Ok(None);
+    };
+    if password.chars().count() < 8 {
+        return Err(bad("a password has at least 8 characters"));
+    }
+    let hash = tokio::task::spawn_blocking(move || hash_password(&password)).await;
+    match hash {
+        Ok(Ok(hash)) => Ok(Some(hash)),
+        _ => Err(internal()),
+    }
+}
+
+fn apply(record: &mut Record, request: &UserRequest, hash: Option<String>) -> Result<(), LimitError> {
+    record.admin = request.admin.unwrap_or(record.admin);
+    record.disabled = request.disabled.unwrap_or(record.disabled);
+    if hash.is_some() {
+        record.password_hash = hash;
+    }
+    if let Some(groups) = &request.groups {
+        record.groups.clone_from(groups);
+        record.groups.sort_unstable();
+        record.groups.dedup();
+    }
+    if let Some(system_user) = &request.system_user {
+        record.system_user = Some(system_user.clone()).filter(|name| !name.is_empty());
+    }
+    set_limits(&mut record.limits, &request.limits)
+}
+
+fn set_limits(limits: &mut Limits, changes: &BTreeMap<String, String>) -> Result<(), LimitError> {
+    changes
+        .iter()
+        .try_for_each(|(name, value)| limits.set(name, value))
+}
+
+fn limit_map(limits: &Limits) -> BTreeMap<String, String> {
+    let rows = limits.rows().into_iter();
+    rows.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn user_view(account: &Account, record: Option<&Record>) -> UserView {
+    UserView {
+        name: account.name.to_string(),
+        id: account.id,
+        admin: account.scopes.contains(paddlecloud_core::access::Scope::Admin),
+        service: account.service,
+        disabled: account.disabled,
+        configured: account.origin == Origin::Configuration,
+        groups: account.groups.clone(),
+        system_user: record.and_then(|record| record.system_user.clone()),
+        limits: record.map(|record| limit_map(&record.limits)).unwrap_or_default(),
+        effective: limit_map(&account.limits),
+    }
+}
+
+/// The user themselves, for what is done in their name.
+fn as_user(user: &UserName) -> Caller {
+    Caller {
+        user: user.clone(),
+        scopes: paddlecloud_core::access::Scopes::user(),
+    }
+}
+
+/// A name that cannot be one names nobody.
+pub(super) fn user_name(text: &str) -> Result<UserName, ErrorBody> {
+    text.parse().map_err(|_| {
+        let problem = format!("there is no user `{}`", text.escape_default());
+        ErrorBody::new(ErrorName::NotFound, problem)
+    })
+}
+
+fn no_user(name: &UserName) -> ErrorBody {
+    AccountError::NotFound(name.clone()).into()
+}
+
+fn bad(problem: impl Into<String>) -> ErrorBody {
+    ErrorBody::new(ErrorName::BadRequest, problem)
+}
+
+impl From<AccountError> for ErrorBody {
+    fn from(error: AccountError) -> ErrorBody {
+        let problem = error.to_string();
+        match error {
+            AccountError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem)
+                .with_hint("`paddlectl admin user list` lists all of them"),
+            AccountError::NoGroup(_) => ErrorBody::new(ErrorName::NotFound, problem)
+                .with_hint("`paddlectl admin group set NAME` makes one"),
+            AccountError::Taken(_) => ErrorBody::new(ErrorName::Conflict, problem)
+                .with_hint("names are the same in capital and small letters"),
+            AccountError::Configured(_) => ErrorBody::new(ErrorName::Conflict, problem)
+                .with_hint("change `users` in the configuration and restart the server"),
+            AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
+                "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
+            ),
+            AccountError::SystemUser(error) => {
+                let hint = error.hint();
+                ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
+            }
+            AccountError::Reserved | AccountError::GroupName(_) | AccountError::Limit(_) => bad(problem),
+            AccountError::Store(error) => store_failed(error),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A job as objects of Kubernetes: those it has, and those that would run it without this server.
+
+use jiff::Timestamp;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::{JobView, ObjectView, SubmitReply};
+use paddlecloud_core::job::Job;
+use paddlecloud_k8s::manifests::{self, PrintSettings};
+use paddlecloud_k8s::settings::PodIdentity;
+use serde_json::Value;
+
+use super::App;
+use crate::config::EngineKind;
+use crate::reconcile::Submission;
+
+impl App {
+    /// What a run has in the cluster; nothing on one machine.
+    pub(super) fn objects(&self, job: &Job) -> Vec<ObjectView> {
+        let EngineKind::Kubernetes(cluster) = &self.config.engine else {
+            return Vec::new();
+        };
+        let view = |object: paddlecloud_k8s::ObjectName| ObjectView {
+            kind: object.kind.to_owned(),
+            namespace: object.namespace,
+            name: object.name,
+        };
+        paddlecloud_k8s::objects(job, &cluster.namespaces)
+            .into_iter()
+            .map(view)
+            .collect()
+    }
+
+    /// A job that `kubectl apply` runs. It is not this server's, so quotas and room are not looked at.
+    pub(super) async fn print(
+        &self,
+        mut submission: Submission,
+        named: bool,
+    ) -> Result<SubmitReply, ErrorBody> {
+        if submission.spec.snapshot.is_none() {
+            self.package_check(&submission.user, &submission.spec).await?;
+        }
+        if !named {
+            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+        }
+        let manifests = self.manifests(&submission)?;
+        let datacenter = &self.config.datacenter;
+        Ok(SubmitReply {
+            code: 200,
+            msg: "OK".to_owned(),
+            id: String::new(),
+            job: JobView::planned(&submission.spec, &submission.user, datacenter, Timestamp::now()),
+            engine: self.config.engine.to_string(),
+            notes: Vec::new(),
+            manifests,
+        })
+    }
+
+    /// The objects that `kubectl apply` runs. On one machine there is no volume, so the package must be in the image.
+    fn manifests(&self, submission: &Submission) -> Result<Vec<Value>, ErrorBody> {
+        let settings = match &self.config.engine {
+            EngineKind::Kubernetes(cluster) => PrintSettings {
+                launcher_image: Some(cluster.launcher_image.clone()),
+                default_image: self.config.default_image.clone(),
+                volume: Some(cluster.volume.clone()),
+                sub_path: cluster.sub_path.clone(),
+                identity: Some(PodIdentity {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                }),
+                pods: cluster.pods.clone(),
+            },
+            _ => PrintSettings::default(),
+        };
+        let Submission { user, spec, .. } = submission;
+        manifests::manifests(&settings, user, &self.config.datacenter, spec).map_err(|error| {
+            ErrorBody::new(
+                ErrorName::BadRequest,
+                format!("cannot print manifests of `{}`: {error}", spec.name),
+            )
+            .with_hint(error.hint())
+        })
+    }
+}

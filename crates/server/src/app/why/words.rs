@@ -1,0 +1,354 @@
+//! The sentences of `why`, from a reason in which every job is already a [`Mention`].
+//!
+//! Commands and flags of `paddlectl` are named here and nowhere deeper.
+
+use paddlecloud_core::duration;
+use paddlecloud_core::job::runs_alone;
+use paddlecloud_core::quantity::counted;
+use paddlecloud_core::scheduler::{Change, Holders, Limit, Reason};
+
+use super::Mention;
+
+/// The assumptions of an estimate.
+pub(super) const ESTIMATE_BASIS: &str =
+    "if running jobs use their full -max-runtime and no job of higher priority arrives";
+
+const ANOTHERS: &str = "another user's job";
+
+/// `word-emb (j_…)`, or that it is another user's.
+pub(super) fn mention(mention: &Mention) -> String {
+    match known(mention) {
+        Some(name) => name,
+        None => unknown(mention).to_owned(),
+    }
+}
+
+/// The same inside a sentence, with names in backticks.
+fn quoted(mention: &Mention) -> String {
+    match known(mention) {
+        Some(name) => format!("`{name}`"),
+        None => unknown(mention).to_owned(),
+    }
+}
+
+fn known(mention: &Mention) -> Option<String> {
+    match mention {
+        Mention::Own(job) | Mention::Seen(job) => Some(format!("{} ({})", job.spec.name, job.id)),
+        Mention::Hidden | Mention::Ended => None,
+    }
+}
+
+fn unknown(mention: &Mention) -> &'static str {
+    match mention {
+        Mention::Ended => "a job that has just ended",
+        _ => ANOTHERS,
+    }
+}
+
+/// One line on why a job waits: `waits for 3 cores: 4 requested, 1 of 8 free`.
+pub(super) fn reason(reason: &Reason<Mention>) -> String {
+    match reason {
+        Reason::Alone { job, excess, ends_by } => {
+            let end = match ends_by {
+                Some(end) => format!("its -max-runtime ends it by {end:.0}"),
+                None => "it has no -max-runtime, so its end is unknown".to_owned(),
+            };
+            format!(
+                "waits for {}, which runs alone because it is larger than the machine ({excess}); {end}",
+                quoted(job)
+            )
+        }
+        Reason::TooBig(excess) => format!("cannot start on these machines: {excess}"),
+        Reason::BeyondQuota(Limit {
+            kind, limit, asked, ..
+        }) => format!(
+            "cannot start within your quota of {}: {} requested",
+            kind.amount(*limit),
+            kind.amount(*asked)
+        ),
+        Reason::Quota(Limit {
+            kind,
+            limit,
+            used,
+            asked,
+        }) => format!(
+            "your quota of {}: {} in use, {} requested",
+            kind.amount(*limit),
+            kind.number(*used),
+            kind.number(*asked)
+        ),
+        Reason::BehindOwn(job) => format!("behind your job {}, which waits for your quota", quoted(job)),
+        Reason::NeedsEverything { excess, held_by } => {
+            let alone = runs_alone(excess);
+            format!("waits until nothing else runs: {alone}{}", running(held_by))
+        }
+        Reason::Room { short, of, held_by } => {
+            let kind = short.kind;
+            format!(
+                "waits for {}: {} requested, {} of {} free{}",
+                kind.amount(short.lack()),
+                kind.number(short.asked),
+                kind.number(short.there),
+                kind.number(*of),
+                held(held_by)
+            )
+        }
+        Reason::Scattered {
+            trainers,
+            workers,
+            fitting,
+            held_by,
+        } => {
+            let short = match fitting {
+                Some(count) => format!(
+                    "{} requested, {count} would fit now",
+                    counted(u128::from(*trainers), "trainer")
+                ),
+                None => format!(
+                    "none has enough for its {}",
+                    counted(u128::from(*workers), "worker")
+                ),
+            };
+            format!("waits for room on single machines: {short}{}", held(held_by))
+        }
+        Reason::Kept { job, ahead, higher } => {
+            format!(
+                "{}; what is free is reserved for {}",
+                behind(*ahead, *higher),
+                quoted(job)
+            )
+        }
+        Reason::NextRound => "starts with the next scheduling decision".to_owned(),
+    }
+}
+
+/// `behind 2 jobs of higher priority`.
+fn behind(ahead: usize, higher: usize) -> String {
+    let jobs = counted(ahead as u128, "job");
+    match higher {
+        0 => format!("behind {jobs} submitted earlier"),
+        higher if higher == ahead => format!("behind {jobs} of higher priority"),
+        higher => format!("behind {jobs}, {higher} of them of higher priority"),
+    }
+}
+
+/// `; held by `big (j_…)` and another user's job`.
+fn held(holders: &Holders<Mention>) -> String {
+    match listed(holders) {
+        Some(jobs) => format!("; held by {jobs}"),
+        None => String::new(),
+    }
+}
+
+/// `; running now: …`.
+fn running(holders: &Holders<Mention>) -> String {
+    match listed(holders) {
+        Some(jobs) => format!("; running now: {jobs}"),
+        None => String::new(),
+    }
+}
+
+/// The jobs that may be named, then how many others there are.
+fn listed(holders: &Holders<Mention>) -> Option<String> {
+    let named: Vec<String> = holders
+        .jobs
+        .iter()
+        .filter(|job| known(job).is_some())
+        .map(quoted)
+        .collect();
+    let others = holders.total.saturating_sub(named.len());
+    let hidden = holders.jobs.iter().any(|job| matches!(job, Mention::Hidden));
+    let rest = match (others, hidden, named.is_empty()) {
+        (0, _, _) | (_, false, true) => None,
+        (1, true, _) => Some(ANOTHERS.to_owned()),
+        (_, true, true) => Some("jobs of other users".to_owned()),
+        (more, _, false) => Some(counted(more as u128, "more job")),
+    };
+    match (named.is_empty(), rest) {
+        (true, rest) => rest,
+        (false, None) => Some(named.join(", ")),
+        (false, Some(rest)) => Some(format!("{} and {rest}", named.join(", "))),
+    }
+}
+
+/// ``would start now with `-parallelism 6` ``.
+pub(super) fn change(change: &Change<Mention>) -> String {
+    let flag = match change {
+        Change::Trainers(count) => format!("-parallelism {count}"),
+        Change::Pservers(count) => format!("-pservers {count}"),
+        Change::Gpu(count) => format!("-gpu {count}"),
+        Change::Memory(bytes) => format!("-memory {bytes}"),
+        Change::Cpu(cpu) => format!("-cpu {cpu}"),
+        Change::MaxRuntime(limit) => format!("-max-runtime {}", duration::print(*limit)),
+        Change::End(job) => return format!("would start now after `paddlectl kill {}`", kill_target(job)),
+    };
+    format!("would start now with `{flag}`")
+}
+
+/// The name if it refers to this run, otherwise the id.
+fn kill_target(job: &Mention) -> String {
+    match job {
+        Mention::Own(job) if job.holds_name() => job.spec.name.to_string(),
+        Mention::Own(job) | Mention::Seen(job) => job.id.to_string(),
+        Mention::Hidden | Mention::Ended => unknown(job).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use paddlecloud_core::job::Job;
+    use paddlecloud_core::quantity::{Bytes, Cpu};
+    use paddlecloud_core::scheduler::{Excess, ResourceKind, Shortage};
+    use paddlecloud_core::testing::samples;
+
+    use super::*;
+
+    fn job() -> Arc<Job> {
+        Arc::new(samples::starting(1, samples::spec("big", 0, 1)))
+    }
+
+    fn own() -> Mention {
+        Mention::Own(job())
+    }
+
+    fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
+        Shortage { kind, asked, there }
+    }
+
+    fn holders(jobs: Vec<Mention>, total: usize) -> Holders<Mention> {
+        Holders { jobs, total }
+    }
+
+    fn cores(held_by: Holders<Mention>) -> Reason<Mention> {
+        Reason::Room {
+            short: short(ResourceKind::Cpu, 4000, 1000),
+            of: 8000,
+            held_by,
+        }
+    }
+
+    /// Ids differ between runs of the samples, so they are replaced by `ID`.
+    fn shown(text: String) -> String {
+        text.replace(job().id.as_str(), "ID")
+    }
+
+    #[test]
+    fn every_reason_reads_as_a_sentence() {
+        let excess = || Excess::Together(vec![short(ResourceKind::Cpu, 5000, 2000)]);
+        let limit = Limit {
+            kind: ResourceKind::Memory,
+            limit: 10 << 30,
+            used: 8 << 30,
+            asked: 24_684_100 << 10,
+        };
+        let scattered = |fitting| Reason::Scattered {
+            trainers: 3,
+            workers: 1,
+            fitting,
+            held_by: holders(vec![own()], 1),
+        };
+        let reasons = [
+            Reason::Alone {
+                job: own(),
+                excess: excess(),
+                ends_by: Some("2026-01-01T00:01:00Z".parse().unwrap()),
+            },
+            Reason::Alone {
+                job: Mention::Hidden,
+                excess: excess(),
+                ends_by: None,
+            },
+            Reason::TooBig(Excess::OneByOne),
+            Reason::BeyondQuota(limit),
+            Reason::Quota(limit),
+            Reason::BehindOwn(own()),
+            Reason::NeedsEverything {
+                excess: excess(),
+                held_by: holders(vec![Mention::Hidden], 1),
+            },
+            scattered(Some(2)),
+            scattered(None),
+            Reason::Kept {
+                job: Mention::Hidden,
+                ahead: 3,
+                higher: 1,
+            },
+            Reason::Kept {
+                job: own(),
+                ahead: 1,
+                higher: 0,
+            },
+            Reason::NextRound,
+        ];
+        let shown: Vec<String> = reasons.iter().map(|why| shown(reason(why))).collect();
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        waits for `big (ID)`, which runs alone because it is larger than the machine (5 cores requested, 2 in total); its -max-runtime ends it by 2026-01-01T00:01:00Z
+        waits for another user's job, which runs alone because it is larger than the machine (5 cores requested, 2 in total); it has no -max-runtime, so its end is unknown
+        cannot start on these machines: the workers do not fit on the machines one by one
+        cannot start within your quota of 10 GiB of memory: 23.5 GiB of memory requested
+        your quota of 10 GiB of memory: 8 GiB in use, 23.5 GiB requested
+        behind your job `big (ID)`, which waits for your quota
+        waits until nothing else runs: 5 cores requested, 2 in total: it runs alone, other jobs wait; running now: another user's job
+        waits for room on single machines: 3 trainers requested, 2 would fit now; held by `big (ID)`
+        waits for room on single machines: none has enough for its 1 worker; held by `big (ID)`
+        behind 3 jobs, 1 of them of higher priority; what is free is reserved for another user's job
+        behind 1 job submitted earlier; what is free is reserved for `big (ID)`
+        starts with the next scheduling decision
+        ");
+    }
+
+    #[test]
+    fn who_holds_the_cores_is_named_only_to_their_owner() {
+        let seen = || Mention::Seen(job());
+        let held = [
+            holders(vec![own()], 1),
+            holders(vec![Mention::Hidden], 1),
+            holders(vec![Mention::Hidden, Mention::Hidden], 7),
+            holders(vec![own(), Mention::Hidden], 2),
+            holders(vec![own(), own(), own()], 4),
+            holders(vec![own(), Mention::Hidden], 5),
+            holders(vec![seen(), seen()], 2),
+            holders(vec![Mention::Ended], 1),
+            holders(Vec::new(), 0),
+        ];
+        let shown: Vec<String> = held.map(|held| shown(reason(&cores(held)))).into();
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)`
+        waits for 3 cores: 4 requested, 1 of 8 free; held by another user's job
+        waits for 3 cores: 4 requested, 1 of 8 free; held by jobs of other users
+        waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)` and another user's job
+        waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)`, `big (ID)`, `big (ID)` and 1 more job
+        waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)` and 4 more jobs
+        waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)`, `big (ID)`
+        waits for 3 cores: 4 requested, 1 of 8 free
+        waits for 3 cores: 4 requested, 1 of 8 free
+        ");
+    }
+
+    #[test]
+    fn every_change_can_be_typed() {
+        let changes = [
+            Change::Trainers(6),
+            Change::Pservers(5),
+            Change::Gpu(3),
+            Change::Memory(Bytes::mib(3072)),
+            Change::Cpu(Cpu::millis(1500)),
+            Change::MaxRuntime(jiff::SignedDuration::from_mins(90)),
+            Change::End(own()),
+            Change::End(Mention::Seen(job())),
+        ];
+        let shown: Vec<String> = changes.iter().map(|one| shown(change(one))).collect();
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        would start now with `-parallelism 6`
+        would start now with `-pservers 5`
+        would start now with `-gpu 3`
+        would start now with `-memory 3Gi`
+        would start now with `-cpu 1500m`
+        would start now with `-max-runtime 1h30m`
+        would start now after `paddlectl kill big`
+        would start now after `paddlectl kill ID`
+        ");
+    }
+}

@@ -1,0 +1,216 @@
+//! Tokens: handed out once, stored as digests, renewed by exchange, revoked at once.
+
+use jiff::Timestamp;
+use paddlecloud_core::access::Scopes;
+use paddlecloud_core::names::UserName;
+
+use super::{AuthError, Authenticator, Login, Peer, TOKEN_PREFIX, digest, hex, request_id, secret};
+use crate::store::{AuditEntry, TokenRow};
+use crate::users::Account;
+
+/// A token that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenAsked {
+    pub name: String,
+    /// What it may be used for at most.
+    pub scopes: Scopes,
+    /// Seconds; `None`: as long as is usual.
+    pub lifetime: Option<i64>,
+}
+
+/// A token that was handed out. The secret is shown this once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewToken {
+    pub secret: String,
+    pub row: TokenRow,
+}
+
+impl Authenticator {
+    /// Hands out a token for a password, with these scopes at most. It is stored before this returns.
+    pub async fn token_create(
+        &self,
+        peer: &Peer,
+        user: &str,
+        password: &str,
+        scopes: Scopes,
+    ) -> Result<String, AuthError> {
+        let account = match self.check_password(peer, user, password).await {
+            Ok(account) => account,
+            Err(error) => {
+                if let AuthError::WrongPassword = error {
+                    self.note_refused_login(user).await;
+                }
+                return Err(error);
+            }
+        };
+        let asked = TokenAsked {
+            name: "login".to_owned(),
+            scopes: scopes.within(account.scopes),
+            lifetime: None,
+        };
+        let actor = account.name.clone();
+        Ok(self.token_issue(&account, &actor, "login", asked).await?.secret)
+    }
+
+    /// A name that is no user's may be a password typed in the wrong place: it is not noted.
+    async fn note_refused_login(&self, user: &str) {
+        let name: Option<UserName> = user.parse().ok();
+        let known = name.and_then(|name| self.users.find(&name));
+        let entry = AuditEntry {
+            actor: known.map_or_else(String::new, |account| account.name.to_string()),
+            action: "login.refuse".to_owned(),
+            request: request_id::current(),
+            ..AuditEntry::default()
+        };
+        if let Err(error) = self.store.audit(entry).await {
+            tracing::warn!(%error, "a refused login is not in the audit log");
+        }
+    }
+
+    /// Hands out a token of this account; `actor` asked for it.
+    pub async fn token_issue(
+        &self,
+        account: &Account,
+        actor: &UserName,
+        action: &str,
+        asked: TokenAsked,
+    ) -> Result<NewToken, AuthError> {
+        let now = Timestamp::now().as_second();
+        let most = seconds(self.token_limits.max_age);
+        let usual = seconds(self.token_limits.lifetime);
+        let lifetime = asked.lifetime.unwrap_or(usual).clamp(1, most);
+        self.store_token(account, actor, action, now, now, lifetime, asked, None)
+            .await
+    }
+
+    /// Exchanges the session's token for a new one of the same name and scopes; the old one ends. `None`: the session
+    /// is no token, or is as old as the last of a row of renewed tokens may be.
+    pub async fn token_renew(&self, login: &Login) -> Result<Option<NewToken>, AuthError> {
+        let Some(old) = &login.session.token else {
+            return Ok(None);
+        };
+        let row = self.store.token_find(old).await?.ok_or(AuthError::WrongToken)?;
+        let account = self
+            .users
+            .enabled(&login.caller.user)
+            .ok_or(AuthError::WrongToken)?;
+        let now = Timestamp::now().as_second();
+        let since = if row.since > 0 { row.since } else { now };
+        let left = since + seconds(self.token_limits.max_age) - now;
+        if left <= 0 {
+            return Ok(None);
+        }
+        let created = if row.created > 0 { row.created } else { since };
+        let lifetime = (row.expires - created).clamp(1, left);
+        let asked = TokenAsked {
+            name: row.name.clone(),
+            scopes: row.scopes().within(account.scopes),
+            lifetime: None,
+        };
+        let actor = account.name.clone();
+        let new = self.store_token(
+            &account,
+            &actor,
+            "token.renew",
+            now,
+            since,
+            lifetime,
+            asked,
+            Some(old.clone()),
+        );
+        let new = new.await?;
+        self.revoked.add(old.clone());
+        Ok(Some(new))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one row has this many columns")]
+    async fn store_token(
+        &self,
+        account: &Account,
+        actor: &UserName,
+        action: &str,
+        now: i64,
+        since: i64,
+        lifetime: i64,
+        asked: TokenAsked,
+        replaces: Option<String>,
+    ) -> Result<NewToken, AuthError> {
+        let token = format!("{TOKEN_PREFIX}{}", hex(&secret::random()));
+        let id: String = hex(&secret::random()).chars().take(12).collect();
+        let row = TokenRow {
+            digest: digest(&token),
+            id: id.clone(),
+            name: asked.name,
+            owner: account.name.to_string(),
+            account: i64::try_from(account.id).unwrap_or(i64::MAX),
+            credential: self.fingerprint(account),
+            scopes: asked.scopes.to_string(),
+            created: now,
+            since,
+            expires: now + lifetime,
+        };
+        let entry = AuditEntry {
+            actor: actor.to_string(),
+            action: action.to_owned(),
+            subject: account.name.to_string(),
+            detail: format!("token {id} `{}`, scopes {}", row.name, row.scopes),
+            request: request_id::current(),
+        };
+        self.store.token_save(row.clone(), now, replaces, entry).await?;
+        Ok(NewToken { secret: token, row })
+    }
+
+    /// The tokens of a user that are valid, the latest first.
+    pub async fn token_list(&self, account: &Account) -> Result<Vec<TokenRow>, AuthError> {
+        let now = Timestamp::now().as_second();
+        let mut rows = self.store.tokens_of(&account.name).await?;
+        let number = i64::try_from(account.id).unwrap_or(i64::MAX);
+        let credential = self.fingerprint(account);
+        rows.retain(|row| row.expires > now && row.account == number && row.credential == credential);
+        Ok(rows)
+    }
+
+    /// Revokes a token by its id. `false`: the user has none of it.
+    pub async fn token_revoke(
+        &self,
+        account: &Account,
+        actor: &UserName,
+        id: &str,
+    ) -> Result<bool, AuthError> {
+        let rows = self.token_list(account).await?;
+        match rows.into_iter().find(|row| row.id == id) {
+            Some(row) => self.revoke(account, actor, row).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Revokes the token of a session. `false`: it is no token.
+    pub async fn token_revoke_own(&self, login: &Login) -> Result<bool, AuthError> {
+        let Some(digest) = &login.session.token else {
+            return Ok(false);
+        };
+        let found = self.store.token_find(digest).await?;
+        let account = self.users.find(&login.caller.user);
+        if let (Some(row), Some(account)) = (found, account) {
+            self.revoke(&account, &login.caller.user, row).await?;
+        }
+        Ok(true)
+    }
+
+    async fn revoke(&self, account: &Account, actor: &UserName, row: TokenRow) -> Result<(), AuthError> {
+        let entry = AuditEntry {
+            actor: actor.to_string(),
+            action: "token.revoke".to_owned(),
+            subject: account.name.to_string(),
+            detail: format!("token {} `{}`", row.id, row.name),
+            request: request_id::current(),
+        };
+        self.store.token_remove(row.digest.clone(), entry).await?;
+        self.revoked.add(row.digest);
+        Ok(())
+    }
+}
+
+fn seconds(span: std::time::Duration) -> i64 {
+    i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
+}

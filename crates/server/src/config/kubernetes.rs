@@ -1,0 +1,251 @@
+//! `engine: kubernetes` and its settings.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use paddlecloud_core::duration;
+use paddlecloud_k8s::settings::{
+    EVERYBODY_ELSE, Limits, Namespaces, Placement, PodSettings, Toleration, Volume,
+};
+use serde::{Deserialize, Deserializer};
+
+use super::{ConfigError, User};
+
+/// How this server reaches its cluster, and what its pods are like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesConfig {
+    /// Absent: `KUBECONFIG`, the usual file, or the service account of the pod that this server runs in.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where launchers connect: the address this server listens on, and the address that pods use.
+    pub link_listen: String,
+    pub link_address: String,
+    pub launcher_image: String,
+    pub volume: Volume,
+    /// Where `storage` begins in the volume; empty: at its root.
+    pub sub_path: String,
+    pub pods: PodSettings,
+    pub namespaces: Namespaces,
+    pub placement: Placement,
+    pub limits: Limits,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KubernetesEntry {
+    kubeconfig: Option<PathBuf>,
+    link: LinkEntry,
+    launcher_image: String,
+    volume: VolumeEntry,
+    #[serde(default)]
+    node_selector: BTreeMap<String, String>,
+    #[serde(default)]
+    tolerations: Vec<Toleration>,
+    priority_class: Option<String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    /// By user; `*` is everybody else.
+    namespaces: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    placement: PlacementEntry,
+    queue: Option<String>,
+    seat_limit: Option<Span>,
+    lost_limit: Option<Span>,
+    trouble_limit: Option<Span>,
+    api_limit: Option<Span>,
+    disruption_limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PlacementEntry {
+    #[default]
+    Pinned,
+    OnDemand,
+    Kueue,
+    Volcano,
+}
+
+/// A time span that is not empty.
+#[derive(Debug, Clone, Copy)]
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+        use serde::de::Error as _;
+        let text = super::file::text(deserializer)?;
+        let span = duration::parse(&text).map_err(D::Error::custom)?;
+        match Duration::try_from(span) {
+            Ok(span) if !span.is_zero() => Ok(Span(span)),
+            _ => Err(D::Error::custom("a limit of no time would end every job")),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkEntry {
+    listen: String,
+    /// Absent: the address it listens on.
+    address: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumeEntry {
+    host_path: Option<PathBuf>,
+    claim: Option<String>,
+    nfs: Option<NfsEntry>,
+    csi: Option<CsiEntry>,
+    #[serde(default)]
+    sub_path: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CsiEntry {
+    driver: String,
+    #[serde(default)]
+    attributes: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NfsEntry {
+    server: String,
+    path: String,
+}
+
+impl KubernetesEntry {
+    pub(super) fn check(self, users: &[User], path: &Path) -> Result<KubernetesConfig, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new("."));
+        let listen = address(&self.link.listen, "kubernetes.link.listen", path)?;
+        let reached = match &self.link.address {
+            Some(reached) => address(reached, "kubernetes.link.address", path)?,
+            None if is_everywhere(&listen) => {
+                let problem = format!(
+                    "pods cannot connect to `{listen}`, which stands for every address of this machine"
+                );
+                return Err(ConfigError::in_file(path, problem)
+                    .with_hint("set `kubernetes.link.address` to an address that pods can reach"));
+            }
+            None => listen.clone(),
+        };
+        let placement = placement(self.placement, self.queue, path)?;
+        let usual = Limits::usual(&placement);
+        let limit = |given: Option<Span>, usual| given.map_or(usual, |span| span.0);
+        Ok(KubernetesConfig {
+            limits: Limits {
+                seat: limit(self.seat_limit, usual.seat),
+                lost: limit(self.lost_limit, usual.lost),
+                trouble: limit(self.trouble_limit, usual.trouble),
+                api_server: limit(self.api_limit, usual.api_server),
+                disruptions: self.disruption_limit.unwrap_or(usual.disruptions),
+            },
+            namespaces: namespaces(self.namespaces, users, path)?,
+            placement,
+            sub_path: sub_path(&self.volume.sub_path, path)?,
+            kubeconfig: self.kubeconfig.map(|file| base.join(file)),
+            link_listen: listen,
+            link_address: reached,
+            launcher_image: self.launcher_image,
+            volume: self.volume.check(path)?,
+            pods: PodSettings {
+                node_selector: self.node_selector,
+                tolerations: self.tolerations,
+                priority_class: self.priority_class,
+                annotations: self.annotations,
+            },
+        })
+    }
+}
+
+fn placement(entry: PlacementEntry, queue: Option<String>, path: &Path) -> Result<Placement, ConfigError> {
+    match (entry, queue) {
+        (PlacementEntry::Pinned, None) => Ok(Placement::Pinned),
+        (PlacementEntry::OnDemand, None) => Ok(Placement::OnDemand),
+        (PlacementEntry::Kueue, Some(queue)) => Ok(Placement::Kueue { queue }),
+        (PlacementEntry::Volcano, queue) => Ok(Placement::Volcano {
+            queue: queue.unwrap_or_else(|| "default".to_owned()),
+        }),
+        (PlacementEntry::Kueue, None) => {
+            let problem = "`kubernetes.placement: kueue` needs `kubernetes.queue`, the name of a LocalQueue";
+            Err(ConfigError::in_file(path, problem))
+        }
+        (PlacementEntry::Pinned | PlacementEntry::OnDemand, Some(_)) => {
+            let problem = "`kubernetes.queue` is for `placement: kueue` and `placement: volcano`";
+            Err(ConfigError::in_file(path, problem))
+        }
+    }
+}
+
+fn namespaces(
+    given: Option<BTreeMap<String, String>>,
+    users: &[User],
+    path: &Path,
+) -> Result<Namespaces, ConfigError> {
+    let Some(given) = given else {
+        return Ok(Namespaces::PerUser);
+    };
+    let lacks = |user: &&User| !given.contains_key(user.name.as_str());
+    match users.iter().find(lacks) {
+        Some(user) if !given.contains_key(EVERYBODY_ELSE) => {
+            let problem = format!("user `{}` has no namespace in `kubernetes.namespaces`", user.name);
+            Err(ConfigError::in_file(path, problem).with_hint("add the user, or `\"*\"` for everybody else"))
+        }
+        _ => Ok(Namespaces::Given(given)),
+    }
+}
+
+fn sub_path(text: &str, path: &Path) -> Result<String, ConfigError> {
+    let parts = text.trim_matches('/').split('/');
+    if parts.clone().any(|part| part == "..") {
+        let problem = format!("`kubernetes.volume.sub_path` must stay in the volume, not `{text}`");
+        return Err(ConfigError::in_file(path, problem));
+    }
+    Ok(text.trim_matches('/').to_owned())
+}
+
+fn address(text: &str, setting: &str, path: &Path) -> Result<String, ConfigError> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => {
+            let problem = format!("`{setting}` must be `host:port`, not `{text}`");
+            Err(ConfigError::in_file(path, problem))
+        }
+    }
+}
+
+fn is_everywhere(address: &str) -> bool {
+    address.starts_with("0.0.0.0:") || address.starts_with("[::]:")
+}
+
+impl VolumeEntry {
+    fn check(self, path: &Path) -> Result<Volume, ConfigError> {
+        match (self.host_path, self.claim, self.nfs, self.csi) {
+            (Some(folder), None, None, None) if folder.is_absolute() => {
+                Ok(Volume::HostPath(folder.to_string_lossy().into_owned()))
+            }
+            (Some(folder), None, None, None) => {
+                let problem = format!(
+                    "`kubernetes.volume.host_path` must be absolute, not `{}`",
+                    folder.display()
+                );
+                Err(ConfigError::in_file(path, problem))
+            }
+            (None, Some(claim), None, None) => Ok(Volume::Claim(claim)),
+            (None, None, Some(nfs), None) => Ok(Volume::Nfs {
+                server: nfs.server,
+                path: nfs.path,
+            }),
+            (None, None, None, Some(csi)) => Ok(Volume::Csi {
+                driver: csi.driver,
+                attributes: csi.attributes,
+            }),
+            _ => {
+                let problem = "`kubernetes.volume` must have one of `host_path`, `claim`, `nfs` and `csi`";
+                Err(ConfigError::in_file(path, problem))
+            }
+        }
+    }
+}

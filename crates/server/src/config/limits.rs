@@ -1,0 +1,191 @@
+//! What a user may have, limit by limit, with the names people write them by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use paddlecloud_core::quantity::{Bytes, Cpu};
+use paddlecloud_core::scheduler::Quota;
+use serde::{Deserialize, Serialize};
+
+/// Limits of a user, a group, or everybody. `None`: this one says nothing about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Trainers at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<u32>,
+    /// Jobs that run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_jobs: Option<u32>,
+    /// Jobs that wait at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_jobs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    /// The highest priority of a job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// The share beside other users: twice the weight, twice the share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+}
+
+/// The names of all limits, in the order they are shown.
+const NAMES: [&str; 10] = [
+    "cpu",
+    "memory",
+    "gpu",
+    "parallelism",
+    "running_jobs",
+    "queued_jobs",
+    "storage",
+    "files",
+    "priority",
+    "weight",
+];
+
+/// A limit that cannot be set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    #[error("`{}` is not a limit: use {}", .0.escape_debug(), NAMES.join(", "))]
+    Unknown(String),
+    #[error("`{name}`: `{}` is not a value: {problem}", .value.escape_debug())]
+    Value {
+        name: String,
+        value: String,
+        problem: String,
+    },
+}
+
+impl Limits {
+    /// Sets the limit of this name; `none` takes it away.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), LimitError> {
+        match name {
+            "cpu" => self.cpu = parsed(name, value)?,
+            "memory" => self.memory = parsed(name, value)?,
+            "gpu" => self.gpu = parsed(name, value)?,
+            "parallelism" => self.parallelism = parsed(name, value)?,
+            "running_jobs" => self.running_jobs = parsed(name, value)?,
+            "queued_jobs" => self.queued_jobs = parsed(name, value)?,
+            "storage" => self.storage = parsed(name, value)?,
+            "files" => self.files = parsed(name, value)?,
+            "priority" => self.priority = parsed(name, value)?,
+            "weight" => self.weight = parsed(name, value)?.filter(|weight| *weight > 0),
+            other => return Err(LimitError::Unknown(other.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The limits that are set, with their names.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let rows = NAMES.map(|name| {
+            let value = match name {
+                "cpu" => text(self.cpu),
+                "memory" => text(self.memory),
+                "gpu" => text(self.gpu),
+                "parallelism" => text(self.parallelism),
+                "running_jobs" => text(self.running_jobs),
+                "queued_jobs" => text(self.queued_jobs),
+                "storage" => text(self.storage),
+                "files" => text(self.files),
+                "priority" => text(self.priority),
+                _ => text(self.weight),
+            };
+            value.map(|value| (name, value))
+        });
+        rows.into_iter().flatten().collect()
+    }
+
+    /// These limits, and where they say nothing, the others.
+    pub fn or(self, other: &Limits) -> Limits {
+        Limits {
+            cpu: self.cpu.or(other.cpu),
+            memory: self.memory.or(other.memory),
+            gpu: self.gpu.or(other.gpu),
+            parallelism: self.parallelism.or(other.parallelism),
+            running_jobs: self.running_jobs.or(other.running_jobs),
+            queued_jobs: self.queued_jobs.or(other.queued_jobs),
+            storage: self.storage.or(other.storage),
+            files: self.files.or(other.files),
+            priority: self.priority.or(other.priority),
+            weight: self.weight.or(other.weight),
+        }
+    }
+
+    /// The part that the scheduler keeps.
+    pub fn quota(&self) -> Quota {
+        Quota {
+            cpu: self.cpu,
+            memory: self.memory,
+            gpu: self.gpu,
+            parallelism: self.parallelism,
+            jobs: self.running_jobs,
+            queued: self.queued_jobs,
+            priority: self.priority,
+            weight: self.weight,
+        }
+    }
+}
+
+fn parsed<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<Option<T>, LimitError> {
+    if value == "none" {
+        return Ok(None);
+    }
+    value
+        .parse()
+        .map(Some)
+        .map_err(|error: T::Err| LimitError::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            problem: error.to_string(),
+        })
+}
+
+fn text(value: Option<impl fmt::Display>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_is_read_as_it_is_shown_and_can_be_taken_away() {
+        let mut limits = Limits::default();
+        for (number, name) in NAMES.into_iter().enumerate() {
+            let value = match name {
+                "memory" | "storage" => format!("{}Gi", number + 1),
+                _ => (number + 1).to_string(),
+            };
+            limits.set(name, &value).unwrap();
+            assert!(limits.rows().contains(&(name, value)), "{name}");
+        }
+        assert_eq!(limits.rows().len(), NAMES.len());
+        let text = serde_json::to_string(&limits).unwrap();
+        assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), limits);
+        for name in NAMES {
+            limits.set(name, "none").unwrap();
+        }
+        assert_eq!(limits, Limits::default());
+    }
+
+    #[test]
+    fn a_wrong_limit_is_named() {
+        let mut limits = Limits::default();
+        let unknown = limits.set("cores", "1").unwrap_err().to_string();
+        assert!(
+            unknown.starts_with("`cores` is not a limit: use cpu, "),
+            "{unknown}"
+        );
+        let wrong = limits.set("gpu", "two").unwrap_err().to_string();
+        assert!(wrong.starts_with("`gpu`: `two` is not a value: "), "{wrong}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Constructs the Kubernetes engine from the configuration.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_core::ports::LogStore;
+use paddlecloud_k8s::settings::{PodIdentity, Settings, Volume};
+use paddlecloud_k8s::{KubernetesEngine, LinkSettings, Options};
+use paddlecloud_supervisor::link::SERVER_NAME;
+use paddlecloud_supervisor::protocol::LogLimits;
+use tokio::net::TcpListener;
+
+use crate::auth::Secret;
+use crate::authority::{Authority, AuthorityError};
+use crate::config::{Config, KubernetesConfig};
+use crate::users::Users;
+
+/// Digits that distinguish the servers of a cluster.
+const SERVER_DIGITS: usize = 12;
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    #[error(
+        "the Kubernetes engine cannot run as root: pods run as the server's own user, which must not be root"
+    )]
+    Root,
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error("cannot listen on `{address}`, where pods connect")]
+    Listen {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`storage` is `{storage}`, but pods would mount another folder, `{volume}`", storage = .storage.display(), volume = .volume.display())]
+    OtherTree { storage: PathBuf, volume: PathBuf },
+    #[error(transparent)]
+    Engine(#[from] paddlecloud_k8s::StartError),
+}
+
+impl KubernetesError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            KubernetesError::Root => {
+                Some("start the server as an ordinary user who owns `data` and `storage`")
+            }
+            KubernetesError::OtherTree { .. } => {
+                Some("set `kubernetes.volume.host_path` to the folder of `storage`")
+            }
+            KubernetesError::Listen { .. } => Some("correct `kubernetes.link.listen`"),
+            KubernetesError::Engine(_) => Some("try `kubectl get nodes` with the same kubeconfig"),
+            KubernetesError::Authority(_) => None,
+        }
+    }
+}
+
+/// Connects to the cluster.
+pub async fn start(
+    config: &Config,
+    kubernetes: &KubernetesConfig,
+    secret: &Secret,
+    users: Users,
+    logs: Arc<dyn LogStore>,
+    log_limits: LogLimits,
+) -> Result<KubernetesEngine, KubernetesError> {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return Err(KubernetesError::Root);
+    }
+    check_tree(&config.storage, &kubernetes.volume, &kubernetes.sub_path)?;
+    let authority = Authority::open(&config.data)?;
+    let listener = TcpListener::bind(&kubernetes.link_listen)
+        .await
+        .map_err(|source| KubernetesError::Listen {
+            address: kubernetes.link_listen.clone(),
+            source,
+        })?;
+    let identity = PodIdentity {
+        uid: uid.as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
+    let options = Options {
+        settings: Settings {
+            server: server_id(&authority),
+            link: kubernetes.link_address.clone(),
+            launcher_image: kubernetes.launcher_image.clone(),
+            default_image: config.default_image.clone(),
+            volume: kubernetes.volume.clone(),
+            identity,
+            pods: kubernetes.pods.clone(),
+            sub_path: kubernetes.sub_path.clone(),
+            namespaces: kubernetes.namespaces.clone(),
+            placement: kubernetes.placement.clone(),
+        },
+        kubeconfig: kubernetes.kubeconfig.clone(),
+        data: config.data.clone(),
+        storage: config.storage.clone(),
+        datacenter: config.datacenter.clone(),
+        log_limits,
+        log_copy: config.logs.copy,
+        logs,
+        link: LinkSettings {
+            listener,
+            tls: authority.server_config(SERVER_NAME)?,
+            certificate: authority.certificate().to_owned(),
+            key: secret.derive("paddlecloud link: secrets of attempts"),
+        },
+        limits: kubernetes.limits,
+        quotas: Arc::new(move |user| {
+            users
+                .find(user)
+                .map_or_else(Default::default, |account| account.quota)
+        }),
+    };
+    Ok(KubernetesEngine::start(options).await?)
+}
+
+/// Stays the same as long as the server keeps its data folder.
+fn server_id(authority: &Authority) -> String {
+    let digest = blake3::hash(authority.certificate().as_bytes()).to_hex();
+    digest[..SERVER_DIGITS].to_owned()
+}
+
+/// Pods must see what the server prepares. A folder that this machine does not have cannot be compared.
+fn check_tree(storage: &Path, volume: &Volume, sub_path: &str) -> Result<(), KubernetesError> {
+    let Volume::HostPath(folder) = volume else {
+        return Ok(());
+    };
+    let folder = Path::new(folder).join(sub_path);
+    let number = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    match (number(storage), number(&folder)) {
+        (Ok(ours), Ok(theirs)) if ours != theirs => Err(KubernetesError::OtherTree {
+            storage: storage.to_owned(),
+            volume: folder,
+        }),
+        _ => Ok(()),
+    }
+}

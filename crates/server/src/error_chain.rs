@@ -1,0 +1,15 @@
+//! An error with its causes on one line, for logs and for the user who starts the program.
+
+/// An error and everything that caused it, on one line.
+pub(crate) fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        match () {
+            () if told.is_empty() => cause,
+            // Some errors of other crates include their cause in their own message.
+            () if told.ends_with(&cause) => told,
+            () => format!("{told}: {cause}"),
+        }
+    })
+}

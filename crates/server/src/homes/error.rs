@@ -1,0 +1,65 @@
+//! What can go wrong with homes, packages and the folders of runs.
+
+use std::io::ErrorKind;
+
+use paddlecloud_pfs::RootError;
+use paddlecloud_pfs::pack::PackError;
+
+/// Why a home, a package or the folder of a run cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error("`{0}` does not exist")]
+    NotFound(String),
+    #[error("`{0}` is not a folder")]
+    NotAFolder(String),
+    #[error("the package {0} was not uploaded")]
+    NotUploaded(String),
+    #[error("the package {0} was not announced")]
+    NotAnnounced(String),
+    #[error("the list of files does not belong to package {0}")]
+    WrongId(String),
+    #[error("{0} files of the package did not arrive, the first is `{1}`")]
+    Incomplete(usize, String),
+    #[error("`{0}` cannot be the name of a package's folder")]
+    BadName(String),
+    #[error("the stored package was changed after its upload, the first difference is `{0}`")]
+    Changed(String),
+    #[error("the package has a file `output`, which must be free for the folder of results")]
+    OutputIsAFile,
+    #[error("`{0}` belongs to the server: name the package's own folder")]
+    Ours(String),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Storage(#[from] RootError),
+    #[error("the disk refused: {0}")]
+    Disk(#[source] std::io::Error),
+    #[error("a stored list of files is damaged")]
+    Manifest(#[source] serde_json::Error),
+}
+
+impl StorageError {
+    /// Whether the server's disk has no space left, for whichever user.
+    pub fn is_out_of_space(&self) -> bool {
+        let storage = match self {
+            Self::Storage(error) | Self::Pack(PackError::Storage(error)) => Some(error),
+            _ => None,
+        };
+        matches!(storage, Some(RootError::NoSpace(_)))
+    }
+
+    /// Whether there is no space left on the disk, or none that its file system's quota allows.
+    pub fn is_full(&self) -> bool {
+        if let Self::Storage(error) | Self::Pack(PackError::Storage(error)) = self
+            && matches!(error, RootError::NoSpace(_) | RootError::FsQuota { .. })
+        {
+            return true;
+        }
+        let reasons = std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| {
+            error.source()
+        });
+        reasons
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .any(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    }
+}

@@ -1,0 +1,107 @@
+//! One server for one storage folder: two with histories of their own would each clear away the other's runs.
+//!
+//! The lock goes with the process, however that ends, and holds for all machines that share the folder where its file
+//! system says so.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Storage;
+
+const LOCK: &str = ".lock";
+
+/// Another server is at work there.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another server{} keeps its users' files in the storage folder `{}`",
+    .by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default(),
+    .path.display()
+)]
+pub struct InUse {
+    path: PathBuf,
+    /// Process and machine, where it said so.
+    by: Option<String>,
+}
+
+/// A storage folder that is this server's as long as this lives.
+#[derive(Debug)]
+pub struct StorageLock(Option<File>);
+
+impl Drop for StorageLock {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            // A child that has not become its program yet holds it, too.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl Storage {
+    /// Takes the folder for this server alone. On a file system without locks nobody is kept out, and that is logged.
+    pub fn take(&self) -> Result<StorageLock, InUse> {
+        let path = self.root.join(LOCK);
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
+        let locked = opened.and_then(|file| {
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
+        });
+        match locked {
+            Ok(file) => {
+                note_owner(&file);
+                Ok(StorageLock(Some(file)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(InUse {
+                path: self.root.clone(),
+                by: owner(&path),
+            }),
+            Err(error) => {
+                let folder = self.root.display();
+                tracing::warn!(%error, %folder, "another server with the same storage would not be noticed");
+                Ok(StorageLock(None))
+            }
+        }
+    }
+}
+
+/// For the message to a server that is refused; the lock works without it.
+fn note_owner(mut lock: &File) {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let noted = lock
+        .set_len(0)
+        .and_then(|()| writeln!(lock, "process {} on {machine}", std::process::id()));
+    if let Err(error) = noted {
+        tracing::debug!(%error, "who uses the storage folder is not written down");
+    }
+}
+
+fn owner(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|by| !by.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_folder_has_one_server_at_a_time_and_says_which() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+        let held = open().take().unwrap();
+        let error = open().take().unwrap_err().to_string();
+        let own = format!("another server (process {} on ", std::process::id());
+        assert!(error.starts_with(&own), "{error}");
+        drop(held);
+        open().take().unwrap();
+    }
+}

@@ -1,0 +1,191 @@
+//! Users' homes: where they lie, to whom they belong, and what names lead into them.
+//!
+//! ```text
+//! <storage>/.lock                           held by the one server that uses all this
+//! <storage>/public/                         read by all
+//! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
+//!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
+//!   .paddlecloud/packages/<id>/, <id>.json  uploaded once, never changed
+//!   .pfs-staging/package-<id>/              what came of one before the stream broke
+//!   .paddlecloud/runs/<job id>/             one run: its copy of the package, its output
+//!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
+//! ```
+//!
+//! All of it is reached through an opened root, so no link a job plants leads anywhere else, and in the name of
+//! the home's owner.
+
+mod error;
+mod lock;
+mod locks;
+mod owner;
+mod removal;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use paddlecloud_core::names::{DatacenterName, UserName};
+use paddlecloud_pfs::{Access, Caller, PfsPath, RelPath, Role, Root, Space};
+
+use crate::durable;
+use crate::users::Users;
+
+pub use error::StorageError;
+pub use lock::{InUse, StorageLock};
+use locks::AllLocks;
+pub use locks::UserLocks;
+pub use owner::{Acting, Home, HomeError, Owner};
+pub(crate) use removal::remove;
+pub use removal::{Pruned, Removal};
+
+/// The folder of ours in every home.
+pub(crate) const OURS: &str = ".paddlecloud";
+
+/// Where all users' files lie on this machine.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    root: PathBuf,
+    datacenter: DatacenterName,
+    users: Users,
+    locks: AllLocks,
+}
+
+/// A package as a job names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Below the caller's home.
+    Home(RelPath),
+    /// Below the folder that all may read.
+    Public(RelPath),
+}
+
+impl Storage {
+    /// Makes the folders that are always there.
+    pub fn open(root: &Path, datacenter: DatacenterName) -> std::io::Result<Storage> {
+        if let Some(above) = root.parent() {
+            durable::make_folders(above, 0o777)?;
+        }
+        for folder in [root, &root.join("home"), &root.join("public")] {
+            make_open(folder)?;
+        }
+        Ok(Storage {
+            root: root.canonicalize()?,
+            datacenter,
+            users: Users::default(),
+            locks: AllLocks::default(),
+        })
+    }
+
+    /// The locks of this user's home.
+    pub fn locks(&self, user: &UserName) -> Arc<UserLocks> {
+        self.locks.of(user)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn public_path(&self) -> PathBuf {
+        self.root.join("public")
+    }
+
+    /// The folder that all may read, opened.
+    pub fn public(&self) -> Result<Root, StorageError> {
+        Ok(Root::open(self.public_path())?)
+    }
+
+    /// `/pfs/<datacenter>/home/<user>`.
+    pub fn home_name(&self, user: &UserName) -> String {
+        format!("/pfs/{}/home/{user}", self.datacenter)
+    }
+
+    /// `/pfs/<datacenter>/public`.
+    pub fn public_name(&self) -> String {
+        format!("/pfs/{}/public", self.datacenter)
+    }
+
+    /// Where a path leads for this user, by the file service's own rule.
+    ///
+    /// Whatever is not the caller's own or public is "not found": nobody learns what others have.
+    pub fn place(&self, user: &UserName, path: &str) -> Result<Place, StorageError> {
+        let not_found = || StorageError::NotFound(path.to_owned());
+        let caller = Caller {
+            user: user.as_str(),
+            datacenter: self.datacenter.as_str(),
+            role: Role::User,
+        };
+        let path: PfsPath = path.parse().map_err(|_| not_found())?;
+        let place = path.admit(&caller, Access::Read).map_err(|_| not_found())?;
+        Ok(match place.space {
+            Space::Home(_) => Place::Home(place.path.clone()),
+            Space::Public => Place::Public(place.path.clone()),
+        })
+    }
+
+    /// Everybody who has something of ours in their home.
+    pub fn users(&self) -> Result<Vec<UserName>, StorageError> {
+        let homes = std::fs::read_dir(self.path().join("home")).map_err(StorageError::Disk)?;
+        let used = homes.flatten().filter(|home| home.path().join(OURS).is_dir());
+        let names = used.map(|home| home.file_name());
+        Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
+    }
+}
+
+/// A folder that all system users may enter, whatever the server's own habits are. What an operator has set stays.
+fn make_open(path: &Path) -> std::io::Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
+    durable::sync_entry(path)
+}
+
+/// A path of fixed parts; the parts are ours and always valid.
+pub(crate) fn ours(parts: &[&str]) -> RelPath {
+    let path = [&[OURS], parts].concat().join("/");
+    path.parse().expect("parts of ours are plain names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage() -> (tempfile::TempDir, Storage, UserName) {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+        (folder, storage, "me".parse().unwrap())
+    }
+
+    #[test]
+    fn both_spellings_of_home_and_public_are_understood() {
+        let (_folder, storage, me) = storage();
+        let home = |path: &str| storage.place(&me, path).unwrap();
+        assert_eq!(
+            home("/pfs/local/home/me/a/b"),
+            Place::Home("a/b".parse().unwrap())
+        );
+        assert_eq!(home("/pfs/local/user/me//a/"), Place::Home("a".parse().unwrap()));
+        assert_eq!(home("/pfs/public/x"), Place::Public("x".parse().unwrap()));
+        assert_eq!(home("/pfs/local/public/x"), Place::Public("x".parse().unwrap()));
+    }
+
+    #[test]
+    fn whatever_belongs_to_others_is_not_found() {
+        let (_folder, storage, me) = storage();
+        for path in [
+            "/pfs/local/home/you/a",
+            "/pfs/other/home/me/a",
+            "/etc/passwd",
+            "/pfs/local/home/me/../you",
+            "/pfs",
+            "",
+        ] {
+            assert!(
+                matches!(storage.place(&me, path), Err(StorageError::NotFound(_))),
+                "{path}"
+            );
+        }
+    }
+}

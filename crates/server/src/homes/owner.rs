@@ -1,0 +1,251 @@
+//! Homes, and in whose name the server works in them.
+//!
+//! A user who is mapped to a system user owns their home: the server makes it, gives it away, and from then on works
+//! in it with that user's rights alone, so that what it makes is theirs and a link they plant gains them nothing.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::root::{Durability, Existing};
+use paddlecloud_pfs::{RelPath, Root};
+use paddlecloud_supervisor::protocol::RunAs;
+use paddlecloud_supervisor::{ActingAs, act_as};
+
+use super::{Storage, StorageError, ours};
+use crate::durable;
+use crate::users::Users;
+
+/// Why a user has no home to work in.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("cannot make the home `{path}` of user `{user}`", path = .path.display())]
+    Make {
+        user: UserName,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("user `{user}` may not enter their home `{path}`", path = .path.display())]
+    Closed {
+        user: UserName,
+        path: PathBuf,
+        #[source]
+        source: StorageError,
+    },
+    #[error(
+        "the home `{path}` of user `{user}` belongs to system user number {found}, not to number {wanted}",
+        path = .path.display()
+    )]
+    Foreign {
+        user: UserName,
+        path: PathBuf,
+        found: u32,
+        wanted: u32,
+    },
+}
+
+/// In whose name the server works with a user's files; by default in its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner(Option<RunAs>);
+
+impl Owner {
+    /// The system user, where it is not the server's own.
+    pub fn run_as(&self) -> Option<&RunAs> {
+        self.0.as_ref()
+    }
+
+    /// Until the guard is dropped, this thread works with the owner's files as the owner. It must not be held
+    /// across an `.await`: it belongs to its thread, and the compiler says so.
+    pub fn act(&self) -> Result<Acting, StorageError> {
+        let acting = self.0.as_ref().map(act_as).transpose();
+        acting.map(Acting).map_err(StorageError::Disk)
+    }
+}
+
+/// A thread's stay in a user's name; nothing where that is the server's own.
+#[derive(Debug)]
+#[must_use = "the thread acts as the user only while this lives"]
+pub struct Acting(#[expect(dead_code, reason = "what counts is its drop")] Option<ActingAs>);
+
+/// A user's home, opened; while it lives, this thread acts as its owner.
+#[derive(Debug)]
+pub struct Home {
+    root: Root,
+    _acting: Acting,
+}
+
+impl Home {
+    /// The same home with another promise about power cuts.
+    pub fn with_durability(mut self, durability: Durability) -> Home {
+        self.root = self.root.with_durability(durability);
+        self
+    }
+
+    /// The folder alone, for work on several threads: each must act as the [`Owner`] by itself.
+    pub fn into_root(self) -> Root {
+        self.root
+    }
+}
+
+impl Deref for Home {
+    type Target = Root;
+
+    fn deref(&self) -> &Root {
+        &self.root
+    }
+}
+
+/// A job may have put a link or a file where a folder of ours belongs. That would keep its user from submitting, so it
+/// gets another name, once, and the folder is made again.
+fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), StorageError> {
+    for folder in [ours(&[]), ours(&["packages"]), ours(&["runs"]), ours(&["latest"])] {
+        let is_in_the_way = match root.stat_link(&folder) {
+            Ok(found) => !found.is_dir(),
+            Err(_) => false,
+        };
+        if !is_in_the_way {
+            continue;
+        }
+        let aside = format!("{folder}.replaced-{}", Timestamp::now().as_millisecond());
+        let aside: RelPath = aside.parse().map_err(|_| StorageError::NotFound(aside.clone()))?;
+        tracing::warn!(%user, %folder, %aside, "no folder where one of the server's own belongs: renamed");
+        root.rename(&folder, &aside, Existing::Keep)?;
+    }
+    Ok(())
+}
+
+impl Storage {
+    /// The same storage with homes that belong to these users.
+    pub fn with_users(mut self, users: Users) -> Storage {
+        self.users = users;
+        self
+    }
+
+    /// Whose homes these are.
+    pub fn accounts(&self) -> &Users {
+        &self.users
+    }
+
+    /// Makes the homes of all who own theirs, or says who cannot use theirs and why.
+    pub fn make_homes(&self) -> Result<(), HomeError> {
+        let accounts = self.users.all();
+        for user in accounts.iter().filter(|account| account.run_as.is_some()) {
+            let user = &user.name;
+            self.make_home(user)?;
+            self.try_home(user).map_err(|source| HomeError::Closed {
+                user: user.clone(),
+                path: self.home_path(user),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Enters a home as its owner, from the storage's own folder on.
+    fn try_home(&self, user: &UserName) -> Result<(), StorageError> {
+        let storage = Root::open(&self.root)?;
+        let home = format!("home/{user}").parse::<RelPath>();
+        let home = home.map_err(|_| StorageError::NotFound(self.home_name(user)))?;
+        let _acting = self.acting_as(user)?;
+        storage.descend(&home)?;
+        Ok(())
+    }
+
+    /// A user's home on this machine's own disk.
+    pub fn home_path(&self, user: &UserName) -> PathBuf {
+        self.root.join("home").join(user.as_str())
+    }
+
+    pub fn owner(&self, user: &UserName) -> Owner {
+        Owner(self.users.find(user).and_then(|account| account.run_as.clone()))
+    }
+
+    /// Until the guard is dropped, this thread works with the user's files as the user; see [`Owner::act`].
+    pub fn acting_as(&self, user: &UserName) -> Result<Acting, StorageError> {
+        self.owner(user).act()
+    }
+
+    /// A user's home, opened, in the user's name; made on first use.
+    pub fn home(&self, user: &UserName) -> Result<Home, StorageError> {
+        self.make_home(user)
+            .map_err(|error| StorageError::Disk(io::Error::other(error)))?;
+        let root = Root::open(self.home_path(user))?;
+        let acting = self.acting_as(user)?;
+        put_aside_what_is_no_folder(&root, user)?;
+        root.make_dirs(&ours(&[]))?;
+        Ok(Home {
+            root,
+            _acting: acting,
+        })
+    }
+
+    /// Makes the home of a user with a system user of their own, unless it is there: the store would make it the
+    /// server's. A thread that acts as the user may not see the path, and finds the home made before.
+    pub fn ensure_home(&self, user: &UserName) -> Result<(), StorageError> {
+        let owner = self.owner(user);
+        let Some(owner) = owner.run_as() else {
+            return Ok(());
+        };
+        match std::fs::symlink_metadata(self.home_path(user)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.give_home(user, owner).map_err(StorageError::Disk)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn make_home(&self, user: &UserName) -> Result<(), HomeError> {
+        let path = self.home_path(user);
+        let made = match self.owner(user).run_as() {
+            Some(owner) => return self.make_home_of(user, path, owner),
+            None => durable::make_folders(&path, 0o777),
+        };
+        made.map_err(|source| HomeError::Make {
+            user: user.clone(),
+            path,
+            source,
+        })
+    }
+
+    fn make_home_of(&self, user: &UserName, path: PathBuf, owner: &RunAs) -> Result<(), HomeError> {
+        let found = match std::fs::symlink_metadata(&path) {
+            Ok(found) => found.uid(),
+            Err(_) => {
+                let made = self.give_home(user, owner);
+                return made.map_err(|source| HomeError::Make {
+                    user: user.clone(),
+                    path,
+                    source,
+                });
+            }
+        };
+        let wanted = owner.uid;
+        if found == wanted {
+            return Ok(());
+        }
+        Err(HomeError::Foreign {
+            user: user.clone(),
+            path,
+            found,
+            wanted,
+        })
+    }
+
+    /// Under another name until it belongs to its user: a home is never seen half made.
+    fn give_home(&self, user: &UserName, owner: &RunAs) -> io::Result<()> {
+        let draft = self.root.join(format!(".new-home-{user}"));
+        DirBuilder::new().recursive(true).mode(0o700).create(&draft)?;
+        fchown(File::open(&draft)?, Some(owner.uid), Some(owner.gid))?;
+        let home = self.home_path(user);
+        match std::fs::rename(&draft, &home) {
+            // Somebody else was faster and has put something there already.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir(&draft),
+            other => other.and_then(|()| durable::sync_entry(&home)),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
+//! `scope::Files`, `scope::Admin`, or `scope::Any` for what every login may ask, whatever its scopes.
+//!
+//! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::access::Scope;
+
+use super::reply::Refused;
+use super::session::SessionSlot;
+use crate::app::{App, store_failed};
+use crate::auth::{Action, AuthError, Caller, Login, Peer};
+
+/// A caller whose login has the scope of this name.
+macro_rules! scopes {
+    ($($name:ident)*) => {$(
+        pub(super) struct $name(pub Caller);
+
+        impl FromRequestParts<Arc<App>> for $name {
+            type Rejection = Refused;
+
+            async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+                authorize(parts, app, Scope::$name).await.map($name)
+            }
+        }
+    )*};
+}
+
+scopes!(Read Submit Files Admin);
+
+/// A caller with any login.
+pub(super) struct Any(pub Caller);
+
+impl FromRequestParts<Arc<App>> for Any {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        log_in(parts, app).await.map(|login| Any(login.caller))
+    }
+}
+
+/// Any login, with what it rests on.
+pub(super) struct AnyLogin(pub Login);
+
+impl FromRequestParts<Arc<App>> for AnyLogin {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        log_in(parts, app).await.map(AnyLogin)
+    }
+}
+
+async fn log_in(parts: &Parts, app: &App) -> Result<Login, Refused> {
+    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
+    let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    let login = app.auth.log_in(&peer, header).await.map_err(refused)?;
+    if let Some(slot) = parts.extensions.get::<SessionSlot>() {
+        slot.fill(login.session.clone());
+    }
+    Ok(login)
+}
+
+async fn authorize(parts: &Parts, app: &App, scope: Scope) -> Result<Caller, Refused> {
+    let caller = log_in(parts, app).await?.caller;
+    match caller.may(Action::Call(scope)) {
+        true => Ok(caller),
+        false => Err(too_narrow(scope)),
+    }
+}
+
+fn too_narrow(scope: Scope) -> Refused {
+    let problem = match scope {
+        Scope::Admin => "this is for administrators".to_owned(),
+        scope => format!("this needs the scope `{scope}`, which the token does not have"),
+    };
+    Refused(ErrorBody::new(ErrorName::Forbidden, problem))
+}
+
+pub(super) fn refused(error: AuthError) -> Refused {
+    let hint = match &error {
+        AuthError::Missing | AuthError::Unreadable => {
+            "send `Authorization: Token …` with a token of `POST /api-token-auth`, or a user name and password by HTTP Basic"
+        }
+        AuthError::WrongPassword => "check the user name and the password",
+        AuthError::TooManyGuesses(_) => "wait, then try with the right password; tokens keep working",
+        AuthError::TooManyConnections(_) => "close some of them, for example commands that follow logs",
+        AuthError::Revoked => "log in again, or ask an administrator",
+        AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
+        AuthError::UnknownCertificate(_) => "ask an administrator to add the user",
+        AuthError::Store(_) => "try again",
+    };
+    match error {
+        AuthError::Store(error) => Refused(store_failed(error)),
+        AuthError::TooManyGuesses(_) | AuthError::TooManyConnections(_) => {
+            Refused(ErrorBody::new(ErrorName::TooManyRequests, error.to_string()).with_hint(hint))
+        }
+        other => Refused(ErrorBody::new(ErrorName::Unauthorized, other.to_string()).with_hint(hint)),
+    }
+}

@@ -1,0 +1,58 @@
+//! `/api/v1/secrets`.
+
+use axum::extract::{Path, State};
+use paddlecloud_api::Envelope;
+use paddlecloud_api::admin::{SecretRequest, SecretView};
+
+use super::reply::{Reply, envelope};
+use super::request::Body;
+use super::{Shared, scope};
+
+/// The names of the caller's secrets, never what is in them.
+#[utoipa::path(get, path = "/api/v1/secrets", tag = "secrets", responses((status = 200, body = Envelope<Vec<SecretView>>)))]
+pub(super) async fn secret_list(
+    State(app): Shared,
+    scope::Read(caller): scope::Read,
+) -> Reply<Envelope<Vec<SecretView>>> {
+    Ok(envelope(app.secret_list(&caller).await?))
+}
+
+/// Stores a secret, in place of one of the same name.
+#[utoipa::path(
+    put, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
+    request_body = SecretRequest, responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn secret_set(
+    State(app): Shared,
+    scope::Submit(caller): scope::Submit,
+    Path(name): Path<String>,
+    Body(request): Body<SecretRequest>,
+) -> Reply<Envelope<String>> {
+    app.secret_set(&caller, &name, request).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Deletes a secret. Workers that run keep it.
+#[utoipa::path(
+    delete, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn secret_delete(
+    State(app): Shared,
+    scope::Submit(caller): scope::Submit,
+    Path(name): Path<String>,
+) -> Reply<Envelope<String>> {
+    app.secret_delete(&caller, &name).await?;
+    Ok(envelope("OK".to_owned()))
+}
+
+/// Reads the key of the secrets again and seals all of them with it. For administrators.
+#[utoipa::path(
+    post, path = "/api/v1/admin/secrets/rotate", tag = "admin", responses((status = 200, body = Envelope<usize>))
+)]
+pub(super) async fn secrets_rotate(
+    State(app): Shared,
+    scope::Admin(caller): scope::Admin,
+) -> Reply<Envelope<usize>> {
+    Ok(envelope(app.secrets_rotate(&caller).await?))
+}

@@ -1,0 +1,110 @@
+//! Ends what runs for a caller when their login ends: the handler, and the body of a reply that is on its way.
+//!
+//! One place for all routes: a follower of logs, a download and an upload end alike.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use super::Shared;
+use super::scope::refused;
+use crate::auth::{AuthError, Session};
+
+/// A body of a known size up to this is sent at once, and not watched.
+const SMALL: u64 = 64 << 10;
+
+/// Where the extractor of a route's scope leaves the session.
+#[derive(Clone, Default)]
+pub(super) struct SessionSlot(Arc<Slot>);
+
+#[derive(Default)]
+struct Slot {
+    session: OnceLock<Session>,
+    filled: tokio::sync::Notify,
+}
+
+impl SessionSlot {
+    pub fn fill(&self, session: Session) {
+        if self.0.session.set(session).is_ok() {
+            self.0.filled.notify_one();
+        }
+    }
+
+    /// Waits until the route knows its caller; never for a route that is open to all.
+    async fn session(&self) -> Session {
+        self.0.filled.notified().await;
+        match self.0.session.get() {
+            Some(session) => session.clone(),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Answers a request until its session ends.
+pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: Next) -> Response {
+    let slot = SessionSlot::default();
+    request.extensions_mut().insert(slot.clone());
+    let ended = async {
+        let session = slot.session().await;
+        app.auth.ended(&session).await;
+    };
+    let response = tokio::select! {
+        // A reply that is ready counts, also that of the request which ended its own session.
+        biased;
+        response = next.run(request) => response,
+        () = ended => return refused(AuthError::Revoked).into_response(),
+    };
+    let is_small = response
+        .body()
+        .size_hint()
+        .upper()
+        .is_some_and(|size| size <= SMALL);
+    match slot.0.session.get() {
+        Some(session) if !is_small => {
+            let (app, session) = (Arc::clone(&app), session.clone());
+            let over = Box::pin(async move { app.auth.ended(&session).await });
+            response.map(|body| Body::new(Guarded { body, over }))
+        }
+        _ => response,
+    }
+}
+
+/// A body until its caller's session ends; then an error, so that what is missing does not look like its end.
+struct Guarded {
+    body: Body,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if this.over.as_mut().poll(context).is_ready() {
+            let broken = io::Error::other("the caller's access has been revoked");
+            // Not polled again after it was ready.
+            this.over = Box::pin(std::future::pending());
+            return Poll::Ready(Some(Err(axum::Error::new(broken))));
+        }
+        Pin::new(&mut this.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

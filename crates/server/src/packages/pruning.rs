@@ -1,0 +1,239 @@
+//! Clearing away packages that no job needs, and what uploads that were cut short left.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::time::{Duration, SystemTime};
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::package::PackageId;
+use paddlecloud_pfs::{Existing, Mtime, RelPath, Root};
+
+use super::{list_path, stored_packages, tree_path};
+use crate::homes::{Pruned, Removal, Storage, StorageError, ours, remove};
+
+impl Storage {
+    /// The bytes of stored packages that no job in `kept` was submitted with.
+    pub fn unused_packages(
+        &self,
+        user: &UserName,
+        kept: &HashSet<String>,
+        latest: Latest,
+    ) -> Result<Pruned, StorageError> {
+        let home = self.home(user)?;
+        let mut pruned = Pruned::default();
+        for id in unused(&home, kept, latest)? {
+            remove(&home, &tree_path(id), Removal::Foreseen, &mut pruned)?;
+        }
+        Ok(pruned)
+    }
+
+    /// Takes away the names of stored packages that no job in `kept` was submitted with, and of leftovers. From then on
+    /// they are not there; what lay behind the names is removed later, which may take long.
+    ///
+    /// The caller holds [`crate::homes::UserLocks::packages`] exclusively, so that no job comes to need one meanwhile.
+    pub fn condemn_packages(
+        &self,
+        user: &UserName,
+        kept: &HashSet<String>,
+        latest: Latest,
+    ) -> Result<Condemned, StorageError> {
+        let home = self.home(user)?;
+        for id in unused(&home, kept, latest)? {
+            home.remove(&list_path(id))?;
+        }
+        self.condemn_leftovers(user, &home)
+    }
+
+    /// Removes what uploads and clean-ups that were cut short left.
+    pub fn sweep_packages(&self, user: &UserName) -> Result<Pruned, StorageError> {
+        let condemned = self.condemn_leftovers(user, &*self.home(user)?)?;
+        self.remove_condemned(user, &condemned)
+    }
+
+    /// Packages without a list are not there; a list that is only wanted says that one may come.
+    fn condemn_leftovers(&self, user: &UserName, home: &Root) -> Result<Condemned, StorageError> {
+        let locks = self.locks(user);
+        // Who publishes gives the tree its name before the list.
+        let _alone = locks.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        condemn_leftovers(home)
+    }
+
+    /// Removes what lay behind condemned names.
+    pub fn remove_condemned(&self, user: &UserName, condemned: &Condemned) -> Result<Pruned, StorageError> {
+        let home = self.home(user)?;
+        let mut pruned = Pruned::default();
+        for path in &condemned.0 {
+            remove(&home, path, Removal::Real, &mut pruned)?;
+        }
+        Ok(pruned)
+    }
+}
+
+/// Paths whose content nobody needs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Condemned(Vec<RelPath>);
+
+/// How old a list of files is when its package will not come any more.
+const AWAITED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// What the names of condemned packages begin with.
+const GONE: &str = ".gone-";
+
+/// What becomes of the latest package, if no job has it: it is what the next submit is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latest {
+    Stays,
+    Goes,
+}
+
+fn unused(home: &Root, kept: &HashSet<String>, latest: Latest) -> Result<Vec<PackageId>, StorageError> {
+    let spared = usize::from(latest == Latest::Stays);
+    let stored = stored_packages(home)?.into_iter().skip(spared);
+    Ok(stored.filter(|id| !kept.contains(&id.to_string())).collect())
+}
+
+fn condemn_leftovers(home: &Root) -> Result<Condemned, StorageError> {
+    let mut condemned = Condemned::default();
+    let entries = match home.list(&ours(&["packages"])) {
+        Err(error) if error.is_not_found() => return Ok(condemned),
+        other => other?,
+    };
+    let now = Mtime::from(SystemTime::now());
+    for entry in entries {
+        let Some(name) = entry.path.name().and_then(|name| std::str::from_utf8(name).ok()) else {
+            continue;
+        };
+        if name.starts_with(GONE) {
+            condemned.0.push(entry.path);
+        } else if name.strip_suffix(".wanted").is_some_and(is_package) {
+            if entry.meta.mtime.age(now) > AWAITED_FOR {
+                condemned.0.push(entry.path);
+            }
+        } else if is_package(name) && !home.exists(&ours(&["packages", &format!("{name}.json")]))? {
+            let gone = ours(&["packages", &format!("{GONE}{name}")]);
+            remove(home, &gone, Removal::Real, &mut Pruned::default())?;
+            home.rename(&entry.path, &gone, Existing::Keep)?;
+            condemned.0.push(gone);
+        }
+    }
+    Ok(condemned)
+}
+
+fn is_package(name: &str) -> bool {
+    name.parse::<PackageId>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::homes::OURS;
+
+    struct Fixture {
+        _folder: tempfile::TempDir,
+        storage: Storage,
+        user: UserName,
+        ours: PathBuf,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+            let user: UserName = "me".parse().unwrap();
+            storage.home(&user).unwrap();
+            Fixture {
+                ours: storage.home_path(&user).join(OURS),
+                _folder: folder,
+                storage,
+                user,
+            }
+        }
+
+        /// A package's tree, and what lies beside it.
+        fn package(&self, digit: char, suffix: Option<&str>) -> String {
+            let id = digit.to_string().repeat(64);
+            fs::create_dir_all(self.ours.join("packages").join(&id)).unwrap();
+            fs::write(self.ours.join("packages").join(&id).join("file"), "12345").unwrap();
+            if let Some(suffix) = suffix {
+                fs::write(self.ours.join(format!("packages/{id}.{suffix}")), "{}").unwrap();
+            }
+            id
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.ours.join("packages")).unwrap();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn a_condemned_package_is_not_there_and_may_come_again_before_it_is_removed() {
+        let fixture = Fixture::new();
+        let kept = fixture.package('a', Some("json"));
+        let unused = fixture.package('b', Some("json"));
+        fixture.package('c', Some("json"));
+        let needed = HashSet::from([kept.clone()]);
+        let latest = unused_order(&fixture);
+        let condemn = |latest| {
+            fixture
+                .storage
+                .condemn_packages(&fixture.user, &needed, latest)
+                .unwrap()
+        };
+        let condemned = condemn(Latest::Stays);
+        let gone = latest[1..].iter().filter(|id| **id != kept).count();
+        assert_eq!(condemned.0.len(), gone, "neither the latest nor what is needed");
+        let before = fixture.names();
+        fixture.package('b', Some("json"));
+        let pruned = fixture
+            .storage
+            .remove_condemned(&fixture.user, &condemned)
+            .unwrap();
+        assert_eq!(pruned.bytes, 5 * gone as u64);
+        assert!(fixture.ours.join("packages").join(&unused).join("file").exists());
+        assert!(before.iter().any(|name| name.starts_with(GONE)));
+        assert!(!fixture.names().iter().any(|name| name.starts_with(GONE)));
+
+        let condemned = condemn(Latest::Goes);
+        fixture
+            .storage
+            .remove_condemned(&fixture.user, &condemned)
+            .unwrap();
+        assert_eq!(
+            fixture.names(),
+            [kept.clone(), format!("{kept}.json")],
+            "only what is needed"
+        );
+    }
+
+    fn unused_order(fixture: &Fixture) -> Vec<String> {
+        let home = fixture.storage.home(&fixture.user).unwrap();
+        let stored = stored_packages(&home).unwrap();
+        stored.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn leftovers_of_uploads_go_and_what_may_still_come_stays() {
+        let fixture = Fixture::new();
+        let whole = fixture.package('a', Some("json"));
+        fixture.package('b', None);
+        let old = fixture.ours.join(format!("packages/{}.wanted", "c".repeat(64)));
+        let fresh = format!("{}.wanted", "d".repeat(64));
+        fs::write(&old, "{}").unwrap();
+        fs::write(fixture.ours.join("packages").join(&fresh), "{}").unwrap();
+        let long_ago = SystemTime::now() - 2 * AWAITED_FOR;
+        fs::File::options()
+            .write(true)
+            .open(&old)
+            .and_then(|file| file.set_modified(long_ago))
+            .unwrap();
+        fixture.storage.sweep_packages(&fixture.user).unwrap();
+        assert_eq!(fixture.names(), [whole.clone(), format!("{whole}.json"), fresh]);
+    }
+}

@@ -1,0 +1,576 @@
+//! The folder a run works in. What `submit` promises:
+//!
+//! 1. the package's own path leads to the latest run's output;
+//! 2. no run overwrites another's output, not even when both run at once;
+//! 3. a running job keeps the files it was submitted with (an uploaded package; one used in place is the user's affair).
+//!
+//! The first two meet through one level of links: `<package>` or `<package>/output` leads to
+//! `.paddlecloud/latest/<key>`, which leads to a run. A worker sees its own folder at `.paddlecloud/latest`.
+
+mod in_place;
+mod links;
+mod prepare;
+mod pruning;
+
+use std::path::PathBuf;
+use std::sync::PoisonError;
+
+use paddlecloud_core::job::Job;
+use paddlecloud_core::names::{JobId, UserName};
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::package::PackageId;
+use paddlecloud_pfs::root::Kind;
+use paddlecloud_pfs::{Existing, Node, RelPath, Root};
+
+use crate::homes::{OURS, Place, Storage, StorageError, ours};
+use crate::packages::{list_path, read_list, tree_path};
+use links::{bad_name, latest_key, lead, point, run_link, show};
+
+pub use prepare::HomeRuns;
+pub use pruning::Outputs;
+
+/// Where a run's things are, below the user's home unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolders {
+    /// `.paddlecloud/runs/<id>`.
+    pub run: RelPath,
+    /// What the program runs in: the run's copy, or the package in place.
+    pub workdir: WorkDir,
+    pub output: RelPath,
+    /// A folder all workers of the run see and nobody else uses.
+    pub rendezvous: RelPath,
+    /// Shown to workers in place of `.paddlecloud/latest`.
+    pub own_latest: RelPath,
+}
+
+/// Where the program runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkDir {
+    Home(RelPath),
+    Public(RelPath),
+}
+
+impl RunFolders {
+    /// Where the log of the trainer or parameter server with this number goes.
+    pub fn node(&self, index: u32) -> RelPath {
+        let node = self.output.child(format!("node_{index}").as_bytes());
+        node.expect("a short plain name")
+    }
+}
+
+impl Storage {
+    /// Where a run's things are or will be. Touches nothing.
+    pub fn run_folders(&self, job: &Job) -> Result<RunFolders, StorageError> {
+        let id = job.id.as_str();
+        let run = ours(&["runs", id]);
+        let own = |name: &str| ours(&["runs", id, name]);
+        let name = folder_name(job);
+        let in_run = ours(&["runs", id, &name]);
+        let (workdir, output) = match (&job.spec.snapshot, &job.spec.package) {
+            (Some(_), _) => {
+                let output = ours(&["runs", id, &name, "output"]);
+                (WorkDir::Home(in_run), output)
+            }
+            (None, Some(package)) => match self.place(&job.user, package)? {
+                Place::Home(below) => (WorkDir::Home(below), own("output")),
+                Place::Public(below) => (WorkDir::Public(below), own("output")),
+            },
+            (None, None) => (WorkDir::Home(in_run), own("output")),
+        };
+        Ok(RunFolders {
+            run,
+            workdir,
+            output,
+            rendezvous: own("rendezvous"),
+            own_latest: own("latest"),
+        })
+    }
+
+    /// `/pfs/…` of a run's own output.
+    pub fn output_name(&self, job: &Job) -> Option<String> {
+        let folders = self.run_folders(job).ok()?;
+        Some(format!("{}/{}", self.home_name(&job.user), folders.output))
+    }
+
+    /// Makes a run's folders ready, once in an era; later calls find the work done.
+    ///
+    /// Nothing is synced: the upload is, and in the next era, after a power cut, the copy is made again from it.
+    pub fn prepare_run(&self, job: &Job, era: &str) -> Result<RunFolders, StorageError> {
+        let home = self
+            .home(&job.user)?
+            .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        let folders = self.run_folders(job)?;
+        let done = folders.run.child(b"prepared").expect("a plain name");
+        if is_prepared(&home, &done, era)? {
+            return Ok(folders);
+        }
+        home.make_dirs(&folders.rendezvous)?;
+        home.make_dirs(&folders.own_latest)?;
+        home.make_dirs(&ours(&["latest"]))?;
+        home.make_dirs(&ours(&["packages"]))?;
+        adopt_latest(&home, &folders.own_latest)?;
+        match &job.spec.snapshot {
+            Some(snapshot) => self.prepare_upload(&home, job, snapshot, &folders)?,
+            None => self.prepare_in_place(&home, job, &folders)?,
+        }
+        home.write_file(&done, era.as_bytes(), Existing::Replace)?;
+        Ok(folders)
+    }
+
+    /// Makes a folder of a run that is prepared.
+    pub fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), StorageError> {
+        let home = self
+            .home(user)?
+            .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
+        Ok(home.make_dirs(path)?)
+    }
+
+    fn prepare_upload(
+        &self,
+        home: &Root,
+        job: &Job,
+        snapshot: &str,
+        run: &RunFolders,
+    ) -> Result<(), StorageError> {
+        let id: PackageId = snapshot
+            .parse()
+            .map_err(|_| StorageError::NotFound(snapshot.to_owned()))?;
+        let WorkDir::Home(workdir) = &run.workdir else {
+            unreachable!("an upload runs in the home")
+        };
+        home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
+        check_copy(home, id, workdir)?;
+        home.make_dirs(&run.output)?;
+        let shown = self.shown_at(job)?;
+        let key = latest_key(&shown);
+        point(
+            home,
+            &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
+            &run_link(job, &folder_name(job)),
+        )?;
+        self.lead_to_latest(home, job, &key, &folder_name(job))?;
+        show(home, &shown, &key)
+    }
+
+    fn prepare_in_place(&self, home: &Root, job: &Job, run: &RunFolders) -> Result<(), StorageError> {
+        home.make_dirs(&run.output)?;
+        let in_run = run.run.child(folder_name(job).as_bytes()).map_err(bad_name)?;
+        match &run.workdir {
+            WorkDir::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
+            WorkDir::Home(package) => {
+                point(home, &in_run, &format!("../../../{package}"))?;
+                let key = format!("{}.output", latest_key(package));
+                point(
+                    home,
+                    &run.own_latest.child(key.as_bytes()).map_err(bad_name)?,
+                    &run_link(job, "output"),
+                )?;
+                self.lead_to_latest(home, job, &key, "output")?;
+                let output = package.child(b"output").map_err(bad_name)?;
+                let up = "../".repeat(package.depth());
+                lead(home, &output, &format!("{up}{OURS}/latest/{key}"))?;
+            }
+            // Nothing is written below /public; the output lies in the run's folder.
+            WorkDir::Public(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Lets a package's name lead to this run, unless it leads to a later one: also a run that is prepared again, after
+    /// the machine restarted, is not the latest because of that.
+    fn lead_to_latest(&self, home: &Root, job: &Job, key: &str, name: &str) -> Result<(), StorageError> {
+        let locks = self.locks(&job.user);
+        let _alone = locks.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = ours(&["latest", key]);
+        let later = |found: &JobId| *found > job.id;
+        if let Some(found) = linked_run(home, &link).filter(later)
+            && home.exists(&ours(&["runs", found.as_str()]))?
+        {
+            return Ok(());
+        }
+        point(home, &link, &run_link(job, name))
+    }
+
+    /// The place below the home at which an uploaded package appears.
+    fn shown_at(&self, job: &Job) -> Result<RelPath, StorageError> {
+        let package = job.spec.package.as_deref().unwrap_or_default();
+        match self.place(&job.user, package)? {
+            Place::Home(below) if !below.is_root() => Ok(below),
+            _ => Err(StorageError::BadName(package.to_owned())),
+        }
+    }
+
+    /// The place at which an uploaded package appears, if that name is not the user's own.
+    pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
+        job.spec.snapshot.as_ref()?;
+        let shown = self.shown_at(job).ok()?;
+        let ours = format!("{OURS}/latest/{}", latest_key(&shown));
+        let meta = self.home(&job.user).ok()?.stat_link(&shown).ok()?;
+        matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
+    }
+
+    /// The place at which an uploaded package would appear, if something of the user's own is there.
+    pub fn in_the_way(&self, job: &Job) -> Result<Option<RelPath>, StorageError> {
+        let Some(shown) = job.spec.snapshot.as_ref().and_then(|_| self.shown_at(job).ok()) else {
+            return Ok(None);
+        };
+        let link = format!("{OURS}/latest/{}", latest_key(&shown));
+        match self.home(&job.user)?.stat_link(&shown) {
+            Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
+                Ok(None)
+            }
+            Ok(_) => Ok(Some(shown)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The run that an uploaded package's path leads to, if the path is such a link of ours.
+    pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, StorageError> {
+        let Place::Home(below) = self.place(user, path)? else {
+            return Ok(None);
+        };
+        let home = self.home(user)?;
+        let Some(key) = link_target(&home, &below)
+            .and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
+        else {
+            return Ok(None);
+        };
+        let Ok(latest) = format!("{OURS}/latest/{key}").parse() else {
+            return Ok(None);
+        };
+        Ok(linked_run(&home, &latest))
+    }
+
+    /// Where a worker that sees the real paths only would work.
+    pub fn real_workdir(&self, job: &Job, folders: &RunFolders) -> PathBuf {
+        match &folders.workdir {
+            WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
+            WorkDir::Public(below) => self.public_path().join(below.as_path()),
+        }
+    }
+}
+
+/// What a run keeps beside the folder that is named after its job.
+const OWN: [&str; 4] = ["prepared", "output", "rendezvous", "latest"];
+
+/// The folder, in a run's own, that is named after the job. No job name has a `_`, so none of them meets another.
+fn folder_name(job: &Job) -> String {
+    let name = job.spec.name.as_str();
+    match OWN.contains(&name) {
+        true => format!("{name}_"),
+        false => name.to_owned(),
+    }
+}
+
+fn link_target(home: &Root, place: &RelPath) -> Option<String> {
+    match home.stat_link(place).map(|meta| meta.kind) {
+        Ok(Kind::Symlink(target)) => Some(String::from_utf8_lossy(target.as_bytes()).into_owned()),
+        _ => None,
+    }
+}
+
+/// The run that a link in `.paddlecloud/latest` leads to.
+fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
+    let target = link_target(home, link)?;
+    target.strip_prefix("../runs/")?.split('/').next()?.parse().ok()
+}
+
+/// Jobs can reach what is stored. What a run gets is what was uploaded, or nothing: then it must be sent again.
+fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageError> {
+    let manifest = read_list(home, &list_path(id))?;
+    for entry in manifest.entries() {
+        let Node::File {
+            digest: Some(digest), ..
+        } = &entry.node
+        else {
+            continue;
+        };
+        let place = copy.join(&entry.path).map_err(bad_name)?;
+        let (file, _) = home.open_file_no_links(&place)?;
+        if hash_file(&file).map_err(StorageError::Disk)? != *digest {
+            home.remove(&list_path(id))?;
+            return Err(StorageError::Changed(entry.path.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Other packages lead, for this run's workers too, to the run that is their latest now.
+fn adopt_latest(home: &Root, own: &RelPath) -> Result<(), StorageError> {
+    for entry in home.list(&ours(&["latest"]))? {
+        if let (Kind::Symlink(target), Some(name)) = (&entry.meta.kind, entry.path.name()) {
+            point(
+                home,
+                &own.child(name).map_err(bad_name)?,
+                &String::from_utf8_lossy(target.as_bytes()),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn is_prepared(home: &Root, mark: &RelPath, era: &str) -> Result<bool, StorageError> {
+    match home.open_file_no_links(mark) {
+        Ok((file, _)) => Ok(std::io::read_to_string(file).is_ok_and(|found| found == era)),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use paddlecloud_core::names::JobId;
+    use paddlecloud_core::spec::JobSpec;
+
+    use super::*;
+
+    struct Fixture {
+        _folder: tempfile::TempDir,
+        storage: Storage,
+        user: UserName,
+        home: PathBuf,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let folder = tempfile::tempdir().unwrap();
+            let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
+            let user: UserName = "me".parse().unwrap();
+            storage.home(&user).unwrap();
+            let home = storage.home_path(&user);
+            Fixture {
+                _folder: folder,
+                storage,
+                user,
+                home,
+            }
+        }
+
+        fn snapshot(&self, text: &str) -> String {
+            let source = tempfile::tempdir().unwrap();
+            fs::write(source.path().join("train.py"), text).unwrap();
+            let scanned = paddlecloud_pfs::package::scan(source.path(), &Default::default()).unwrap();
+            let manifest = scanned.manifest().unwrap();
+            let id = manifest.id();
+            let tree = self.home.join(tree_path(id).as_path());
+            fs::create_dir_all(&tree).unwrap();
+            fs::write(tree.join("train.py"), text).unwrap();
+            fs::write(self.home.join(list_path(id).as_path()), manifest.to_json()).unwrap();
+            id.to_string()
+        }
+
+        fn job(&self, number: u32, snapshot: Option<String>) -> Job {
+            let mut spec = JobSpec::new("word-emb".parse().unwrap());
+            spec.package = Some("/pfs/local/home/me/job_word_emb".into());
+            spec.snapshot = snapshot;
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            Job::new(
+                JobId::new(1, number),
+                self.user.clone(),
+                Arc::new(spec),
+                None,
+                0,
+                now,
+            )
+        }
+
+        fn output(&self, job: &Job) -> PathBuf {
+            self.home
+                .join(self.storage.run_folders(job).unwrap().output.as_path())
+        }
+    }
+
+    #[test]
+    fn a_job_called_as_a_run_calls_its_own_has_its_files_and_its_output() {
+        let fixture = Fixture::new();
+        for (number, name) in (0..).zip(OWN) {
+            let mut job = fixture.job(number, Some(fixture.snapshot("one")));
+            Arc::make_mut(&mut job.spec).name = name.parse().unwrap();
+            for boot in ["first", "second"] {
+                let folders = fixture.storage.prepare_run(&job, boot).unwrap();
+                let program = fixture.storage.real_workdir(&job, &folders).join("train.py");
+                assert_eq!(fs::read_to_string(program).unwrap(), "one", "{name}");
+                fs::write(fixture.output(&job).join("model"), name).unwrap();
+                let shown = fixture.home.join("job_word_emb/output/model");
+                assert_eq!(fs::read_to_string(shown).unwrap(), name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_upload_appears_under_its_name_and_leads_to_the_latest_run() {
+        let fixture = Fixture::new();
+        let (first, second) = (
+            fixture.job(1, Some(fixture.snapshot("one"))),
+            fixture.job(2, Some(fixture.snapshot("two"))),
+        );
+        fixture.storage.prepare_run(&first, "boot").unwrap();
+        fs::write(fixture.output(&first).join("model"), "1").unwrap();
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/output/model")).unwrap(),
+            "1"
+        );
+        fixture.storage.prepare_run(&second, "boot").unwrap();
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "two"
+        );
+        assert!(!fixture.home.join("job_word_emb/output/model").exists());
+        assert_eq!(
+            fs::read_to_string(fixture.output(&first).join("model")).unwrap(),
+            "1",
+            "the first output stays"
+        );
+    }
+
+    #[test]
+    fn a_run_keeps_its_files_when_the_snapshot_or_the_next_run_changes() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
+        let mine = fixture.storage.real_workdir(&job, &folders).join("train.py");
+        fs::write(&mine, "changed by the run").unwrap();
+        fixture
+            .storage
+            .prepare_run(&fixture.job(2, Some(fixture.snapshot("one"))), "boot")
+            .unwrap();
+        assert_eq!(fs::read_to_string(mine).unwrap(), "changed by the run");
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "one"
+        );
+    }
+
+    #[test]
+    fn a_folder_of_the_users_own_and_a_run_keep_apart_but_for_the_way_to_the_output() {
+        let fixture = Fixture::new();
+        let own = fixture.home.join("job_word_emb");
+        fs::create_dir_all(own.join("data")).unwrap();
+        fs::write(own.join("data/part-0"), "x").unwrap();
+        let names = |folder: &std::path::Path| {
+            let entries = fs::read_dir(folder).unwrap();
+            let mut names: Vec<_> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // One that runs the folder in place leaves a link of ours that the next upload replaces.
+        fixture
+            .storage
+            .prepare_run(&fixture.job(1, None), "boot")
+            .unwrap();
+        for number in 2..4 {
+            let job = fixture.job(number, Some(fixture.snapshot("one")));
+            let in_the_way = fixture.storage.in_the_way(&job).unwrap();
+            assert_eq!(in_the_way, Some("job_word_emb".parse().unwrap()));
+            let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
+            let workdir = fixture.storage.real_workdir(&job, &folders);
+            assert_eq!(names(&workdir), ["output", "train.py"]);
+            assert_eq!(names(&own), ["data", "output"]);
+            fs::write(fixture.output(&job).join("m"), number.to_string()).unwrap();
+            let found = fs::read_to_string(own.join("output/m")).unwrap();
+            assert_eq!(found, number.to_string());
+        }
+    }
+
+    #[test]
+    fn a_package_in_place_gets_an_output_of_its_own_per_run() {
+        let fixture = Fixture::new();
+        let package = fixture.home.join("job_word_emb");
+        fs::create_dir_all(package.join("output")).unwrap();
+        fs::write(package.join("output/old"), "by hand").unwrap();
+        let (first, second) = (fixture.job(1, None), fixture.job(2, None));
+        fixture.storage.prepare_run(&first, "boot").unwrap();
+        fs::write(package.join("output/model"), "1").unwrap();
+        fixture.storage.prepare_run(&second, "boot").unwrap();
+        assert!(!package.join("output/model").exists());
+        assert_eq!(
+            fs::read_to_string(fixture.output(&first).join("model")).unwrap(),
+            "1"
+        );
+        assert_eq!(
+            fs::read_to_string(package.join("output.1/old")).unwrap(),
+            "by hand"
+        );
+    }
+
+    #[test]
+    fn a_poisoned_upload_is_not_run_and_must_be_sent_again() {
+        let fixture = Fixture::new();
+        let snapshot = fixture.snapshot("good");
+        let id: PackageId = snapshot.parse().unwrap();
+        fs::write(
+            fixture.home.join(tree_path(id).as_path()).join("train.py"),
+            "POISONED",
+        )
+        .unwrap();
+        let refused = fixture
+            .storage
+            .prepare_run(&fixture.job(1, Some(snapshot)), "boot");
+        assert!(matches!(refused, Err(StorageError::Changed(_))), "{refused:?}");
+        assert!(!fixture.storage.has_package(&fixture.user, id).unwrap());
+    }
+
+    #[test]
+    fn runs_of_one_package_prepared_at_once_do_not_meet() {
+        let fixture = Fixture::new();
+        let snapshot = fixture.snapshot("one");
+        let jobs: Vec<Job> = (1..=16)
+            .map(|number| fixture.job(number, Some(snapshot.clone())))
+            .collect();
+        std::thread::scope(|scope| {
+            let storage = &fixture.storage;
+            for job in &jobs {
+                scope.spawn(move || storage.prepare_run(job, "boot").unwrap());
+            }
+        });
+        assert_eq!(
+            fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap(),
+            "one"
+        );
+    }
+
+    #[test]
+    fn the_path_of_an_uploaded_package_tells_its_run() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        fixture.storage.prepare_run(&job, "boot").unwrap();
+        let behind = |path: &str| fixture.storage.run_behind(&fixture.user, path).unwrap();
+        assert_eq!(behind("/pfs/local/home/me/job_word_emb"), Some(job.id.clone()));
+        assert_eq!(behind("/pfs/local/home/me/job_word_emb/output"), None);
+        assert_eq!(behind("/pfs/local/home/me"), None);
+    }
+
+    #[test]
+    fn a_run_that_is_prepared_again_does_not_become_the_latest() {
+        let fixture = Fixture::new();
+        let (first, second) = (
+            fixture.job(1, Some(fixture.snapshot("one"))),
+            fixture.job(2, Some(fixture.snapshot("two"))),
+        );
+        let text = || fs::read_to_string(fixture.home.join("job_word_emb/train.py")).unwrap();
+        fixture.storage.prepare_run(&first, "boot").unwrap();
+        fixture.storage.prepare_run(&second, "boot").unwrap();
+        fixture.storage.prepare_run(&first, "after a restart").unwrap();
+        assert_eq!(text(), "two");
+        let removed = ours(&["runs", second.id.as_str()]);
+        fs::remove_dir_all(fixture.home.join(removed.as_path())).unwrap();
+        fixture.storage.prepare_run(&first, "after another").unwrap();
+        assert_eq!(text(), "one", "a link never leads nowhere");
+    }
+
+    #[test]
+    fn a_second_preparation_changes_nothing() {
+        let fixture = Fixture::new();
+        let job = fixture.job(1, Some(fixture.snapshot("one")));
+        fixture.storage.prepare_run(&job, "boot").unwrap();
+        fs::write(fixture.output(&job).join("model"), "1").unwrap();
+        fixture.storage.prepare_run(&job, "boot").unwrap();
+        assert!(fixture.output(&job).join("model").exists());
+    }
+}

@@ -1,0 +1,333 @@
+//! Secrets of users, sealed before they reach the database and opened only for the workers of their owner.
+//!
+//! The key is read from a file, a variable or a command; it is in neither the database nor its backup. Several keys may be
+//! given, one per line: the first seals, all open.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use paddlecloud_core::job::Job;
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::ports::{SecretEnv, SecretSource, StoreError};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+use crate::config::KeySource;
+use crate::durable;
+use crate::store::{AuditEntry, SecretRow, Store};
+
+/// What a secret is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A variable of workers.
+    Secret,
+    /// The credentials of an image registry.
+    Registry,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Secret => "secret",
+            Kind::Registry => "registry",
+        }
+    }
+}
+
+/// Why a secret cannot be kept or opened. Never says what is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretsError {
+    #[error("the key of the secrets cannot be read from {place}: {problem}")]
+    Key { place: String, problem: String },
+    #[error("the secret `{0}` was sealed with a key that the server does not have")]
+    Sealed(String),
+    #[error("secrets cannot be stored now")]
+    Store(#[from] StoreError),
+}
+
+/// The secrets of all users.
+#[derive(Clone)]
+pub struct Secrets(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    source: KeySource,
+    /// The first seals.
+    keys: RwLock<Vec<Key>>,
+}
+
+struct Key {
+    id: String,
+    key: LessSafeKey,
+}
+
+impl Secrets {
+    /// Reads the key; where it is the server's own file, makes it first.
+    pub fn open(store: Store, source: KeySource) -> Result<Secrets, SecretsError> {
+        let keys = read_keys(&source)?;
+        Ok(Secrets(Arc::new(Inner {
+            store,
+            source,
+            keys: RwLock::new(keys),
+        })))
+    }
+
+    /// Stores a secret of a user, in place of one of the same name.
+    pub async fn set(
+        &self,
+        owner: &UserName,
+        kind: Kind,
+        name: &str,
+        value: &str,
+        entry: AuditEntry,
+    ) -> Result<(), SecretsError> {
+        let row = SecretRow {
+            sealed: self.seal(owner.as_str(), kind.as_str(), name, value),
+            owner: owner.to_string(),
+            kind: kind.as_str().to_owned(),
+            name: name.to_owned(),
+            created: Timestamp::now().as_second(),
+        };
+        Ok(self.0.store.secret_save(vec![row], entry).await?)
+    }
+
+    /// A user's secrets of one kind, sealed.
+    pub async fn list(&self, owner: &UserName, kind: Kind) -> Result<Vec<SecretRow>, SecretsError> {
+        Ok(self.0.store.secrets_of(owner, kind.as_str()).await?)
+    }
+
+    /// `false`: there is none of this name.
+    pub async fn remove(
+        &self,
+        owner: &UserName,
+        kind: Kind,
+        name: &str,
+        entry: AuditEntry,
+    ) -> Result<bool, SecretsError> {
+        match self.0.store.secret_find(owner, kind.as_str(), name).await? {
+            Some(row) => Ok(self.0.store.secret_remove(row, entry).await.map(|()| true)?),
+            None => Ok(false),
+        }
+    }
+
+    /// What is in a secret; `None`: there is none of this name.
+    pub async fn reveal(
+        &self,
+        owner: &UserName,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Option<String>, SecretsError> {
+        let found = self.0.store.secret_find(owner, kind.as_str(), name).await?;
+        found.map(|row| self.unseal(&row)).transpose()
+    }
+
+    pub async fn has(&self, owner: &UserName, kind: Kind, name: &str) -> Result<bool, SecretsError> {
+        Ok(self
+            .0
+            .store
+            .secret_find(owner, kind.as_str(), name)
+            .await?
+            .is_some())
+    }
+
+    /// What is in a row that was listed.
+    pub fn open_row(&self, row: &SecretRow) -> Result<String, SecretsError> {
+        self.unseal(row)
+    }
+
+    /// Reads the keys again and seals everything with the first. Gives how many secrets that were.
+    pub async fn rotate(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
+        let keys = read_keys(&self.0.source)?;
+        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        let mut rows = self.0.store.secrets_all().await?;
+        for row in &mut rows {
+            let value = self.unseal(row)?;
+            row.sealed = self.seal(&row.owner, &row.kind, &row.name, &value);
+        }
+        let count = rows.len();
+        self.0.store.secret_save(rows, entry).await?;
+        Ok(count)
+    }
+
+    /// Bound to its owner, kind and name: a row that is moved cannot be opened.
+    fn seal(&self, owner: &str, kind: &str, name: &str, value: &str) -> String {
+        let keys = self.0.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let key = keys.first().expect("there is a key, or nothing was opened");
+        let mut nonce = [0; NONCE_LEN];
+        nonce.copy_from_slice(&crate::auth::random_bytes()[..NONCE_LEN]);
+        let mut bytes = value.as_bytes().to_vec();
+        let aad = Aad::from(place(owner, kind, name));
+        key.key
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut bytes)
+            .expect("a secret is far smaller than what a key can seal");
+        let sealed = [nonce.as_slice(), &bytes].concat();
+        format!("{}:{}", key.id, STANDARD.encode(sealed))
+    }
+
+    fn unseal(&self, row: &SecretRow) -> Result<String, SecretsError> {
+        let lost = || SecretsError::Sealed(row.name.clone());
+        let (id, text) = row.sealed.split_once(':').ok_or_else(lost)?;
+        let mut bytes = STANDARD.decode(text).map_err(|_| lost())?;
+        let keys = self.0.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let key = keys.iter().find(|key| key.id == id).ok_or_else(lost)?;
+        let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or_else(lost)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| lost())?;
+        let aad = Aad::from(place(&row.owner, &row.kind, &row.name));
+        let value = key.key.open_in_place(nonce, aad, sealed).map_err(|_| lost())?;
+        String::from_utf8(value.to_vec()).map_err(|_| lost())
+    }
+}
+
+impl SecretSource for Secrets {
+    fn secrets<'a>(
+        &'a self,
+        job: &'a Job,
+    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, String>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut found = BTreeMap::new();
+            for wanted in &job.spec.secrets {
+                let value = self.reveal(&job.user, Kind::Secret, &wanted.name).await;
+                let value = value.map_err(|error| error.to_string())?;
+                let value = value.ok_or_else(|| format!("the secret `{}` has been deleted", wanted.name))?;
+                found.insert(wanted.env.clone(), value);
+            }
+            Ok(SecretEnv::new(found))
+        })
+    }
+}
+
+fn place(owner: &str, kind: &str, name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in [owner, kind, name] {
+        bytes.extend((part.len() as u64).to_le_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes
+}
+
+fn read_keys(source: &KeySource) -> Result<Vec<Key>, SecretsError> {
+    let failed = |problem: String| SecretsError::Key {
+        place: source.to_string(),
+        problem,
+    };
+    let text = match source {
+        KeySource::Own(path) => own_key(path).map_err(|error| failed(error.to_string()))?,
+        KeySource::File(path) => std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?,
+        KeySource::Variable(name) => std::env::var(name).map_err(|error| failed(error.to_string()))?,
+        KeySource::Command(command) => {
+            let output = std::process::Command::new("/bin/sh")
+                .arg("-c")
+                .arg(command)
+                .output();
+            let output = output.map_err(|error| failed(error.to_string()))?;
+            if !output.status.success() {
+                return Err(failed(format!("it ended with {}", output.status)));
+            }
+            String::from_utf8(output.stdout).map_err(|_| failed("it printed no text".to_owned()))?
+        }
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let keys: Vec<Key> = lines.map(key_of).collect();
+    match keys.is_empty() {
+        true => Err(failed("it is empty".to_owned())),
+        false => Ok(keys),
+    }
+}
+
+fn key_of(text: &str) -> Key {
+    let bytes = blake3::derive_key("paddlecloud secrets", text.as_bytes());
+    let id = blake3::derive_key("paddlecloud name of a key", text.as_bytes());
+    let id = id[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = UnboundKey::new(&AES_256_GCM, &bytes).expect("the key has 32 bytes");
+    Key {
+        id,
+        key: LessSafeKey::new(key),
+    }
+}
+
+fn own_key(path: &PathBuf) -> std::io::Result<String> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    let bytes = crate::auth::random_bytes();
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let fresh = path.with_extension("key.new");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path)?;
+    durable::sync_entry(path)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DatabaseUrl;
+
+    async fn secrets(folder: &std::path::Path, key: &str) -> Secrets {
+        let path = folder.join("key");
+        std::fs::write(&path, key).unwrap();
+        let store = Store::open(&DatabaseUrl::sqlite_file(&folder.join("a.db"))).await;
+        Secrets::open(store.unwrap(), KeySource::File(path)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_sealed_to_its_owner_and_survives_a_new_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = secrets(folder.path(), "first").await;
+        let (ann, bob): (UserName, UserName) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let set = secrets.set(&ann, Kind::Secret, "api", "canary", AuditEntry::default());
+        set.await.unwrap();
+        let reveal = async |user: &UserName| secrets.reveal(user, Kind::Secret, "api").await.unwrap();
+        assert_eq!(reveal(&ann).await.as_deref(), Some("canary"));
+        assert_eq!(reveal(&bob).await, None);
+        let row = secrets.list(&ann, Kind::Secret).await.unwrap().remove(0);
+        assert!(!row.sealed.contains("canary"));
+        let moved = SecretRow {
+            owner: "bob".into(),
+            ..row.clone()
+        };
+        assert!(secrets.unseal(&moved).is_err(), "a moved row stays closed");
+        std::fs::write(folder.path().join("key"), "second\nfirst\n").unwrap();
+        assert_eq!(secrets.rotate(AuditEntry::default()).await.unwrap(), 1);
+        std::fs::write(folder.path().join("key"), "second\n").unwrap();
+        secrets.rotate(AuditEntry::default()).await.unwrap();
+        assert_eq!(reveal(&ann).await.as_deref(), Some("canary"));
+        assert!(secrets.unseal(&row).is_err(), "the old key is gone");
+        assert!(
+            secrets
+                .remove(&ann, Kind::Secret, "api", AuditEntry::default())
+                .await
+                .unwrap()
+        );
+        assert!(
+            !secrets
+                .remove(&ann, Kind::Secret, "api", AuditEntry::default())
+                .await
+                .unwrap()
+        );
+    }
+
+    #[test]
+    fn the_servers_own_key_is_made_once_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets.key");
+        let first = own_key(&path).unwrap();
+        assert_eq!(own_key(&path).unwrap(), first);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! The audit log: rows that are written in the transaction of the change they tell of, each chained to the one before.
+//!
+//! A row's digest is keyed with a key that is not in the database and covers the digest of the row before it. The head
+//! names the last row, so that rows cut off at the end are missed too.
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use paddlecloud_core::ports::StoreError;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row as _};
+
+use super::writer::Row;
+use super::{Store, read_failed};
+
+/// The key of the digests; set once, before the first entry.
+pub(super) type AuditKey = Arc<OnceLock<[u8; 32]>>;
+
+/// The digest before the first row.
+const BEGINNING: &str = "";
+/// Rows that one step of a verification reads.
+const STEP: u32 = 1000;
+
+/// Something that happened, not yet written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditEntry {
+    /// Who did it; empty: nobody known.
+    pub actor: String,
+    /// What was done, as `noun.verb`.
+    pub action: String,
+    /// To whom or what.
+    pub subject: String,
+    pub detail: String,
+    /// The id that the reply and the log show.
+    pub request: String,
+}
+
+/// An entry with its own id: writing it twice adds it once.
+#[derive(Debug)]
+pub(super) struct AuditRow {
+    id: String,
+    at: i64,
+    entry: AuditEntry,
+}
+
+/// A row of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    pub seq: i64,
+    /// Unix milliseconds.
+    pub at: i64,
+    pub entry: AuditEntry,
+    id: String,
+    digest: String,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditState {
+    /// Every row is as it was written; the number and digest of the last.
+    Sound { rows: i64, digest: String },
+    /// The first row that is missing or is not as it was written.
+    Broken { seq: i64, problem: String },
+}
+
+impl AuditRow {
+    pub fn new(entry: AuditEntry) -> AuditRow {
+        let mut id = [0u8; 16];
+        // Without randomness two ids may be equal, and the second entry fails to be added.
+        let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+        AuditRow {
+            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            at: Timestamp::now().as_millisecond(),
+            entry,
+        }
+    }
+
+    pub async fn append(&self, key: &AuditKey, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        let known = sqlx::query("SELECT seq FROM audit WHERE id = $1").bind(&self.id);
+        if known.fetch_optional(&mut *connection).await?.is_some() {
+            return Ok(());
+        }
+        let last = sqlx::query("SELECT seq, digest FROM audit_head WHERE one = 1")
+            .fetch_optional(&mut *connection)
+            .await?;
+        let (last, before): (i64, String) = match last {
+            Some(row) => (row.try_get(0)?, row.try_get(1)?),
+            None => (0, BEGINNING.to_owned()),
+        };
+        let record = AuditRecord {
+            seq: last + 1,
+            at: self.at,
+            entry: self.entry.clone(),
+            id: self.id.clone(),
+            digest: String::new(),
+        };
+        let digest = record.chained(key, &before);
+        let entry = &self.entry;
+        sqlx::query(
+            "INSERT INTO audit (seq, id, at, actor, action, subject, detail, request, digest) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        )
+        .bind(record.seq)
+        .bind(&self.id)
+        .bind(self.at)
+        .bind(&entry.actor)
+        .bind(&entry.action)
+        .bind(&entry.subject)
+        .bind(&entry.detail)
+        .bind(&entry.request)
+        .bind(&digest)
+        .execute(&mut *connection)
+        .await?;
+        sqlx::query(
+            "INSERT INTO audit_head (one, seq, digest) VALUES (1, $1, $2) \
+             ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, digest = excluded.digest",
+        )
+        .bind(record.seq)
+        .bind(&digest)
+        .execute(connection)
+        .await?;
+        Ok(())
+    }
+}
+
+impl AuditRecord {
+    fn read(row: &AnyRow) -> Result<AuditRecord, sqlx::Error> {
+        Ok(AuditRecord {
+            seq: row.try_get(0)?,
+            id: row.try_get(1)?,
+            at: row.try_get(2)?,
+            entry: AuditEntry {
+                actor: row.try_get(3)?,
+                action: row.try_get(4)?,
+                subject: row.try_get(5)?,
+                detail: row.try_get(6)?,
+                request: row.try_get(7)?,
+            },
+            digest: row.try_get(8)?,
+        })
+    }
+
+    /// The digest of this row behind the one before. Fields are told apart by their lengths.
+    fn chained(&self, key: &AuditKey, before: &str) -> String {
+        let key = key.get().copied().unwrap_or_default();
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        let (seq, at, entry) = (self.seq.to_string(), self.at.to_string(), &self.entry);
+        let fields = [
+            before,
+            &seq,
+            &self.id,
+            &at,
+            &entry.actor,
+            &entry.action,
+            &entry.subject,
+            &entry.detail,
+            &entry.request,
+        ];
+        for field in fields {
+            hasher.update(&(field.len() as u64).to_le_bytes());
+            hasher.update(field.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+}
+
+impl Store {
+    /// The key of the audit log's digests. Call it before the first change.
+    pub fn set_audit_key(&self, key: [u8; 32]) {
+        let _ = self.audit_key.set(key);
+    }
+
+    /// Adds an entry that belongs to no change of the database.
+    pub async fn audit(&self, entry: AuditEntry) -> Result<(), StoreError> {
+        self.write(vec![Row::Audit(AuditRow::new(entry))]).await
+    }
+
+    /// Entries, the latest first; with `before`, only those with smaller numbers.
+    pub async fn audit_list(&self, before: Option<i64>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT seq, id, at, actor, action, subject, detail, request, digest FROM audit \
+             WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
+        );
+        let rows = query
+            .bind(before.unwrap_or(i64::MAX))
+            .bind(i64::from(limit))
+            .fetch_all(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
+        rows.iter()
+            .map(AuditRecord::read)
+            .collect::<Result<_, _>>()
+            .map_err(read_failed)
+    }
+
+    /// Reads the whole log and compares every digest.
+    pub async fn audit_verify(&self) -> Result<AuditState, StoreError> {
+        // The head first: what is added meanwhile is behind it.
+        let head = sqlx::query("SELECT seq, digest FROM audit_head WHERE one = 1")
+            .fetch_optional(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
+        let head: Option<(i64, String)> = head
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .transpose()
+            .map_err(read_failed)?;
+        let (mut seq, mut before) = (0, BEGINNING.to_owned());
+        loop {
+            let rows = self.audit_after(seq).await?;
+            let done = rows.len() < STEP as usize;
+            for record in rows {
+                if record.seq != seq + 1 {
+                    return Ok(broken(seq + 1, "the row is missing"));
+                }
+                if record.chained(&self.audit_key, &before) != record.digest {
+                    return Ok(broken(record.seq, "the row is not as it was written"));
+                }
+                (seq, before) = (record.seq, record.digest);
+                if head
+                    .as_ref()
+                    .is_some_and(|(last, digest)| *last == seq && *digest != before)
+                {
+                    return Ok(broken(seq, "the head names another last row"));
+                }
+            }
+            if done {
+                break;
+            }
+        }
+        match head {
+            Some((last, _)) if last > seq => Ok(broken(seq + 1, "the rows from here on are missing")),
+            None if seq > 0 => Ok(broken(seq, "the head is missing")),
+            _ => Ok(AuditState::Sound {
+                rows: seq,
+                digest: before,
+            }),
+        }
+    }
+
+    async fn audit_after(&self, seq: i64) -> Result<Vec<AuditRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT seq, id, at, actor, action, subject, detail, request, digest FROM audit \
+             WHERE seq > $1 ORDER BY seq LIMIT $2",
+        );
+        let rows = query
+            .bind(seq)
+            .bind(i64::from(STEP))
+            .fetch_all(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
+        rows.iter()
+            .map(AuditRecord::read)
+            .collect::<Result<_, _>>()
+            .map_err(read_failed)
+    }
+}
+
+fn broken(seq: i64, problem: &str) -> AuditState {
+    AuditState::Broken {
+        seq,
+        problem: problem.to_owned(),
+    }
+}

@@ -1,0 +1,248 @@
+//! Who may use this server, and what each may have: the only authority on users.
+//!
+//! Nothing keeps a copy of an account. What depends on one asks for it when it is needed; what must react to a change
+//! watches [`UserStore::changes`].
+
+mod record;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use paddlecloud_core::access::Scopes;
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::scheduler::Quota;
+use paddlecloud_pfs::quota::Quota as StorageQuota;
+use paddlecloud_supervisor::protocol::RunAs;
+use tokio::sync::watch;
+
+pub use record::{Group, RETIRED, Record};
+
+use crate::config::{Credential, SystemUsers, User};
+pub use crate::config::{LimitError, Limits};
+
+/// Who keeps an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The configuration file; it changes only there.
+    Configuration,
+    Database,
+}
+
+/// A user as the server knows them at this moment.
+#[derive(Debug, Clone)]
+pub struct Account {
+    pub name: UserName,
+    /// No other account ever has it; 0 for all of the configuration.
+    pub id: u64,
+    pub origin: Origin,
+    /// A program's account: it has tokens and no password.
+    pub service: bool,
+    pub groups: Vec<String>,
+    /// What counts for this user: their own limits, those of their groups, then the server's defaults.
+    pub limits: Limits,
+    /// `None`: no password opens this account, only a certificate or the server's own socket.
+    pub credential: Option<Credential>,
+    /// The most that any credential of the user grants.
+    pub scopes: Scopes,
+    /// A disabled user has no access; what is stored for them stays.
+    pub disabled: bool,
+    /// What the user's jobs may take.
+    pub quota: Quota,
+    /// What the user may store.
+    pub storage: StorageQuota,
+    /// The system user that owns the home and runs the workers; `None`: the server's own.
+    pub run_as: Option<RunAs>,
+}
+
+impl Account {
+    /// A user with the usual scopes and no limits, who cannot log in with a password.
+    pub fn new(name: UserName) -> Account {
+        Account {
+            name,
+            id: 0,
+            origin: Origin::Configuration,
+            service: false,
+            groups: Vec::new(),
+            limits: Limits::default(),
+            credential: None,
+            scopes: Scopes::user(),
+            disabled: false,
+            quota: Quota::default(),
+            storage: StorageQuota::default(),
+            run_as: None,
+        }
+    }
+
+    /// The same account with these limits.
+    pub fn with_limits(self, limits: Limits) -> Account {
+        Account {
+            quota: limits.quota(),
+            storage: StorageQuota {
+                bytes: limits.storage.map(|bytes| bytes.as_u64()),
+                files: limits.files,
+            },
+            limits,
+            ..self
+        }
+    }
+}
+
+/// Names that differ only in the case of their letters are the same name.
+pub fn folded(name: &UserName) -> String {
+    name.as_str().to_lowercase()
+}
+
+/// Where accounts come from.
+pub trait UserStore: Send + Sync + 'static {
+    /// The account of this name as it is now, disabled or not.
+    fn find(&self, name: &UserName) -> Option<Arc<Account>>;
+
+    /// Every account there is now.
+    fn all(&self) -> Vec<Arc<Account>>;
+
+    /// A number that grows with every change. A change is visible to `find` and `all` before the number grows.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// The accounts, for everybody who needs one.
+#[derive(Clone)]
+pub struct Users(Arc<dyn UserStore>);
+
+impl Users {
+    pub fn new(store: impl UserStore) -> Users {
+        Users(Arc::new(store))
+    }
+
+    /// The users of the configuration; they change only with a restart.
+    pub fn configured(users: &[User], system_users: &SystemUsers) -> Users {
+        Users::new(AccountTable::configured(users, system_users))
+    }
+
+    /// The account of this name, disabled or not.
+    pub fn find(&self, name: &UserName) -> Option<Arc<Account>> {
+        self.0.find(name)
+    }
+
+    /// The account of this name, if it may be used.
+    pub fn enabled(&self, name: &UserName) -> Option<Arc<Account>> {
+        self.find(name).filter(|account| !account.disabled)
+    }
+
+    pub fn all(&self) -> Vec<Arc<Account>> {
+        self.0.all()
+    }
+
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes()
+    }
+
+    /// Which state of the accounts this is.
+    pub fn version(&self) -> u64 {
+        *self.changes().borrow()
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users")
+            .field("version", &self.version())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Users {
+    /// Nobody.
+    fn default() -> Users {
+        Users::new(AccountTable::default())
+    }
+}
+
+/// Accounts in memory, by their folded names.
+pub struct AccountTable {
+    accounts: RwLock<HashMap<String, Arc<Account>>>,
+    changes: watch::Sender<u64>,
+}
+
+impl AccountTable {
+    pub fn new(accounts: impl IntoIterator<Item = Account>) -> AccountTable {
+        AccountTable {
+            accounts: RwLock::new(by_name(accounts)),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    /// The users of the configuration.
+    pub fn configured(users: &[User], system_users: &SystemUsers) -> AccountTable {
+        AccountTable::new(configured(users, system_users, &Limits::default()))
+    }
+
+    /// Adds an account, or replaces the one of this name.
+    pub fn put(&self, account: Account) {
+        let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+        accounts.insert(folded(&account.name), Arc::new(account));
+        drop(accounts);
+        self.changes.send_modify(|version| *version += 1);
+    }
+
+    /// Replaces all of them.
+    pub fn set(&self, all: impl IntoIterator<Item = Account>) {
+        *self.accounts.write().unwrap_or_else(PoisonError::into_inner) = by_name(all);
+        self.changes.send_modify(|version| *version += 1);
+    }
+}
+
+fn by_name(accounts: impl IntoIterator<Item = Account>) -> HashMap<String, Arc<Account>> {
+    let pair = |account: Account| (folded(&account.name), Arc::new(account));
+    accounts.into_iter().map(pair).collect()
+}
+
+/// Accounts as the configuration declares them.
+pub fn configured(users: &[User], system_users: &SystemUsers, defaults: &Limits) -> Vec<Account> {
+    let account = |user: &User| {
+        Account {
+            credential: user.credential.clone(),
+            scopes: if user.admin { Scopes::all() } else { Scopes::user() },
+            run_as: system_users.get(&user.name).cloned(),
+            ..Account::new(user.name.clone())
+        }
+        .with_limits(user.limits.or(defaults))
+    };
+    users.iter().map(account).collect()
+}
+
+impl Default for AccountTable {
+    fn default() -> AccountTable {
+        AccountTable::new([])
+    }
+}
+
+impl UserStore for AccountTable {
+    fn find(&self, name: &UserName) -> Option<Arc<Account>> {
+        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        accounts.get(&folded(name)).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Account>> {
+        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        accounts.values().cloned().collect()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+impl<S: UserStore> UserStore for Arc<S> {
+    fn find(&self, name: &UserName) -> Option<Arc<Account>> {
+        S::find(self, name)
+    }
+
+    fn all(&self) -> Vec<Arc<Account>> {
+        S::all(self)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        S::changes(self)
+    }
+}

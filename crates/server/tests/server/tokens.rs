@@ -1,0 +1,216 @@
+//! Tokens: narrower than their maker, renewed by exchange, ended at once.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+
+use crate::client::{Reply, Request};
+use crate::stage::{Stage, basic};
+
+async fn call(stage: &Stage, method: &'static str, path: &str, login: &str, body: Value) -> Reply {
+    let request = Request::new(method, path)
+        .header("authorization", login)
+        .json(body);
+    request.send(&stage.address).await
+}
+
+async fn create(stage: &Stage, login: &str, body: Value) -> (String, String) {
+    let reply = call(stage, "POST", "/api/v1/tokens", login, body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let made = reply.json()["msg"].clone();
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    (text("id"), format!("Token {}", text("token")))
+}
+
+#[tokio::test]
+async fn a_token_never_exceeds_its_maker() {
+    let stage = Stage::new().await;
+    let (_, reader) = create(&stage, &basic("me"), json!({"name": "ci", "scopes": "read"})).await;
+    let wider = json!({"name": "more", "scopes": "read,submit"});
+    let reply = call(&stage, "POST", "/api/v1/tokens", &reader, wider).await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    let (_, same) = create(&stage, &reader, json!({"name": "copy"})).await;
+    let jobs = call(&stage, "POST", "/api/v1/jobs", &same, json!({})).await;
+    assert_eq!(jobs.status, 403);
+    assert_eq!(
+        call(&stage, "GET", "/api/v1/jobs", &same, json!({})).await.status,
+        200
+    );
+    let admin = json!({"name": "admin", "scopes": "admin"});
+    let reply = call(&stage, "POST", "/api/v1/tokens", &basic("you"), admin).await;
+    assert_eq!(reply.status, 403, "an ordinary user");
+    let others = json!({"name": "x", "user": "me"});
+    let reply = call(&stage, "POST", "/api/v1/tokens", &basic("you"), others).await;
+    assert_eq!(reply.status, 403, "of another user");
+    for wrong in [
+        json!({}),
+        json!({"name": "x", "scopes": "root"}),
+        json!({"name": "x", "lifetime_seconds": 0}),
+    ] {
+        let reply = call(&stage, "POST", "/api/v1/tokens", &basic("me"), wrong).await;
+        assert_eq!(reply.status, 400, "{}", reply.text());
+    }
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_streams_within_a_second() {
+    let stage = Stage::new().await;
+    let (id, login) = create(&stage, &basic("you"), json!({"name": "follow"})).await;
+    let follow = Request::new("GET", "/api/v1/jobs/last/logs?follow=true");
+    let mut stream = follow.header("authorization", &login).begin(&stage.address).await;
+    let path = format!("/api/v1/tokens/{id}");
+    let stranger = call(&stage, "DELETE", &path, &basic("me"), json!({})).await;
+    assert_eq!(stranger.status, 404, "another user has no such token");
+    assert_eq!(
+        call(&stage, "DELETE", &path, &basic("you"), json!({}))
+            .await
+            .status,
+        200
+    );
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(1), stream.read_to_end(&mut rest)).await;
+    ended.expect("the stream ends").ok();
+    assert!(
+        !rest.ends_with(b"0\r\n\r\n"),
+        "it does not look like the log's end"
+    );
+    assert_eq!(
+        call(&stage, "GET", "/api/v1/whoami", &login, json!({}))
+            .await
+            .status,
+        401
+    );
+    let again = call(&stage, "DELETE", &path, &basic("you"), json!({})).await;
+    assert_eq!(again.status, 404);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn an_administrator_makes_and_revokes_tokens_of_a_service() {
+    let stage = Stage::new().await;
+    let body = json!({"name": "robot", "service": true});
+    assert_eq!(stage.post("/api/v1/admin/users", body).await.status, 200);
+    let (id, login) = create(&stage, &basic("me"), json!({"name": "nightly", "user": "robot"})).await;
+    let who = call(&stage, "GET", "/api/v1/whoami", &login, json!({})).await;
+    assert_eq!(who.json()["msg"]["user"], "robot");
+    let listed = stage.get("/api/v1/tokens?user=robot").await;
+    assert_eq!(listed.json()["msg"][0]["id"], json!(id));
+    assert_eq!(listed.json()["msg"][0]["scopes"], "read,submit,files");
+    let secret = login.strip_prefix("Token ").unwrap();
+    assert!(!listed.text().contains(secret), "a secret is shown once");
+    let gone = stage
+        .send(Request::new("DELETE", &format!("/api/v1/tokens/{id}?user=robot")))
+        .await;
+    assert_eq!(gone.status, 200);
+    assert_eq!(
+        call(&stage, "GET", "/api/v1/whoami", &login, json!({}))
+            .await
+            .status,
+        401
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_by_exchange_up_to_the_configured_age() {
+    let stage = Stage::with("tokens: {lifetime: 2h, max_age: 2h}\n").await;
+    let (_, first) = create(
+        &stage,
+        &basic("you"),
+        json!({"name": "a", "scopes": "read", "lifetime_seconds": 3600}),
+    )
+    .await;
+    let reply = call(&stage, "POST", "/api/v1/tokens/renew", &first, json!({}))
+        .await
+        .json();
+    let second = format!("Token {}", reply["msg"]["token"].as_str().unwrap());
+    assert_eq!(
+        (reply["msg"]["name"].as_str(), reply["msg"]["scopes"].as_str()),
+        (Some("a"), Some("read"))
+    );
+    assert_eq!(
+        call(&stage, "GET", "/api/v1/whoami", &first, json!({}))
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        call(&stage, "GET", "/api/v1/whoami", &second, json!({}))
+            .await
+            .status,
+        200
+    );
+    let basic_has_none = call(&stage, "POST", "/api/v1/tokens/renew", &basic("you"), json!({})).await;
+    assert_eq!(basic_has_none.status, 400);
+    let long = json!({"name": "long", "lifetime_seconds": 1_000_000});
+    let reply = call(&stage, "POST", "/api/v1/tokens", &basic("you"), long)
+        .await
+        .json();
+    let time = |name: &str| {
+        reply["msg"][name]
+            .as_str()
+            .unwrap()
+            .parse::<jiff::Timestamp>()
+            .unwrap()
+    };
+    assert_eq!(
+        time("expires").duration_since(time("created")).as_secs(),
+        7200,
+        "no longer than `max_age`"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn logout_and_a_new_password_end_tokens() {
+    let stage = Stage::new().await;
+    let body = json!({"name": "ann", "password": "a long secret"});
+    stage.post("/api/v1/admin/users", body).await;
+    let log_in = async |password: &str| {
+        let body = json!({"username": "ann", "password": password});
+        let reply = Request::new("POST", "/api-token-auth")
+            .json(body)
+            .send(&stage.address)
+            .await;
+        reply.json()["token"]
+            .as_str()
+            .map(|token| format!("Token {token}"))
+    };
+    let (first, second) = (
+        log_in("a long secret").await.unwrap(),
+        log_in("a long secret").await.unwrap(),
+    );
+    let whoami = async |login: &str| {
+        call(&stage, "GET", "/api/v1/whoami", login, json!({}))
+            .await
+            .status
+    };
+    assert_eq!(
+        call(&stage, "POST", "/api/v1/logout", &first, json!({}))
+            .await
+            .status,
+        200
+    );
+    assert_eq!((whoami(&first).await, whoami(&second).await), (401, 200));
+    let change = |old: &str| json!({"old": old, "new": "another secret"});
+    let wrong = call(&stage, "POST", "/api/v1/password", &second, change("guess")).await;
+    assert_eq!(wrong.status, 401);
+    let right = call(
+        &stage,
+        "POST",
+        "/api/v1/password",
+        &second,
+        change("a long secret"),
+    )
+    .await;
+    assert_eq!(right.status, 200, "{}", right.text());
+    assert_eq!(whoami(&second).await, 401);
+    assert!(log_in("a long secret").await.is_none());
+    assert!(log_in("another secret").await.is_some());
+    let configured = json!({"old": "secret", "new": "another secret"});
+    let refused = call(&stage, "POST", "/api/v1/password", &basic("you"), configured).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    stage.finish().await;
+}

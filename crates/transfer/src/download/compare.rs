@@ -1,0 +1,154 @@
+//! Finds out what is here already.
+
+use std::sync::Arc;
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::files::{FileMeta, StatsRequest};
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::{Digest, RelPath};
+
+use super::source;
+use crate::Outcome;
+use crate::engine::{Engine, blocking, same_again};
+use crate::item::{Item, Verdict};
+use crate::upload::asked_together;
+
+impl Engine<'_> {
+    /// Leaves only what must be fetched; the rest is told as done.
+    pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
+        let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);
+        let judged = blocking(move || {
+            let here = look(&items);
+            items
+                .into_iter()
+                .zip(here)
+                .map(|(item, here)| {
+                    let (verdict, digest) = judge(&item, here, checksum, no_overwrite);
+                    (item, verdict, digest)
+                })
+                .collect::<Vec<_>>()
+        })
+        .await;
+        let mut wanted = Vec::new();
+        let mut undecided = Vec::new();
+        let mut refused: Option<Item> = None;
+        for (item, verdict, digest) in judged {
+            if item.lies_in(refused.as_ref()) {
+                continue;
+            }
+            match (verdict, digest) {
+                (_, Some(digest)) => undecided.push((item, digest)),
+                (Verdict::Transfer, None) => wanted.push(item),
+                (Verdict::Unchanged, None) => self.done(&item, Outcome::Unchanged),
+                (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
+                (Verdict::Refuse(kind), None) => {
+                    let here = item.local.to_string();
+                    self.tally.failed(source(&item), item.refused_at(here, kind));
+                    refused = Some(item);
+                }
+            }
+        }
+        wanted.extend(self.compare_digests(&undecided).await);
+        wanted
+    }
+
+    /// Files of the same size whose digest here is known: asks for theirs, for those of a tree together.
+    async fn compare_digests(&self, undecided: &[(Item, Digest)]) -> Vec<Item> {
+        let mut wanted = Vec::new();
+        let mut rest = undecided;
+        while !rest.is_empty() {
+            let together = asked_together(rest.iter().map(|(item, _)| item), true);
+            let (some, after) = rest.split_at(together);
+            rest = after;
+            if self.tally.is_over() {
+                self.give_up(some.iter().map(|(item, _)| item), source);
+                continue;
+            }
+            match self.digests_there(some).await {
+                Ok(there) => {
+                    for ((item, here), there) in some.iter().zip(there) {
+                        wanted.extend(self.judge_digests(item, *here, there));
+                    }
+                }
+                Err(error) => {
+                    for (item, _) in some {
+                        self.tally.failed(source(item), same_again(&error).into());
+                    }
+                }
+            }
+        }
+        wanted
+    }
+
+    /// The item, when it must be fetched.
+    fn judge_digests(&self, item: &Item, here: Digest, there: Option<Digest>) -> Option<Item> {
+        if there == Some(here) {
+            self.done(item, Outcome::Unchanged);
+        } else if self.options.no_overwrite {
+            self.done(item, Outcome::Kept);
+        } else {
+            return Some(item.clone());
+        }
+        None
+    }
+
+    /// What some files of one tree hold there; only what no listing told is asked for.
+    async fn digests_there(&self, some: &[(Item, Digest)]) -> Result<Vec<Option<Digest>>, ClientError> {
+        let unknown = some.iter().filter(|(item, _)| item.digest().is_none());
+        let request = StatsRequest {
+            path: (&some[0].0.tree.remote).into(),
+            files: unknown.map(|(item, _)| item.remote.clone()).collect(),
+            digest: true,
+        };
+        let asked = match request.files.is_empty() {
+            true => Vec::new(),
+            false => self.files.stats(&request).await?,
+        };
+        let mut asked = asked.into_iter();
+        let mut next = || asked.next().flatten().and_then(|meta| meta.digest);
+        Ok(some
+            .iter()
+            .map(|(item, _)| item.digest().or_else(&mut next))
+            .collect())
+    }
+
+    fn done(&self, item: &Item, outcome: Outcome) {
+        if !item.is_dir() {
+            self.tally.spared(item.size());
+            self.tally.finished(&source(item), outcome, item.size());
+        }
+    }
+}
+
+/// What is where the items will be. What cannot be looked at will say so when it is written.
+fn look(items: &[Item]) -> Vec<Option<Meta>> {
+    let trees = items.chunk_by(|left, right| Arc::ptr_eq(&left.tree, &right.tree));
+    trees
+        .flat_map(|items| {
+            let root = &items[0].tree.local;
+            let paths: Vec<RelPath> = items.iter().map(|item| item.local.clone()).collect();
+            root.stat_many(&paths)
+                .unwrap_or_else(|_| paths.iter().map(|path| root.stat_link(path).ok()).collect())
+        })
+        .collect()
+}
+
+/// Compares with what is here. A digest says that only contents can tell.
+fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
+    let root = &item.tree.local;
+    let here = here.map(|meta| FileMeta::of(&meta));
+    let same_time = here
+        .as_ref()
+        .is_some_and(|here| here.mtime.is_same_moment(item.mtime));
+    let by_time = item.judge(here.as_ref(), same_time, no_overwrite);
+    let by_content = item.judge(here.as_ref(), true, no_overwrite);
+    if !checksum || !item.is_file() || by_content != Verdict::Unchanged {
+        return (by_time, None);
+    }
+    let digest = root
+        .open_file_no_links(&item.local)
+        .ok()
+        .and_then(|(file, _)| hash_file(&file).ok());
+    (Verdict::Transfer, digest)
+}

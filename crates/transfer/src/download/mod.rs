@@ -1,0 +1,375 @@
+//! Fetching trees: what is here already is not fetched, small files travel packed, large ones in parts.
+
+mod chunked;
+mod compare;
+mod leftovers;
+mod mend;
+mod packed;
+mod parts;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use paddlecloud_api::files::{FileMeta, split_last};
+use paddlecloud_pfs::root::Durability;
+use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootError};
+
+use super::both_ways::{Way, amount_of};
+use super::engine::{Engine, blocking};
+use super::gathering::Gathering;
+use super::item::{Item, Tree, with_files};
+use super::local::replaceable;
+use super::tally::Tally;
+use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
+
+impl FileClient<'_> {
+    /// Fetches files and trees. Failures of single files are in the summary; the others are here. What earlier downloads
+    /// into the same folders left that were killed is cleared away.
+    pub async fn download(
+        &self,
+        downloads: Vec<Download>,
+        options: &TransferOptions,
+        progress: &dyn Progress,
+    ) -> Summary {
+        let tally = Tally::new(progress);
+        let engine = Engine::new(self.patient(), options, &tally);
+        let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
+        let mut downloads = downloads.into_iter();
+        let items = engine.items_to_fetch(&mut downloads).await;
+        engine.plan(&items, downloads.as_slice().iter().map(foreseen));
+        engine.fetch_all(items).await;
+        while downloads.len() > 0 {
+            let items = engine.items_to_fetch(&mut downloads).await;
+            engine.fetch_all(items).await;
+        }
+        if !options.dry_run {
+            blocking(move || leftovers::clear_up(&folders)).await;
+        }
+        tally.into_summary()
+    }
+}
+
+impl Engine<'_> {
+    async fn fetch_all(&self, items: Vec<Item>) {
+        if self.tally.is_over() {
+            return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
+        }
+        let wanted = self.compare_with_local(items).await;
+        if self.options.dry_run {
+            return self.pretend(Way::Down, &wanted);
+        }
+        let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
+        // A folder that comes with its files takes its place as a whole, if nothing is there.
+        let (full, bare) = with_files(bare, &files);
+        self.make(bare).await;
+        self.small_then_large(Way::Down, files).await;
+        self.make(full).await;
+    }
+
+    /// Makes folders and links.
+    async fn make(&self, items: Vec<Item>) {
+        let existing = self.existing();
+        for (item, made) in blocking(move || make_bare(items, existing)).await {
+            match made {
+                Ok(()) if item.is_dir() => {}
+                Ok(()) => self.tally.finished(&source(&item), Outcome::Transferred, 0),
+                Err(error) => self.tally.failed(source(&item), error.into()),
+            }
+        }
+    }
+
+    pub(super) fn existing(&self) -> Existing {
+        match self.options.no_overwrite {
+            true => Existing::Keep,
+            false => Existing::Replace,
+        }
+    }
+
+    /// What the next downloads bring, as many as folders may be open at a time.
+    async fn items_to_fetch(&self, downloads: &mut IntoIter<Download>) -> Vec<Item> {
+        let mut gathering = Gathering::default();
+        while !gathering.is_full()
+            && let Some(download) = downloads.next()
+        {
+            let shown = match &download {
+                Download::File { remote, .. }
+                | Download::Known { remote, .. }
+                | Download::Tree { remote, .. } => remote.to_string(),
+            };
+            let added;
+            (gathering, added) = self.add_to_fetch(gathering, download, &shown).await;
+            if let Err(error) = added {
+                self.tally.failed(shown, error);
+            }
+        }
+        gathering.into_items()
+    }
+
+    async fn add_to_fetch(
+        &self,
+        mut gathering: Gathering,
+        download: Download,
+        shown: &str,
+    ) -> (Gathering, Result<(), TransferError>) {
+        let dry_run = self.options.dry_run;
+        let (remote, local, meta) = match download {
+            Download::File { .. } if self.tally.is_over() => {
+                return (gathering, Err(TransferError::BrokenOff));
+            }
+            Download::File { remote, local } => match self.files.stat(&remote).await {
+                Ok(meta) => (remote, local, meta),
+                Err(error) => return (gathering, Err(error.into())),
+            },
+            Download::Known { remote, local, meta } => (remote, local, meta),
+            Download::Tree {
+                remote,
+                local,
+                entries,
+            } => {
+                let opened = blocking(move || match dry_run {
+                    true => open_or_empty(&local),
+                    false => open_or_make(&local),
+                })
+                .await;
+                let shown = shown.to_owned();
+                let added = opened.map(|local| {
+                    gathering.add_tree(self.items_of(Tree { local, remote, shown }, entries));
+                });
+                return (gathering, added);
+            }
+        };
+        let existing = self.existing();
+        let open = if dry_run { open_or_empty } else { open_folder };
+        blocking(move || {
+            let added = add_single(&mut gathering, &remote, local, &meta, existing, open);
+            (gathering, added)
+        })
+        .await
+    }
+}
+
+/// Files and bytes that will be looked at, as far as that is known.
+fn foreseen(download: &Download) -> (u64, u64) {
+    match download {
+        Download::File { .. } => (1, 0),
+        Download::Known { meta, .. } => (1, meta.size),
+        Download::Tree { entries, .. } => amount_of(entries),
+    }
+}
+
+/// One file, whose name may change on the way.
+fn add_single(
+    gathering: &mut Gathering,
+    remote: &PfsPath,
+    local: PathBuf,
+    meta: &FileMeta,
+    existing: Existing,
+    open: fn(&Path) -> Result<Root, TransferError>,
+) -> Result<(), TransferError> {
+    let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
+    if !meta.is_file() {
+        return Err(TransferError::NotAFile);
+    }
+    let local = match existing {
+        Existing::Keep => local,
+        Existing::Replace => place_of(local)?,
+    };
+    let own = local.file_name().ok_or(TransferError::NotAFile)?;
+    let own = RelPath::from_bytes(own.as_encoded_bytes()).map_err(RootError::from)?;
+    let parent = folder_above(&local);
+    let tree = Tree {
+        local: gathering.root(&parent, open)?,
+        shown: folder.to_string(),
+        remote: folder,
+    };
+    // What a pack brings gets its name here when it has come: another file of the pack might have that name.
+    let tree = match own == name {
+        true => gathering.shared(&parent, tree),
+        false => Arc::new(tree),
+    };
+    gathering.add_file(Item {
+        tree,
+        local: own,
+        remote: name,
+        node: Node::File {
+            size: meta.size,
+            executable: meta.executable,
+            digest: None,
+        },
+        mtime: meta.mtime,
+    });
+    Ok(())
+}
+
+/// Where a file goes that is to replace what is at a path.
+fn place_of(path: PathBuf) -> Result<PathBuf, TransferError> {
+    replaceable(&path).map_err(|reason| TransferError::NotReplaced {
+        path: path.display().to_string(),
+        reason,
+    })
+}
+
+/// Where a download puts what is not complete yet.
+fn folder_of(download: &Download) -> PathBuf {
+    match download {
+        Download::Tree { local, .. } => local.clone(),
+        // A file that a link leads to is replaced where it lies.
+        Download::File { local, .. } | Download::Known { local, .. } => {
+            let place = replaceable(local);
+            folder_above(place.as_deref().unwrap_or(local))
+        }
+    }
+}
+
+fn folder_above(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The path on the server.
+fn source(item: &Item) -> String {
+    Way::Down.source(item)
+}
+
+fn open_or_make(folder: &Path) -> Result<Root, TransferError> {
+    std::fs::create_dir_all(folder).map_err(|source| TransferError::Io {
+        action: "make the folder",
+        source,
+    })?;
+    open_folder(folder)
+}
+
+fn open_folder(folder: &Path) -> Result<Root, TransferError> {
+    Ok(Root::open(folder)?.with_durability(Durability::Contents))
+}
+
+/// For a dry run, which makes nothing: a folder that is not there is as good as an empty one.
+fn open_or_empty(folder: &Path) -> Result<Root, TransferError> {
+    match Root::open(folder) {
+        Err(RootError::NotFound(_)) => {
+            let empty = std::env::temp_dir().join(format!(
+                "paddlectl-{}",
+                paddlecloud_api::client::new_idempotency_key()
+            ));
+            let root = open_or_make(&empty);
+            // Opened, it stays usable; by name it is gone.
+            let _ = std::fs::remove_dir(&empty);
+            root
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Makes folders and links, which are all in their entry.
+fn make_bare(items: Vec<Item>, existing: Existing) -> Vec<(Item, Result<(), RootError>)> {
+    let make = |item: &Item| -> Result<(), RootError> {
+        let root = &item.tree.local;
+        match &item.node {
+            Node::Dir => root.make_dirs(&item.local),
+            Node::Symlink { target } => make_link(root, &item.local, target, existing),
+            Node::File { .. } => Ok(()),
+        }
+    };
+    items
+        .into_iter()
+        .map(|item| {
+            let made = make(&item);
+            (item, made)
+        })
+        .collect()
+}
+
+/// Makes a link in one step, so that whoever is killed meanwhile leaves what was there. Only an empty folder has to go
+/// first.
+fn make_link(root: &Root, path: &RelPath, target: &LinkTarget, existing: Existing) -> Result<(), RootError> {
+    if let Some(parent) = path.parent() {
+        root.make_dirs(&parent)?;
+    }
+    match root.publish_link(target, path, existing) {
+        Err(RootError::IsAFolder(_)) if existing == Existing::Replace => {
+            root.remove(path)?;
+            root.publish_link(target, path, existing)
+        }
+        made => made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn link(root: &Root, path: &str, target: &str, existing: Existing) -> Result<(), RootError> {
+        make_link(root, &path.parse().unwrap(), &target.parse().unwrap(), existing)
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_what_is_there_and_its_name_is_never_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path())
+            .unwrap()
+            .with_durability(Durability::Relaxed);
+        let path = folder.path().join("link");
+        fs::write(&path, "a file").unwrap();
+        let is_over = AtomicBool::new(false);
+        let missed = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                let mut missed = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    missed += usize::from(fs::symlink_metadata(&path).is_err());
+                }
+                missed
+            });
+            for number in 0..2000 {
+                link(&root, "link", &number.to_string(), Existing::Replace).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            watching.join().unwrap()
+        });
+        assert_eq!(missed, 0);
+        assert_eq!(fs::read_link(&path).unwrap(), Path::new("1999"));
+    }
+
+    #[test]
+    fn a_link_replaces_an_empty_folder_but_no_full_one_and_nothing_that_is_to_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path())
+            .unwrap()
+            .with_durability(Durability::Relaxed);
+        fs::create_dir_all(folder.path().join("empty")).unwrap();
+        fs::create_dir_all(folder.path().join("full/of")).unwrap();
+        link(&root, "empty", "x", Existing::Replace).unwrap();
+        link(&root, "full", "x", Existing::Replace).unwrap_err();
+        link(&root, "new/link", "x", Existing::Replace).unwrap();
+        let kept = link(&root, "new/link", "y", Existing::Keep).unwrap_err();
+        assert!(matches!(kept, RootError::Exists(_)), "{kept}");
+        assert!(folder.path().join("full/of").is_dir());
+        for name in ["empty", "new/link"] {
+            assert_eq!(fs::read_link(folder.path().join(name)).unwrap(), Path::new("x"));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_gathered_beside_what_a_link_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        fs::create_dir(real.join("data")).unwrap();
+        fs::write(real.join("data/big"), "").unwrap();
+        std::os::unix::fs::symlink("data/big", real.join("link")).unwrap();
+        let folder_of = |name: &str| {
+            folder_of(&Download::File {
+                remote: "/pfs/dc/home/me/big".parse().unwrap(),
+                local: real.join(name),
+            })
+        };
+        assert_eq!(folder_of("link"), real.join("data"));
+        assert_eq!(folder_of("new"), real);
+    }
+}

@@ -1,0 +1,153 @@
+//! Many small files in one reply.
+
+use bytes::Bytes;
+use paddlecloud_api::client::{Call, Replay, Target};
+use paddlecloud_api::files::{FILES, PackRequest};
+use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacker};
+use paddlecloud_pfs::{Existing, RelPath, RootError};
+
+use super::source;
+use crate::engine::{Engine, blocking};
+use crate::item::Item;
+use crate::{Outcome, TransferError};
+
+/// What a pack brought.
+struct Fetched {
+    merged: Merged,
+    /// Files the server left out.
+    absent: Vec<RelPath>,
+}
+
+impl Engine<'_> {
+    /// Fetches some files in one request. What must travel alone after all is handed back.
+    pub(crate) async fn fetch_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
+        match self.get_pack(items).await {
+            Ok(fetched) => Ok(self.settle_pack(items, &fetched)),
+            // The disk here, not what the server sent.
+            Err(TransferError::Pack(PackError::Storage(error))) => Err(TransferError::Local(error)),
+            Err(TransferError::Pack(error)) => {
+                let broken = self.files.client.broken(format!("sent a bad pack: {error}"));
+                Err(TransferError::Server(broken))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn get_pack(&self, items: &[Item]) -> Result<Fetched, TransferError> {
+        let _permit = self.permit().await;
+        let request = PackRequest {
+            path: (&items[0].tree.remote).into(),
+            files: items.iter().map(|item| item.remote.clone()).collect(),
+        };
+        let call = Call::post(Target::new(FILES).word("pack"), &request).replay(Replay::Safe);
+        let mut reply = self.files.client.open(&call).await?;
+        let root = items[0].tree.local.clone();
+        let staged = blocking(move || StagedTree::create(&root)).await?;
+        let mut parser = staged.unpacker(PackLimits::default());
+        let mut flow = self.tally.flow(items.iter().map(Item::size).sum());
+        let outcome = loop {
+            let batch = self.receive(&mut reply, &mut flow).await;
+            let (back, fed) = blocking(move || feed(parser, &batch.pieces)).await;
+            parser = back;
+            match (fed, batch.end) {
+                (Err(error), _) => break Err(TransferError::from(error)),
+                (Ok(()), Some(end)) => break end.map_err(TransferError::from),
+                (Ok(()), None) => {}
+            }
+        };
+        let names: Vec<(RelPath, RelPath)> = items
+            .iter()
+            .map(|item| (item.remote.clone(), item.local.clone()))
+            .collect();
+        let existing = self.existing();
+        let fetched = blocking(move || match outcome {
+            Ok(()) => place(staged, parser, &names, existing),
+            Err(error) => {
+                drop(parser);
+                // What stays here is cleared away with the other leftovers.
+                let _ = staged.discard();
+                Err(error)
+            }
+        })
+        .await;
+        if fetched.is_err() {
+            flow.broke_but(0);
+        }
+        fetched
+    }
+
+    fn settle_pack(&self, items: &[Item], fetched: &Fetched) -> Vec<Item> {
+        let mut late = Vec::new();
+        for item in items {
+            if fetched.absent.contains(&item.remote) {
+                // Alone it either succeeds or says what is wrong with it.
+                late.push(item.clone());
+                continue;
+            }
+            let failure = fetched
+                .merged
+                .failed
+                .iter()
+                .find(|(path, _)| item.local.is_within(path));
+            match failure {
+                Some((_, error)) => {
+                    let error = TransferError::Io {
+                        action: "write the file",
+                        source: std::io::Error::other(error.to_string()),
+                    };
+                    self.tally.failed(source(item), error);
+                }
+                None if fetched.merged.kept.contains(&item.local) => {
+                    self.tally.finished(&source(item), Outcome::Kept, item.size());
+                }
+                None => self
+                    .tally
+                    .finished(&source(item), Outcome::Transferred, item.size()),
+            }
+        }
+        late
+    }
+}
+
+fn feed(mut parser: PackParser<Unpacker>, pieces: &[Bytes]) -> (PackParser<Unpacker>, Result<(), PackError>) {
+    let fed = pieces.iter().try_for_each(|piece| parser.feed(piece));
+    (parser, fed)
+}
+
+/// Accepts the whole pack and moves its files to their places.
+fn place(
+    staged: StagedTree,
+    parser: PackParser<Unpacker>,
+    names: &[(RelPath, RelPath)],
+    existing: Existing,
+) -> Result<Fetched, TransferError> {
+    let checked = parser.finish_told().map_err(TransferError::from);
+    let absent = checked.and_then(|(_, came)| arrange(&staged, &came, names).map_err(TransferError::from));
+    match absent {
+        Ok(absent) => Ok(Fetched {
+            merged: staged.merge(&RelPath::root(), existing, false)?,
+            absent,
+        }),
+        Err(error) => {
+            let _ = staged.discard();
+            Err(error)
+        }
+    }
+}
+
+/// Gives renamed files their names here; returns what did not come.
+fn arrange(
+    staged: &StagedTree,
+    came: &[RelPath],
+    names: &[(RelPath, RelPath)],
+) -> Result<Vec<RelPath>, RootError> {
+    let mut absent = Vec::new();
+    for (remote, local) in names {
+        if came.binary_search(remote).is_err() {
+            absent.push(remote.clone());
+        } else if remote != local {
+            staged.tree().rename(remote, local, Existing::Replace)?;
+        }
+    }
+    Ok(absent)
+}

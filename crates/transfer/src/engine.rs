@@ -1,0 +1,221 @@
+//! What all parts of a transfer share: options, the account, the rate, and how many requests run at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
+use paddlecloud_api::client::{Call, Client, ClientError, Opened};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::item::Item;
+use super::lanes::Lanes;
+use super::paced::{PacedBody, Throttle};
+use super::tally::{Flow, Tally};
+use super::{FileClient, TransferError, TransferOptions};
+
+/// How often whoever watches hears of bytes that are on their way.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Bytes of a reply that go to a thread that may block in one go: handing them over costs as much as hashing
+/// some ten kilobytes.
+const AT_ONCE: usize = 512 << 10;
+
+/// Pieces of a reply that came together.
+pub(super) struct Batch {
+    pub(super) pieces: Vec<Bytes>,
+    /// How the reply ended, if it did.
+    pub(super) end: Option<Result<(), ClientError>>,
+}
+
+/// What comes in, counted, and kept to the transfer's rate.
+pub(super) struct Arrivals {
+    bytes: Arc<AtomicU64>,
+    throttle: Option<Arc<Throttle>>,
+}
+
+impl Arrivals {
+    /// The next piece of a reply; `None` at its end.
+    pub(super) async fn piece(
+        &self,
+        reply: &mut Opened,
+        client: &Client,
+    ) -> Result<Option<Bytes>, ClientError> {
+        let piece = reply.piece(client).await?;
+        if let Some(piece) = &piece {
+            let len = piece.len() as u64;
+            self.bytes.fetch_add(len, Ordering::Relaxed);
+            if let Some(throttle) = &self.throttle {
+                tokio::time::sleep(throttle.delay(len)).await;
+            }
+        }
+        Ok(piece)
+    }
+}
+
+/// One transfer.
+pub(super) struct Engine<'a> {
+    pub(super) files: FileClient<'a>,
+    pub(super) options: &'a TransferOptions,
+    pub(super) tally: &'a Tally<'a>,
+    pub(super) throttle: Option<Arc<Throttle>>,
+    permits: Semaphore,
+    lanes: Lanes,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        files: FileClient<'a>,
+        options: &'a TransferOptions,
+        tally: &'a Tally<'a>,
+    ) -> Engine<'a> {
+        Engine {
+            files,
+            options,
+            tally,
+            throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
+            permits: Semaphore::new(options.transfers.get()),
+            lanes: Lanes::default(),
+        }
+    }
+
+    /// The right to run one more request.
+    pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
+        let permit = self.permits.acquire().await;
+        permit.expect("nobody closes it")
+    }
+
+    /// Works on many things, as many at a time as requests may run.
+    pub(super) async fn for_each<T, F: Future<Output = ()>>(
+        &self,
+        things: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> F,
+    ) {
+        futures_util::stream::iter(things)
+            .for_each_concurrent(self.options.transfers.get(), work)
+            .await;
+    }
+
+    /// Sends a body once and counts what leaves while it leaves.
+    pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<Bytes, ClientError> {
+        let (sent, mut flow) = (body.progress(), self.tally.flow(body.content()));
+        let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
+        let reply = self.counted(&sent, &mut flow, request).await;
+        if reply.is_err() {
+            flow.broke_but(0);
+        }
+        reply
+    }
+
+    /// Receives something on a thread of its own, with a client for that thread, and counts what comes while it comes.
+    pub(super) async fn receiving<T: Send + 'static>(
+        &self,
+        flow: &mut Flow<'_>,
+        work: impl AsyncFnOnce(&Client, &Arrivals) -> T + Send + 'static,
+    ) -> Result<T, TransferError> {
+        let throttle = self.throttle.clone();
+        self.aside(flow, async move |client, bytes| {
+            let arrivals = Arrivals {
+                bytes: bytes.clone(),
+                throttle,
+            };
+            work(client, &arrivals).await
+        })
+        .await
+    }
+
+    /// Does something on a thread of its own, with a client for that thread, and tells what it counts meanwhile.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        flow: &mut Flow<'_>,
+        work: impl AsyncFnOnce(&Client, &Arc<AtomicU64>) -> T + Send + 'static,
+    ) -> Result<T, TransferError> {
+        let counter: Arc<AtomicU64> = Arc::default();
+        let counting = counter.clone();
+        let work = self.lanes.run(self.files.client, async move |client| {
+            work(client, &counting).await
+        });
+        self.counted(&counter, flow, work).await
+    }
+
+    /// Waits for something and tells what a counter says meanwhile.
+    async fn counted<F: Future>(&self, counter: &AtomicU64, flow: &mut Flow<'_>, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        let mut tell = || flow.passed(counter.load(Ordering::Relaxed));
+        loop {
+            match tokio::time::timeout(TICK, work.as_mut()).await {
+                Ok(output) => {
+                    tell();
+                    return output;
+                }
+                Err(_) => tell(),
+            }
+        }
+    }
+
+    /// The next pieces of a reply, counted. What came before a break is handed over with it.
+    pub(super) async fn receive(&self, reply: &mut Opened, flow: &mut Flow<'_>) -> Batch {
+        let mut batch = Batch {
+            pieces: Vec::new(),
+            end: None,
+        };
+        let mut bytes = 0;
+        while bytes < AT_ONCE && batch.end.is_none() {
+            match reply.piece(self.files.client).await {
+                Ok(Some(piece)) => {
+                    bytes += piece.len();
+                    flow.passed_on(piece.len() as u64);
+                    self.hold_back(piece.len() as u64).await;
+                    batch.pieces.push(piece);
+                }
+                Ok(None) => batch.end = Some(Ok(())),
+                Err(error) => batch.end = Some(Err(error)),
+            }
+        }
+        batch
+    }
+
+    /// Waits where bytes came too fast.
+    async fn hold_back(&self, bytes: u64) {
+        if let Some(throttle) = &self.throttle {
+            tokio::time::sleep(throttle.delay(bytes)).await;
+        }
+    }
+
+    /// Fails everything that has not been tried once nothing can succeed any more.
+    pub(super) fn give_up<'i>(
+        &self,
+        items: impl IntoIterator<Item = &'i Item>,
+        shown: impl Fn(&Item) -> String,
+    ) {
+        for item in items {
+            self.tally.failed(shown(item), TransferError::BrokenOff);
+        }
+    }
+}
+
+/// Does something on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.expect("the work does not panic and is not aborted")
+}
+
+/// The same error once more, for every file that shared a request.
+pub(super) fn same_again(error: &ClientError) -> ClientError {
+    match error {
+        ClientError::Refused(body) => ClientError::Refused(body.clone()),
+        ClientError::Unreachable { endpoint, reason } => ClientError::Unreachable {
+            endpoint: endpoint.clone(),
+            reason: reason.clone(),
+        },
+        ClientError::Broken { endpoint, problem } => ClientError::Broken {
+            endpoint: endpoint.clone(),
+            problem: problem.clone(),
+        },
+        ClientError::Tls(_) | ClientError::Upload(_) => {
+            ClientError::Upload(std::io::Error::other(error.to_string()))
+        }
+    }
+}

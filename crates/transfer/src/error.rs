@@ -1,0 +1,72 @@
+//! Why one file of a transfer did not get there.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::RootError;
+use paddlecloud_pfs::content::AssemblyError;
+use paddlecloud_pfs::pack::PackError;
+
+/// A failure of one file.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error(transparent)]
+    Server(#[from] ClientError),
+    /// This machine's own files.
+    #[error(transparent)]
+    Local(#[from] RootError),
+    #[error("cannot {action}")]
+    Io {
+        action: &'static str,
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+    #[error("it changed while it was being sent")]
+    Changed,
+    #[error(
+        "its upload was given up on the server while it was being sent; another client may be writing the same file"
+    )]
+    UploadGone,
+    #[error("it changed on the server while it was being fetched")]
+    ChangedThere,
+    #[error("its bytes on the server's disk are not what the server stored: the disk is damaged")]
+    Damaged,
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// What is in its place must not be replaced by a file.
+    #[error("`{path}` {reason}")]
+    NotReplaced { path: String, reason: String },
+    /// Something of another kind is there, and nothing is to be overwritten.
+    #[error("a {0} is in its place")]
+    InItsPlace(&'static str),
+    #[error("the transfer was broken off")]
+    BrokenOff,
+}
+
+impl TransferError {
+    /// Whether the whole transfer is pointless after it, not only this file.
+    pub(super) fn ends_everything(&self) -> bool {
+        match self {
+            TransferError::Server(ClientError::Refused(body)) => body.error == ErrorName::Unauthorized,
+            TransferError::Server(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether what arrived of the file is of no use to a later try, or in its way: wrong bytes, those of a file that is
+    /// another by now, and a disk that is full with them.
+    pub(super) fn spoils_what_arrived(&self) -> bool {
+        match self {
+            TransferError::Damaged
+            | TransferError::ChangedThere
+            | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
+            TransferError::Local(error) | TransferError::Assembly(AssemblyError::Storage(error)) => matches!(
+                error,
+                RootError::NoSpace(_) | RootError::FsQuota { .. } | RootError::Exists(_)
+            ),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The client of the file service: single calls, and transfers of whole trees.
+//!
+//! Transfers run many requests at a time, go on after a lost connection where they were, check every byte and
+//! never stop for one bad file. What blocks (reading, hashing, writing) runs on threads that may block.
+
+mod both_ways;
+mod calls;
+mod check;
+mod content;
+mod download;
+mod engine;
+mod error;
+mod fsck;
+mod gathering;
+mod item;
+mod lanes;
+mod lines;
+mod listing;
+mod local;
+mod options;
+mod paced;
+mod patience;
+mod real;
+mod stretch;
+mod tally;
+mod upload;
+
+use paddlecloud_api::client::{Absence, Client};
+
+pub use self::calls::{ListOptions, RemoveOptions};
+pub use self::check::{Side, TreeDifference};
+pub use self::content::Content;
+pub use self::error::TransferError;
+pub use self::fsck::Fsck;
+pub use self::listing::Listing;
+pub use self::local::{Walked, walk};
+pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
+pub use self::paced::Throttle;
+pub use self::patience::Patience;
+pub use self::real::space_of;
+pub use self::stretch::Stretch;
+
+/// The file service of one server, for one caller.
+#[derive(Clone, Copy)]
+pub struct FileClient<'a> {
+    client: &'a Client,
+    absence: Absence,
+}
+
+/// Gives a client of the server its file service.
+pub trait FileService {
+    /// The file service.
+    fn files(&self) -> FileClient<'_>;
+}
+
+impl FileService for Client {
+    fn files(&self) -> FileClient<'_> {
+        FileClient {
+            client: self,
+            absence: Absence::IsTold,
+        }
+    }
+}
+
+impl FileClient<'_> {
+    /// The same for work of many calls: a server that vanishes between two of them is waited for as if it had vanished
+    /// during one. Transfers do so by themselves.
+    pub fn patient(self) -> Self {
+        FileClient {
+            absence: Absence::IsWaitedOut,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may_change_threads(_: impl Send) {}
+
+    #[test]
+    fn transfers_run_on_any_thread() {
+        let client = Client::new("unix:/nowhere".parse().unwrap());
+        let options = TransferOptions::default();
+        may_change_threads(client.files().upload(Vec::new(), &options, &()));
+        may_change_threads(client.files().download(Vec::new(), &options, &()));
+    }
+}

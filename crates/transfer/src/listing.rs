@@ -1,0 +1,140 @@
+//! A listing as it comes in: line by line, in memory that does not grow with the folder.
+//!
+//! Entries come in order, so a listing that breaks off is asked for again and goes on behind the last one.
+
+use paddlecloud_api::client::{Call, Client, ClientError};
+use paddlecloud_api::files::{ListEntry, ListLine, UnreadEntry};
+use paddlecloud_pfs::{PfsPath, RelPath};
+
+use super::lines::Lines;
+use super::patience::Patience;
+use super::{FileClient, ListOptions};
+
+/// A stream of entries.
+pub struct Listing<'a> {
+    client: &'a Client,
+    folder: PfsPath,
+    options: ListOptions,
+    lines: Lines<'a>,
+    /// The last entry that was handed out.
+    last: Option<RelPath>,
+    /// What the server had to leave out.
+    unread: Vec<UnreadEntry>,
+    patience: Patience<'a>,
+    ended: bool,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) async fn open(
+        files: FileClient<'a>,
+        folder: PfsPath,
+        options: ListOptions,
+    ) -> Result<Listing<'a>, ClientError> {
+        let client = files.client;
+        let mut patience = Patience::new(client);
+        let reply = loop {
+            match client.open(&call(&folder, options, None)).await {
+                Ok(reply) => break reply,
+                // Nobody was ever there.
+                Err(error @ ClientError::Unreachable { .. }) => return Err(error),
+                Err(error) => patience.after(error).await?,
+            }
+        };
+        Ok(Listing {
+            client,
+            folder,
+            options,
+            lines: Lines::new(client, "a listing", reply),
+            last: None,
+            unread: Vec::new(),
+            patience,
+            ended: false,
+        })
+    }
+
+    /// The next entry; `None` when there are no more. A server that goes away meanwhile is waited for; a listing that
+    /// stays cut is an error, and so is, after all others, what could not be read.
+    pub async fn next(&mut self) -> Result<Option<ListEntry>, ClientError> {
+        match self.next_readable().await? {
+            Some(entry) => Ok(Some(entry)),
+            None if self.unread.is_empty() => Ok(None),
+            None => Err(ClientError::Refused(self.unread.remove(0).error)),
+        }
+    }
+
+    /// What was left out so far, for callers of [`Listing::next_readable`].
+    pub fn take_unread(&mut self) -> Vec<UnreadEntry> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// The next entry; what cannot be read is only noted.
+    pub async fn next_readable(&mut self) -> Result<Option<ListEntry>, ClientError> {
+        while !self.ended {
+            if let Some(line) = self.lines.take()? {
+                match line {
+                    ListLine::Entry(entry) if self.is_known(&entry.path) => {}
+                    ListLine::Entry(entry) => {
+                        self.last = Some(entry.path.clone());
+                        self.patience.renew();
+                        return Ok(Some(entry));
+                    }
+                    // A listing that was cut tells it again.
+                    ListLine::Unread(unread) if self.is_told(&unread) => {}
+                    ListLine::Unread(unread) => self.unread.push(unread),
+                    ListLine::Error(error) => return Err(ClientError::Refused(error)),
+                    ListLine::End(_) => {
+                        self.ended = true;
+                        self.lines.end().await;
+                    }
+                }
+                continue;
+            }
+            match self.lines.more().await {
+                Ok(true) => {}
+                Ok(false) => self.begin_anew(self.client.broken("cut a listing off")).await?,
+                Err(error) => self.begin_anew(error).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_told(&self, unread: &UnreadEntry) -> bool {
+        self.unread.iter().any(|told| told.path == unread.path)
+    }
+
+    fn is_known(&self, path: &RelPath) -> bool {
+        self.last.as_ref().is_some_and(|last| path <= last)
+    }
+
+    /// Asks for the rest, as soon as somebody answers.
+    async fn begin_anew(&mut self, mut error: ClientError) -> Result<(), ClientError> {
+        loop {
+            self.patience.after(error).await?;
+            let rest = call(&self.folder, self.options, self.last.as_ref());
+            match self.client.open(&rest).await {
+                Ok(reply) => {
+                    self.lines = Lines::new(self.client, "a listing", reply);
+                    return Ok(());
+                }
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    /// Reads all that is left.
+    pub async fn collect(mut self) -> Result<Vec<ListEntry>, ClientError> {
+        let mut entries = Vec::new();
+        while let Some(entry) = self.next().await? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+}
+
+fn call(folder: &PfsPath, options: ListOptions, after: Option<&RelPath>) -> Call {
+    let target = FileClient::at("list", folder)
+        .maybe("recursive", options.recursive.then_some(true))
+        .maybe("digest", options.digests.then_some(true))
+        .maybe("after", after);
+    Call::get(target)
+}

@@ -1,0 +1,68 @@
+//! Where a path of the cluster really lies, once links are followed.
+
+use paddlecloud_api::client::ClientError;
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::{below, split_last};
+use paddlecloud_pfs::{LinkTarget, PfsPath, RelPath};
+
+use super::FileClient;
+
+/// Links on one way; more go round in a circle.
+const MOST_LINKS: usize = 40;
+
+impl FileClient<'_> {
+    /// A path without links on its way. What cannot be followed lies where it says.
+    pub async fn real_path(&self, path: &PfsPath) -> Result<PfsPath, ClientError> {
+        let real = self.real_place(path).await?;
+        Ok(below(&space_of(path), &real).unwrap_or_else(|_| path.clone()))
+    }
+
+    async fn real_place(&self, path: &PfsPath) -> Result<RelPath, ClientError> {
+        let typed = &path.place().path;
+        let space = space_of(path);
+        let mut ahead: Vec<Vec<u8>> = typed.parts().rev().map(<[u8]>::to_vec).collect();
+        let (mut here, mut links) = (RelPath::root(), 0);
+        while let Some(name) = ahead.pop() {
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    here = here.parent().unwrap_or_default();
+                    continue;
+                }
+                _ => {}
+            }
+            let Ok(next) = here.child(&name) else {
+                return Ok(typed.clone());
+            };
+            let target = match below(&space, &next) {
+                Ok(next) => self.target_of(&next).await?,
+                Err(_) => None,
+            };
+            match target {
+                Some(target) if links < MOST_LINKS && !target.as_bytes().starts_with(b"/") => {
+                    links += 1;
+                    ahead.extend(target.as_bytes().rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
+                }
+                _ => here = next,
+            }
+        }
+        Ok(here)
+    }
+
+    /// What a link says; nothing where no link can be seen. What is not about this path alone is an error.
+    async fn target_of(&self, path: &PfsPath) -> Result<Option<LinkTarget>, ClientError> {
+        match self.stat_link(path).await {
+            Ok(meta) => Ok(meta.target),
+            Err(error) => match error.refusal() {
+                None | Some(ErrorName::Unauthorized | ErrorName::Unavailable) => Err(error),
+                Some(_) => Ok(None),
+            },
+        }
+    }
+}
+
+/// The home or public folder that a path lies in.
+pub fn space_of(path: &PfsPath) -> PfsPath {
+    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
+    above.last().unwrap_or_else(|| path.clone())
+}

@@ -1,0 +1,137 @@
+//! Finds out what the server has already.
+
+use std::sync::Arc;
+
+use paddlecloud_api::client::{Call, ClientError, Replay, TREES, Target};
+use paddlecloud_api::files::{FILES, FileMeta, StatsRequest};
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::{Digest, RelPath};
+
+use super::source;
+use crate::Outcome;
+use crate::engine::{Engine, blocking, same_again};
+use crate::item::{Item, Verdict};
+
+/// Paths one request asks about.
+const ASKED_AT_ONCE: usize = 2000;
+/// Bytes the server may have to read for one request: somebody waits for its reply.
+const READ_AT_ONCE: u64 = 16 << 30;
+
+/// How many of the first items one request asks about: all are of one tree, and not too much `is_read` for their digests.
+pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_read: bool) -> usize {
+    let mut first: Option<&Item> = None;
+    let mut bytes = 0_u64;
+    let fit = items.into_iter().take(ASKED_AT_ONCE).take_while(|item| {
+        bytes = bytes.saturating_add(item.size());
+        let Some(first) = first else {
+            first = Some(*item);
+            return true;
+        };
+        Arc::ptr_eq(&item.tree, &first.tree) && (!is_read || bytes <= READ_AT_ONCE)
+    });
+    fit.count()
+}
+
+impl Engine<'_> {
+    /// Leaves only what must be sent; the rest is told as done.
+    pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
+        let mut wanted = Vec::new();
+        let mut refused: Option<&Item> = None;
+        let mut rest = items.as_slice();
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(asked_together(rest, self.options.checksum));
+            rest = after;
+            match self.ask(group).await {
+                Ok(there) => {
+                    for (item, there) in group.iter().zip(there) {
+                        if item.lies_in(refused) {
+                            continue;
+                        }
+                        match self.judge_one(item, there.as_ref()).await {
+                            Verdict::Transfer => wanted.push(item.clone()),
+                            Verdict::Refuse(_) => refused = Some(item),
+                            Verdict::Unchanged | Verdict::Keep => {}
+                        }
+                    }
+                }
+                Err(error) => {
+                    for item in group.iter().filter(|item| !item.is_dir()) {
+                        self.tally.failed(source(item), same_again(&error).into());
+                    }
+                }
+            }
+            if self.tally.is_over() {
+                self.give_up(rest.iter().filter(|item| !item.is_dir()), source);
+                return Vec::new();
+            }
+        }
+        wanted
+    }
+
+    async fn ask(&self, group: &[Item]) -> Result<Vec<Option<FileMeta>>, ClientError> {
+        let request = StatsRequest {
+            path: (&group[0].tree.remote).into(),
+            files: group.iter().map(|item| item.remote.clone()).collect(),
+            digest: self.options.checksum,
+        };
+        self.files.stats(&request).await
+    }
+
+    /// What is not to be sent is told.
+    async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Verdict {
+        let same_content = match there {
+            Some(there) if item.is_file() && there.size == item.size() => {
+                if self.options.checksum {
+                    let local = digest_of(item).await;
+                    local.is_some() && there.digest == local
+                } else {
+                    there.mtime.is_same_moment(item.mtime)
+                }
+            }
+            _ => false,
+        };
+        let verdict = item.judge(there, same_content, self.options.no_overwrite);
+        let outcome = match verdict {
+            Verdict::Transfer => return verdict,
+            Verdict::Unchanged => Outcome::Unchanged,
+            Verdict::Keep => Outcome::Kept,
+            Verdict::Refuse(kind) => {
+                let there = item
+                    .remote_path()
+                    .map_or_else(|_| item.remote.to_string(), |path| path.to_string());
+                self.tally.failed(source(item), item.refused_at(there, kind));
+                return verdict;
+            }
+        };
+        if !item.is_dir() {
+            self.tally.spared(item.size());
+            self.tally.finished(&source(item), outcome, item.size());
+        }
+        verdict
+    }
+}
+
+/// The digest of a file on this side; `None` when it cannot be read, which sending it will tell.
+async fn digest_of(item: &Item) -> Option<Digest> {
+    let (root, path): (_, RelPath) = (item.tree.local.clone(), item.local.clone());
+    blocking(move || {
+        let (file, _) = root.open_file_no_links(&path).ok()?;
+        hash_file(&file).ok()
+    })
+    .await
+}
+
+impl crate::FileClient<'_> {
+    /// What some paths below a folder are, in the order asked; `None` for what is not there.
+    pub(crate) async fn stats(&self, request: &StatsRequest) -> Result<Vec<Option<FileMeta>>, ClientError> {
+        let call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
+        let call = call.lasting(TREES);
+        let there: Vec<Option<FileMeta>> = self.message(&call).await?;
+        if there.len() != request.files.len() {
+            return Err(self
+                .client
+                .broken("answered for other files than it was asked about"));
+        }
+        Ok(there)
+    }
+}

@@ -1,0 +1,190 @@
+//! Many small files in one request.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use hyper::Method;
+use paddlecloud_api::client::{Call, ClientError, UploadWriter, upload_channel};
+use paddlecloud_api::files::{FILES, PackReply, SMALL_FILE};
+use paddlecloud_pfs::pack::{PackError, PackWriter};
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::{Entry, FileExt, Node};
+
+use super::source;
+use crate::engine::{Engine, blocking};
+use crate::item::{Item, pack_entries};
+use crate::paced::PacedBody;
+use crate::{Outcome, TransferError};
+
+/// How often a file that changes while it is read is read again.
+const ATTEMPTS: usize = 3;
+
+/// What the writing side found out about single files.
+#[derive(Default)]
+struct Written {
+    /// Not in the pack, and why.
+    failed: Vec<(usize, TransferError)>,
+    /// Not in the pack, as they are no longer what was announced.
+    late: Vec<usize>,
+}
+
+impl Engine<'_> {
+    /// Sends some files in one request. What must travel alone after all is handed back.
+    pub(crate) async fn send_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
+        let (written, reply) = self.put_pack(items).await?;
+        Ok(self.settle(items, written, &reply))
+    }
+
+    async fn put_pack(&self, items: &[Item]) -> Result<(Written, PackReply), ClientError> {
+        let _permit = self.permit().await;
+        let entries = pack_entries(items);
+        let bytes: u64 = items.iter().map(Item::size).sum();
+        let target = paddlecloud_api::client::Target::new(FILES)
+            .word("pack")
+            .pair("path", &items[0].tree.remote)
+            .pair("bytes", bytes)
+            .pair("entries", entries.len())
+            .maybe("no_overwrite", self.options.no_overwrite.then_some(true));
+        // When all of it has come, it waits for its turn to be synced and put in place.
+        let call = Call::new(Method::PUT, target.into_string()).lasting(Duration::from_secs(240));
+        let (writer, body) = upload_channel();
+        let sources = items.to_vec();
+        let writing = blocking(move || write_pack(&entries, &sources, writer));
+        let sending = self.send(&call, PacedBody::stream(body, bytes, self.throttle.clone()));
+        let (written, reply) = tokio::join!(writing, sending);
+        let reply = self.files.parse(&reply?)?;
+        // The server accepts no stream without its end, so the writing side got there too.
+        Ok((written.unwrap_or_default(), reply))
+    }
+
+    fn settle(&self, items: &[Item], written: Written, reply: &PackReply) -> Vec<Item> {
+        let mut late = Vec::new();
+        let mut failed: Vec<Option<TransferError>> = items.iter().map(|_| None).collect();
+        for (index, error) in written.failed {
+            failed[index] = Some(error);
+        }
+        for (index, item) in items.iter().enumerate() {
+            let refused = reply
+                .failed
+                .iter()
+                .find(|failure| item.remote.is_within(&failure.path));
+            if let Some(error) = failed[index].take() {
+                self.tally.failed(source(item), error);
+            } else if written.late.contains(&index) {
+                late.push(item.clone());
+            } else if let Some(failure) = refused {
+                let error = ClientError::Refused(failure.error.clone());
+                self.tally.failed(source(item), error.into());
+            } else if !item.is_dir() {
+                let outcome = match reply.kept.contains(&item.remote) {
+                    true => Outcome::Kept,
+                    false => Outcome::Transferred,
+                };
+                self.tally.finished(&source(item), outcome, item.size());
+            }
+        }
+        late
+    }
+}
+
+fn write_pack(
+    entries: &[(Entry, Option<usize>)],
+    items: &[Item],
+    writer: UploadWriter,
+) -> Result<Written, PackError> {
+    let mut pack = PackWriter::new(writer)?;
+    let mut written = Written::default();
+    let mut content = Vec::new();
+    for (entry, index) in entries {
+        let file = index.filter(|_| entry.is_file());
+        let Some(index) = file else {
+            // Folders and links are all in their entry; nothing is read.
+            pack.add(entry, &items[0].tree.local)?;
+            continue;
+        };
+        match read_small(&items[index], &mut content) {
+            Ok(meta) if meta.size == entry.size() => {
+                let entry = Entry {
+                    path: entry.path.clone(),
+                    node: Node::File {
+                        size: meta.size,
+                        executable: meta.executable,
+                        digest: None,
+                    },
+                    mtime: meta.mtime,
+                };
+                pack.add_file(&entry, content.as_slice())?;
+            }
+            Ok(_) => written.late.push(index),
+            Err(error) => written.failed.push((index, error)),
+        }
+    }
+    let (writer, _) = pack.finish()?;
+    writer.finish().map_err(PackError::Stream)?;
+    Ok(written)
+}
+
+/// Reads a file that fits into memory; the bytes are of one state of it.
+fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError> {
+    for _ in 0..ATTEMPTS {
+        let (file, before) = item.tree.local.open_file_no_links(&item.local)?;
+        // One byte more than there should be: a file that has grown shows itself.
+        let room = usize::try_from(before.size.min(SMALL_FILE) + 1).expect("small files fit into memory");
+        content.resize(room, 0);
+        let read = read_full(&file, content).map_err(|source| TransferError::Io {
+            action: "read the file",
+            source,
+        })?;
+        content.truncate(read);
+        let after = item.tree.local.look_again(&file, &item.local)?;
+        let whole = content.len() as u64 == before.size || before.size > SMALL_FILE;
+        if after.stamp == before.stamp && whole {
+            return Ok(before);
+        }
+    }
+    Err(TransferError::Changed)
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    // The one byte too many is not asked for on its own: a file that has it has another size now.
+    while filled + 1 < buffer.len() {
+        match file.read_at(&mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_grown_or_shrunk_shows_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (now, read) in [
+            ("four", 4),
+            ("fours", 5),
+            ("fours and more", 5),
+            ("two", 3),
+            ("", 0),
+        ] {
+            std::fs::write(&path, now).unwrap();
+            // It had four bytes when it was looked at.
+            let mut buffer = vec![0; 4 + 1];
+            assert_eq!(
+                read_full(&File::open(&path).unwrap(), &mut buffer).unwrap(),
+                read,
+                "{now}"
+            );
+            assert_eq!(&buffer[..read], &now.as_bytes()[..read]);
+        }
+    }
+}

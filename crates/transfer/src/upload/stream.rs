@@ -1,0 +1,55 @@
+//! A file without a name, such as what a pipe held: nobody but us can change it, and nobody can come back for it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use paddlecloud_pfs::PfsPath;
+use paddlecloud_pfs::content::Layout;
+use paddlecloud_pfs::root::Meta;
+
+use super::chunked::{ATTEMPTS, Sending, is_begun_anew, unreadable};
+use crate::engine::Engine;
+use crate::tally::Tally;
+use crate::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
+
+impl FileClient<'_> {
+    /// Sends an open file, whatever its name, if it has one; people know it as `shown`.
+    pub async fn upload_open(
+        &self,
+        file: File,
+        shown: &str,
+        remote: &PfsPath,
+        options: &TransferOptions,
+        progress: &dyn Progress,
+    ) -> Summary {
+        let tally = Tally::new(progress);
+        let engine = Engine::new(self.patient(), options, &tally);
+        match engine.send_open(file, remote).await {
+            Ok((outcome, size)) => tally.finished(shown, outcome, size),
+            Err(error) => tally.failed(shown.to_owned(), error),
+        }
+        tally.into_summary()
+    }
+}
+
+impl Engine<'_> {
+    async fn send_open(&self, file: File, remote: &PfsPath) -> Result<(Outcome, u64), TransferError> {
+        let meta = Meta::of_file(&file).map_err(unreadable)?;
+        let size = meta.size;
+        self.tally.planned(1, size);
+        let sending = Sending {
+            layout: Layout::of(size),
+            file: Arc::new(file),
+            meta,
+            remote: remote.clone(),
+        };
+        let mut sent = Err(TransferError::BrokenOff);
+        for _ in 0..ATTEMPTS {
+            sent = self.send_state(&sending, None).await;
+            if !is_begun_anew(&sent) {
+                break;
+            }
+        }
+        Ok((sent?, size))
+    }
+}

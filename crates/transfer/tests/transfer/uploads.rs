@@ -1,0 +1,233 @@
+//! Uploads to a server that forgets them.
+
+use std::io::Write;
+use std::time::Duration;
+
+use paddlecloud_api::client::{Client, ClientError, Credentials, Limits};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::{Entry, Mtime, Node};
+use paddlecloud_transfer::{FileService, TransferError, TransferOptions, Upload};
+
+use crate::scripted::{Log, Reply, Seen, json, serve};
+
+const GONE: &str = r#"{"code":404,"msg":"there is no such upload","error":"not-found"}"#;
+const OTHER: &str = r#"{"code":200,"msg":{"kind":"file","size":9,"mtime":1}}"#;
+
+fn client(endpoint: &str) -> Client {
+    Client::new(endpoint.parse().unwrap()).with_limits(Limits {
+        give_up: Duration::from_secs(20),
+        pause: Duration::from_millis(1),
+        ..Limits::default()
+    })
+}
+
+/// Every upload gets another id, by how often one was begun; `is_gone` says which requests come too late.
+fn forgetful(begun: usize, seen: &Seen, is_gone: impl Fn(usize, &str) -> bool) -> Reply {
+    let target = seen.line.split(' ').nth(1).unwrap();
+    let id = format!("{begun:032x}");
+    let body = if target.contains("/pfs/stat?") {
+        OTHER.to_owned()
+    } else if target.ends_with("/uploads") || target.ends_with(&id) {
+        format!(r#"{{"code":200,"msg":{{"id":"{id}","missing":[[0,3]]}}}}"#)
+    } else if !target.contains(&id) || is_gone(begun, target) {
+        return Reply::Keep(json(404, GONE));
+    } else {
+        OTHER.to_owned()
+    };
+    Reply::Keep(json(200, &body))
+}
+
+fn begun(log: &Log) -> usize {
+    let log = log.lock().unwrap();
+    let begins = log.iter().filter(|seen| seen.line.contains("/uploads HTTP"));
+    begins.count()
+}
+
+/// What became of three bytes from a pipe, and how often they were begun.
+async fn pipe_to(is_gone: fn(usize, &str) -> bool) -> (Result<u64, TransferError>, usize) {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let (endpoint, log) = serve(move |_, seen| {
+        let is_begin = usize::from(seen.line.contains("/uploads HTTP"));
+        let before = count.fetch_add(is_begin, std::sync::atomic::Ordering::SeqCst);
+        forgetful(before + is_begin, seen, is_gone)
+    })
+    .await;
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"abc").unwrap();
+    let remote = "/pfs/dc/home/me/f".parse().unwrap();
+    let client = client(&endpoint);
+    let options = TransferOptions::default();
+    let mut summary = client
+        .files()
+        .upload_open(file, "-", &remote, &options, &())
+        .await;
+    let result = match summary.failures.pop() {
+        Some(failure) => Err(failure.error),
+        None => Ok(summary.transferred),
+    };
+    (result, begun(&log))
+}
+
+#[tokio::test]
+async fn an_upload_that_is_gone_is_begun_anew_whatever_it_is_gone_for() {
+    for late in [
+        |begun: usize, target: &str| begun == 1 && target.contains("/chunks/"),
+        |begun: usize, target: &str| begun == 1 && target.ends_with("/commit"),
+    ] {
+        let (sent, begun) = pipe_to(late).await;
+        assert!(matches!(sent, Ok(1)), "{sent:?}");
+        assert_eq!(begun, 2);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_gone_each_time_is_given_up() {
+    let (sent, begun) = pipe_to(|_, target| target.ends_with("/commit")).await;
+    assert!(matches!(sent, Err(TransferError::UploadGone)), "{sent:?}");
+    assert_eq!(begun, 3);
+}
+
+#[tokio::test]
+async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_read() {
+    let digest = paddlecloud_pfs::Digest::of(b"abc");
+    let known = format!(r#"{{"code":200,"msg":{{"kind":"file","size":3,"mtime":1,"digest":"{digest}"}}}}"#);
+    for (answers, asked) in [("known=", &["known"][..]), ("digest=", &["known", "digest"])] {
+        let known = known.clone();
+        let (endpoint, log) = serve(move |_, seen| match seen.line.contains("/pfs/stat?") {
+            true if seen.line.contains(answers) => Reply::Keep(json(200, &known)),
+            _ => forgetful(1, seen, |_, target| target.ends_with("/commit")),
+        })
+        .await;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let remote = "/pfs/dc/home/me/f".parse().unwrap();
+        let (client, options) = (client(&endpoint), TransferOptions::default());
+        let files = client.files();
+        let summary = files.upload_open(file, "-", &remote, &options, &()).await;
+        assert_eq!((summary.transferred, summary.failures.len()), (1, 0));
+        let log = log.lock().unwrap();
+        let at = log
+            .iter()
+            .position(|seen| seen.line.contains("/commit "))
+            .unwrap();
+        let after: Vec<&str> = log[at..]
+            .iter()
+            .flat_map(|seen| {
+                ["known", "digest"]
+                    .into_iter()
+                    .filter(|key| seen.query(key).is_some())
+            })
+            .collect();
+        assert_eq!(after, asked);
+    }
+}
+
+#[tokio::test]
+async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits() {
+    let (endpoint, log) = serve(|_, seen| {
+        let request: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
+        let nothing = vec![serde_json::Value::Null; request["files"].as_array().unwrap().len()];
+        let body = serde_json::json!({"code": 200, "msg": nothing});
+        Reply::Keep(json(200, &body.to_string()))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let listed = |(number, gib): (usize, u64)| Entry {
+        path: number.to_string().parse().unwrap(),
+        node: Node::File {
+            size: gib << 30,
+            executable: false,
+            digest: None,
+        },
+        mtime: Mtime::from_nanos(1),
+    };
+    let client = client(&endpoint);
+    let send = async |checksum| {
+        log.lock().unwrap().clear();
+        let upload = Upload::Tree {
+            local: folder.path().to_owned(),
+            remote: "/pfs/dc/home/me/t".parse().unwrap(),
+            entries: [10, 6, 1, 40, 2].into_iter().enumerate().map(listed).collect(),
+        };
+        let options = TransferOptions {
+            checksum,
+            dry_run: true,
+            ..TransferOptions::default()
+        };
+        let summary = client.files().upload(vec![upload], &options, &()).await;
+        assert_eq!((summary.transferred, summary.failures.len()), (5, 0));
+        let log = log.lock().unwrap();
+        let bodies = log.iter().map(|seen| serde_json::from_slice(&seen.body).unwrap());
+        let asked = bodies.map(|body: serde_json::Value| body["files"].as_array().unwrap().len());
+        asked.collect::<Vec<_>>()
+    };
+    assert_eq!(send(true).await, [2, 1, 1, 1]);
+    assert_eq!(send(false).await, [5], "nothing is read for it");
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_while_a_file_is_sent_is_renewed() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/api-token-auth") {
+            return Reply::Keep(json(200, r#"{"token":"fresh"}"#));
+        }
+        // It expired just when the first byte came.
+        let is_stale = seen.header("authorization") == Some("Token stale");
+        if is_stale && seen.line.starts_with("PUT ") {
+            let refused = r#"{"code":401,"msg":"no","error":"unauthorized"}"#;
+            return Reply::Keep(json(401, refused));
+        }
+        forgetful(1, seen, |_, _| false)
+    })
+    .await;
+    let client = client(&endpoint).with_credentials(Credentials {
+        login: Some(("me".into(), "secret".into())),
+        token: Some("stale".into()),
+    });
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"abc").unwrap();
+    let remote = "/pfs/dc/home/me/f".parse().unwrap();
+    let options = TransferOptions::default();
+    let summary = client
+        .files()
+        .upload_open(file, "-", &remote, &options, &())
+        .await;
+    assert!(summary.failures.is_empty(), "{:?}", summary.failures);
+    let log = log.lock().unwrap();
+    let tokens = log.iter().filter(|seen| seen.line.contains("/api-token-auth"));
+    assert_eq!(tokens.count(), 1);
+    let last = log.last().unwrap();
+    assert_eq!(last.header("authorization"), Some("Token fresh"), "{}", last.line);
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_take_its_place_is_not_called_kept() {
+    for (refused, name) in [
+        (
+            r#"{"code":409,"msg":"it changed","error":"changing"}"#,
+            Some(ErrorName::Changing),
+        ),
+        (r#"{"code":409,"msg":"it is there","error":"conflict"}"#, None),
+    ] {
+        let (endpoint, _) = serve(move |_, seen| match seen.line.contains("/commit ") {
+            true => Reply::Keep(json(409, refused)),
+            false => forgetful(1, seen, |_, _| false),
+        })
+        .await;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let options = TransferOptions {
+            no_overwrite: true,
+            ..TransferOptions::default()
+        };
+        let remote = "/pfs/dc/home/me/f".parse().unwrap();
+        let client = client(&endpoint);
+        let files = client.files();
+        let summary = files.upload_open(file, "-", &remote, &options, &()).await;
+        let error = summary.failures.first().map(|failure| match &failure.error {
+            TransferError::Server(ClientError::Refused(body)) => body.error,
+            other => panic!("{other}"),
+        });
+        assert_eq!((summary.kept, error), (u64::from(name.is_none()), name));
+    }
+}

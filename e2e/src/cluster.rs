@@ -1,0 +1,416 @@
+//! A server whose workers are pods of a real cluster. Tests that need one are skipped with a message if there is none.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::background::Background;
+use crate::environment::TestEnvironment;
+use crate::program;
+use crate::wait::wait_until;
+
+/// Who the server and its pods run as: not root, which pods must not be.
+const UID: u32 = 1000;
+
+/// The password of every user.
+const PASSWORD: &str = "correct horse battery staple";
+
+/// A cluster that tests may use, as `cargo xtask test --with cluster` describes it.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    kubeconfig: PathBuf,
+    /// An address of this machine that pods reach.
+    address: String,
+    launcher_image: String,
+    /// An image with a shell.
+    shell_image: String,
+}
+
+impl Cluster {
+    /// The cluster, or `None` and a word on why the test is skipped.
+    pub fn here() -> Option<Cluster> {
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let found = || {
+            Some(Cluster {
+                kubeconfig: variable("KUBECONFIG")?.into(),
+                address: variable("PADDLECLOUD_TEST_CLUSTER")?,
+                launcher_image: variable("PADDLECLOUD_TEST_LAUNCHER_IMAGE")?,
+                shell_image: variable("PADDLECLOUD_TEST_SHELL_IMAGE")?,
+            })
+        };
+        let cluster = found();
+        if cluster.is_none() {
+            eprintln!("skipped: there is no cluster; run `cargo xtask test --with cluster`");
+        }
+        cluster
+    }
+
+    /// An image with bash, our programs and a stand-in for the trainer; `None` and a word where there is none.
+    pub fn runtime_image(&self) -> Option<String> {
+        named_image("PADDLECLOUD_TEST_RUNTIME_IMAGE")
+    }
+
+    /// An image of the server; `None` and a word where there is none.
+    pub fn server_image(&self) -> Option<String> {
+        named_image("PADDLECLOUD_TEST_SERVER_IMAGE")
+    }
+
+    /// The image that delivers the launcher.
+    pub fn launcher_image(&self) -> &str {
+        &self.launcher_image
+    }
+
+    /// An image with a shell and nothing else.
+    pub fn shell_image(&self) -> &str {
+        &self.shell_image
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// What `kubectl` prints.
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        let output = Command::new("kubectl")
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::null())
+            .output()
+            .expect("`kubectl` is in PATH where there is a cluster");
+        assert!(
+            output.status.success(),
+            "kubectl {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Makes the objects of a manifest.
+    #[track_caller]
+    pub fn apply(&self, manifest: &Value) {
+        self.send(&["create", "-f", "-"], manifest);
+    }
+
+    /// What `kubectl` prints about an object that it is given.
+    #[track_caller]
+    pub fn send(&self, args: &[&str], object: &Value) -> String {
+        let mut kubectl = Command::new("kubectl")
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("`kubectl` is in PATH where there is a cluster");
+        let mut stdin = kubectl.stdin.take().expect("it is piped");
+        stdin
+            .write_all(object.to_string().as_bytes())
+            .expect("kubectl reads");
+        drop(stdin);
+        let output = kubectl.wait_with_output().expect("kubectl ends");
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {args:?}: {problem}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Writes a kubeconfig for the same cluster that has this token and nothing else.
+    #[track_caller]
+    pub fn kubeconfig_with_token(&self, file: &Path, token: &str) -> PathBuf {
+        let view = self.kubectl(&["config", "view", "--raw", "--minify", "-o", "json"]);
+        let mut config: Value = serde_json::from_str(&view).expect("JSON was asked for");
+        config["users"][0]["user"] = json!({ "token": token });
+        fs::write(file, config.to_string()).expect("a file in the server's folder");
+        file.to_owned()
+    }
+
+    /// An image without one.
+    pub fn image_without_shell(&self) -> &str {
+        &self.launcher_image
+    }
+
+    /// Every object of these kinds in a user's namespace.
+    #[track_caller]
+    pub fn objects(&self, kinds: &str, namespace: &str) -> Vec<Value> {
+        let listed = self.kubectl(&["get", kinds, "-n", namespace, "-o", "json"]);
+        let listed: Value = serde_json::from_str(&listed).expect("JSON was asked for");
+        listed["items"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+/// What is different about a server.
+#[derive(Debug, Clone, Default)]
+pub struct Difference {
+    /// Instead of the folder of its storage.
+    pub volume: Option<String>,
+    /// Further lines of the section `kubernetes`, each indented by two spaces.
+    pub kubernetes: String,
+    /// Further lines of the configuration.
+    pub settings: String,
+    /// Instead of the cluster's kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// So that no test waits for long.
+const SHORT_LIMITS: &str = "  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 8s\n";
+
+/// A server on that cluster, with the users `ada` and `bob`; ended when dropped.
+#[derive(Debug)]
+pub struct ClusterServer {
+    cluster: Cluster,
+    /// Readable by the server's user, unlike the test's own folder.
+    folder: tempfile::TempDir,
+    port: u16,
+    endpoint: String,
+    server: Option<Background>,
+    namespaces: Vec<String>,
+}
+
+impl ClusterServer {
+    /// Starts a server; `settings` are further lines of its configuration.
+    pub fn start(env: &mut TestEnvironment, cluster: &Cluster, settings: &str) -> ClusterServer {
+        let difference = Difference {
+            settings: settings.to_owned(),
+            ..Difference::default()
+        };
+        let mut server = ClusterServer::prepare(cluster);
+        server.write_files(&difference);
+        env.use_programs_of(server.path("bin"));
+        server.revive(env);
+        server
+    }
+
+    /// Starts a server that is different, as its folder and users say.
+    pub fn start_with(
+        env: &mut TestEnvironment,
+        cluster: &Cluster,
+        difference: impl FnOnce(&ClusterServer) -> Difference,
+    ) -> ClusterServer {
+        let mut server = ClusterServer::prepare(cluster);
+        let difference = difference(&server);
+        server.write_files(&difference);
+        env.use_programs_of(server.path("bin"));
+        server.revive(env);
+        server
+    }
+
+    /// What a server says that does not start.
+    #[track_caller]
+    pub fn refusal(cluster: &Cluster, difference: impl FnOnce(&ClusterServer) -> Difference) -> String {
+        let server = ClusterServer::prepare(cluster);
+        let difference = difference(&server);
+        server.write_files(&difference);
+        let output = Command::new("setpriv")
+            .args([
+                &format!("--reuid={UID}"),
+                &format!("--regid={UID}"),
+                "--clear-groups",
+            ])
+            .arg(server.path("bin").join("paddlecloud-server"))
+            .arg("--config")
+            .arg(server.path("config.yaml"))
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()
+            .expect("`setpriv` can be run");
+        assert!(!output.status.success(), "the server started");
+        let lines = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told = lines
+            .lines()
+            .filter(|line| line.starts_with("error:") || line.starts_with("hint:"));
+        told.collect::<Vec<_>>().join("\n")
+    }
+
+    fn prepare(cluster: &Cluster) -> ClusterServer {
+        let folder = tempfile::Builder::new()
+            .prefix("paddlecloud-cluster-")
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .expect("a temporary folder");
+        // Names of namespaces outlive a test by seconds, so every test has users of its own. Such a name is also that of
+        // the user's namespace.
+        let mark = folder
+            .path()
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.rsplit('-').next())
+            .expect("a plain name")
+            .to_ascii_lowercase();
+        let users = [format!("ada{mark}"), format!("bob{mark}")];
+        ClusterServer {
+            cluster: cluster.clone(),
+            port: free_port(&cluster.address),
+            folder,
+            endpoint: String::new(),
+            server: None,
+            namespaces: users.to_vec(),
+        }
+    }
+
+    /// A file or folder of this server, which its user may read.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write_files(&self, difference: &Difference) {
+        let users = &self.namespaces;
+        for name in ["bin", "data", "storage"] {
+            fs::create_dir(self.path(name)).expect("a folder in a fresh one");
+        }
+        let program = self.path("program");
+        fs::copy(program::built(), &program).expect("the program can be copied");
+        program::link_names_to(&program, &self.path("bin"));
+        let kubeconfig = difference.kubeconfig.as_ref().unwrap_or(&self.cluster.kubeconfig);
+        fs::copy(kubeconfig, self.path("kubeconfig")).expect("a kubeconfig can be copied");
+        fs::write(self.path("password"), PASSWORD).expect("a file in the test's own folder");
+        let entries: String = users
+            .iter()
+            .map(|user| format!("- name: {user}\n  password_file: password\n"))
+            .collect();
+        let Cluster {
+            address,
+            launcher_image,
+            shell_image,
+            ..
+        } = &self.cluster;
+        let own = format!("{{host_path: {}}}", self.path("storage").display());
+        let volume = difference.volume.as_ref().unwrap_or(&own);
+        let text = format!(
+            "listen: 127.0.0.1:0\ndata: data\nstorage: storage\ndatacenter: cloud\nengine: kubernetes\n\
+             default_image: {shell_image}\n\
+             kubernetes:\n  kubeconfig: kubeconfig\n  link: {{listen: \"{address}:{port}\"}}\n  \
+             launcher_image: {launcher_image}\n  volume: {volume}\n{limits}{kubernetes}\
+             users:\n{entries}{settings}",
+            port = self.port,
+            limits = match difference.kubernetes.contains("_limit:") {
+                true => "",
+                false => SHORT_LIMITS,
+            },
+            kubernetes = difference.kubernetes,
+            settings = difference.settings,
+        );
+        fs::write(self.path("config.yaml"), text).expect("a file in the test's own folder");
+        for name in ["data", "storage", "kubeconfig", "password"] {
+            chown(self.path(name), Some(UID), Some(UID)).expect("cluster tests run as root");
+        }
+        for name in ["kubeconfig", "password"] {
+            let mode = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(self.path(name), mode).expect("it is ours");
+        }
+    }
+
+    /// Starts the server, again after a crash.
+    pub fn revive(&mut self, env: &TestEnvironment) {
+        let config = self.path("config.yaml");
+        let (uid, gid) = (format!("--reuid={UID}"), format!("--regid={UID}"));
+        let mut server = env.start_under(
+            &["setpriv", &uid, &gid, "--clear-groups"],
+            "paddlecloud-server",
+            &["--config", config.to_str().expect("a plain name")],
+        );
+        let ready = server.wait_for_line("ready version=");
+        let (_, endpoint) = ready.split_once("127.0.0.1:").expect("it says where it listens");
+        let port: String = endpoint.chars().take_while(char::is_ascii_digit).collect();
+        self.endpoint = format!("127.0.0.1:{port}");
+        self.server = Some(server);
+    }
+
+    /// The folder that a run's trainers write to.
+    #[track_caller]
+    pub fn output(&self, env: &TestEnvironment, user: usize, job: &str) -> PathBuf {
+        let described = env.describe(job);
+        let id = described["job"]["id"].as_str().expect("a job has an id");
+        let run = self.home(user).join(".paddlecloud/runs").join(id);
+        run.join(job).join("output")
+    }
+
+    /// Ends the server without warning.
+    pub fn crash(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.killer()();
+            let _ = server.end();
+        }
+    }
+
+    /// Ends the server without warning, from whatever thread.
+    pub fn killer(&self) -> impl FnOnce() + Send + use<> {
+        self.server.as_ref().expect("it runs").killer()
+    }
+
+    /// Makes the environment that of one of the two users.
+    pub fn configure(&self, env: &TestEnvironment, user: usize) {
+        let entry = format!(
+            "name: cloud\n  username: {}\n  password: {PASSWORD}\n  endpoint: {}",
+            self.namespaces[user], self.endpoint
+        );
+        env.configure(&format!("datacenters:\n- {entry}\ncurrent-datacenter: cloud\n"));
+    }
+
+    /// The namespace of one of the two users.
+    pub fn namespace(&self, user: usize) -> &str {
+        &self.namespaces[user]
+    }
+
+    /// A user's home as the server sees it.
+    pub fn home(&self, user: usize) -> PathBuf {
+        self.path("storage").join("home").join(&self.namespaces[user])
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    /// Waits until nothing of any run is left in a user's namespace.
+    #[track_caller]
+    pub fn wait_until_empty(&self, user: usize) {
+        self.cluster.kubectl(&["get", "namespace", self.namespace(user)]);
+        wait_until("no object of a run may be left", || {
+            let left = self
+                .cluster
+                .objects("pods,secrets,configmaps,services", self.namespace(user));
+            let of_a_run =
+                |object: &&Value| object["metadata"]["labels"]["cloud.paddlepaddle.org/run"].is_string();
+            left.iter().filter(of_a_run).count().eq(&0).then_some(())
+        });
+    }
+}
+
+impl Drop for ClusterServer {
+    fn drop(&mut self) {
+        self.crash();
+        for namespace in &self.namespaces {
+            let gone = [
+                "delete",
+                "namespace",
+                namespace,
+                "--ignore-not-found",
+                "--wait=false",
+            ];
+            let _ = Command::new("kubectl")
+                .args(gone)
+                .env("KUBECONFIG", &self.cluster.kubeconfig)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn named_image(variable: &str) -> Option<String> {
+    let image = env::var(variable).ok().filter(|image| !image.is_empty());
+    if image.is_none() {
+        eprintln!("skipped: `{variable}` is not set; run `cargo xtask test --with cluster`");
+    }
+    image
+}
+
+/// A port that nobody listens on at this address.
+fn free_port(address: &str) -> u16 {
+    let listener = std::net::TcpListener::bind((address, 0)).expect("the address is this machine's");
+    listener.local_addr().expect("it is bound").port()
+}

@@ -1,0 +1,348 @@
+//! Jobs with parameter servers whose processes are killed: same results, true reasons, and nobody waits without a name.
+
+use std::env::var;
+use std::fs;
+
+use e2e::{Gate, TestEnvironment, wait_until};
+
+use crate::examples::user;
+
+/// Kills of one job; no worker is killed more often than `-retries 3` allows.
+const KILLS: usize = 5;
+
+/// Jobs to disturb; `cargo xtask test --with crash` asks for 100.
+fn jobs() -> u64 {
+    let rounds = var("PADDLECLOUD_CRASH_ROUNDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    rounds.map_or(4, |rounds: u64| (rounds / 2).max(4))
+}
+
+/// Trains with checkpoints and prints a digest of the model. Trainer 1 waits at gates, as long as they are there.
+const GATED: &str = r#"
+import hashlib, os
+import numpy as np
+from paddlecloud import ps
+
+gates = dict(gate.split("=") for gate in os.environ.get("GATES", "").split(",") if gate)
+session = ps.connect(checkpoint_every=10)
+session.create("w", np.zeros(150_000, np.float32), ps.Adam(0.01))
+session.table("emb", 4, ps.Adagrad(0.1), init=ps.Uniform(-1, 1), seed=3)
+ids = np.arange(50) * 1_000_003
+
+for step in session.steps(60):
+    w, rows = session.pull("w"), session.lookup("emb", ids)
+    gate = gates.get(str(step))
+    if session.trainer == 1 and gate and os.path.exists(gate):
+        print(f"at step {step}", flush=True)
+        open(gate).read()
+    session.push({"w": w * np.float32(0.1) + np.float32(session.trainer + step % 7)})
+    session.push_rows("emb", ids, rows + np.float32(session.trainer))
+
+model = session.pull("w").tobytes() + session.lookup("emb", ids, train=False).tobytes()
+print("model", hashlib.sha256(model).hexdigest(), flush=True)
+"#;
+
+/// Every step of either trainer adds 1 to every element, as soon as it is pushed.
+const COUNTING: &str = r#"
+import os
+import numpy as np
+from paddlecloud import ps
+
+gates = dict(gate.split("=") for gate in os.environ.get("GATES", "").split(",") if gate)
+session = ps.connect(mode="async", checkpoint_every=10)
+session.create("w", np.zeros(150_000, np.float32), ps.SGD(-1.0))
+
+for step in session.steps(60):
+    gate = gates.get(str(step))
+    if session.trainer == 1 and gate and os.path.exists(gate):
+        print(f"at step {step}", flush=True)
+        open(gate).read()
+    session.push({"w": np.ones(150_000, np.float32)})
+
+if session.trainer == 0:
+    w = session.pull("w")
+    print("counted", int(w[0]), int(w[65_536]), flush=True)
+"#;
+
+const TWO_BY_TWO: [&str; 12] = [
+    "-parallelism",
+    "2",
+    "-pservers",
+    "2",
+    "-cpu",
+    "250m",
+    "-memory",
+    "512Mi",
+    "-pscpu",
+    "250m",
+    "-psmemory",
+    "128Mi",
+];
+
+/// Whom to kill, and whether before or after its gate opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kill {
+    step: u64,
+    worker: &'static str,
+    what: Victim,
+    while_waiting: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    TheWorker,
+    ItsSupervisor,
+}
+
+/// The kills of one job: nothing but the seed decides.
+fn kills(seed: u64) -> Vec<Kill> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    };
+    let mut kills: Vec<Kill> = Vec::new();
+    while kills.len() < KILLS {
+        let kill = Kill {
+            step: kills.len() as u64 * 11 + random(11) + 1,
+            worker: ["pserver-0", "pserver-1", "trainer-0", "trainer-1"][random(4) as usize],
+            what: [Victim::TheWorker, Victim::TheWorker, Victim::ItsSupervisor][random(3) as usize],
+            while_waiting: random(2) == 0,
+        };
+        let so_far = kills.iter().filter(|other| other.worker == kill.worker);
+        if so_far.count() < 3 {
+            kills.push(kill);
+        }
+    }
+    kills
+}
+
+/// The parent of a process; 0 where it has none.
+fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may contain anything.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let parent = rest.split(' ').nth(1).and_then(|word| word.parse().ok());
+    parent.unwrap_or(0)
+}
+
+/// Kills a worker's own process, or the supervisor above it.
+fn kill(env: &TestEnvironment, worker: &str, what: Victim) {
+    let marker = format!(".{worker}.");
+    let is_it = |pid: u32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environ.split(|byte| *byte == 0);
+        variables.any(|variable| {
+            let text = String::from_utf8_lossy(variable);
+            text.strip_prefix("PADDLECLOUD_ATTEMPT=")
+                .is_some_and(|attempt| attempt.contains(&marker))
+        })
+    };
+    // It may be between two attempts.
+    let victim = wait_until(&format!("{worker} must run"), || {
+        let starts = |arguments: &str| {
+            arguments.starts_with("paddle pserver") || arguments.starts_with("python train.py")
+        };
+        let mut all = env.workers().into_iter();
+        all.find(|process| starts(&process.arguments) && is_it(process.pid))
+    });
+    if what == Victim::TheWorker {
+        return victim.end();
+    }
+    let all = env.processes();
+    let mut above = parent(victim.pid);
+    while above > 1 {
+        match all.iter().find(|process| process.pid == above) {
+            Some(process) if process.arguments.contains("supervise") => return process.end(),
+            _ => above = parent(above),
+        }
+    }
+    panic!("{worker} has no supervisor: {:?}", env.processes());
+}
+
+/// Submits a job, kills its workers on the way, and waits for its end.
+fn disturb(env: &TestEnvironment, job: &str, program: &str, kills: &[Kill]) {
+    let package = env.package(job).file("train.py", program);
+    let gates: Vec<Gate> = (0..kills.len())
+        .map(|number| env.gate(&format!("{job}-{number}")))
+        .collect();
+    let pairs = kills.iter().zip(&gates);
+    let named: Vec<String> = pairs
+        .map(|(kill, gate)| format!("{}={}", kill.step, gate.path().display()))
+        .collect();
+    let variable = format!("GATES={}", named.join(","));
+    let train = [
+        "submit",
+        "-retries",
+        "3",
+        "-entry",
+        "python train.py",
+        "-jobname",
+        job,
+    ];
+    env.paddlectl(&[&train[..], &TWO_BY_TWO, &["-env", &variable, package.arg()]].concat())
+        .ok();
+    let mut log = env.start(&["logs", "-f", job]);
+    for (now, gate) in kills.iter().zip(&gates) {
+        log.wait_for_line(&format!("at step {}", now.step));
+        if now.while_waiting {
+            kill(env, now.worker, now.what);
+        }
+        gate.open();
+        // The next attempt finds no gate.
+        fs::remove_file(gate.path()).unwrap();
+        if !now.while_waiting {
+            kill(env, now.worker, now.what);
+        }
+    }
+    // The status says how it ended.
+    let _ = env.paddlectl(&["wait", job]);
+}
+
+/// The lines the trainers printed that begin so, without repetitions.
+fn printed(env: &TestEnvironment, job: &str, start: &str) -> Vec<String> {
+    assert_eq!(env.status(job), "Succeeded", "{}", env.logs(job).join("\n"));
+    let log = env.paddlectl(&["logs", "--raw", job]).ok().stdout;
+    let mut lines: Vec<String> = log
+        .lines()
+        .filter_map(|line| line.strip_prefix(start))
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+#[test]
+fn synchronous_jobs_whose_processes_are_killed_end_with_the_same_bits() {
+    let Some(env) = user() else { return };
+    disturb(&env, "calm", GATED, &[]);
+    let expected = printed(&env, "calm", "model ");
+    assert_eq!(expected.len(), 1);
+    for seed in 1..=jobs() {
+        let kills = kills(seed);
+        println!("seed {seed}: {kills:?}");
+        let job = format!("rough-{seed}");
+        disturb(&env, &job, GATED, &kills);
+        assert_eq!(printed(&env, &job, "model "), expected, "seed {seed}: {kills:?}");
+    }
+}
+
+#[test]
+fn an_asynchronous_push_counts_once_and_nothing_before_a_checkpoint_is_lost() {
+    let Some(env) = user() else { return };
+    let kill = |step, worker| Kill {
+        step,
+        worker,
+        what: Victim::TheWorker,
+        while_waiting: step % 2 == 0,
+    };
+    disturb(
+        &env,
+        "async",
+        COUNTING,
+        &[
+            kill(12, "trainer-1"),
+            kill(25, "pserver-1"),
+            kill(37, "trainer-0"),
+        ],
+    );
+    let counted = printed(&env, "async", "counted ");
+    let numbers: Vec<u64> = counted[0].split(' ').map(|word| word.parse().unwrap()).collect();
+    // Block 0 is on server 0, which lived; block 1 on the killed one, which had a checkpoint of step 10 at least.
+    assert_eq!(numbers[0], 120, "{counted:?}");
+    assert!((60..=120).contains(&numbers[1]), "{counted:?}");
+}
+
+#[test]
+fn without_retries_a_killed_server_is_the_reason_the_job_fails() {
+    let Some(env) = user() else { return };
+    let package = env.package("gated").file("train.py", GATED);
+    let gate = env.gate("first");
+    let variable = format!("GATES=25={}", gate.path().display());
+    let train = [
+        "submit",
+        "-entry",
+        "python train.py",
+        "-jobname",
+        "fragile",
+        "-env",
+        &variable,
+    ];
+    env.paddlectl(&[&train[..], &TWO_BY_TWO, &[package.arg()]].concat())
+        .ok();
+    let mut log = env.start(&["logs", "-f", "fragile"]);
+    log.wait_for_line("at step 25");
+    kill(&env, "pserver-1", Victim::TheWorker);
+    let why = env.paddlectl(&["wait", "fragile"]);
+    assert_eq!(env.status("fragile"), "Failed", "{why:?}");
+    let described = env.paddlectl(&["describe", "fragile"]).ok().stdout;
+    assert!(described.contains("pserver"), "{described}");
+}
+
+/// Trainer 1 is stuck in a function of its own until its gate opens.
+const STUCK: &str = r#"
+import os
+import numpy as np
+from paddlecloud import ps
+
+session = ps.connect(stall=0.5)
+session.create("w", np.zeros(3, np.float32))
+
+def stuck_in_here():
+    open(os.environ["GATE"]).read()
+
+for step in session.steps(4):
+    if step == 2 and session.trainer == 1:
+        stuck_in_here()
+    session.push({"w": np.ones(3, np.float32)})
+"#;
+
+#[test]
+fn a_trainer_that_others_wait_for_is_named_and_shows_its_stack() {
+    let Some(env) = user() else { return };
+    let package = env.package("stuck").file("train.py", STUCK);
+    let gate = env.gate("stuck");
+    let variable = gate.variable("GATE");
+    let train = [
+        "submit",
+        "-entry",
+        "python train.py",
+        "-jobname",
+        "stuck",
+        "-env",
+        &variable,
+    ];
+    let patience = ["-env", "PADDLE_PS_PATIENCE=1"];
+    env.paddlectl(&[&train[..], &patience, &TWO_BY_TWO, &[package.arg()]].concat())
+        .ok();
+    let mut log = env.start(&["logs", "-f", "stuck"]);
+    let (mut named, mut shown) = (false, false);
+    while !(named && shown) {
+        let line = log.wait_for_line("trainer");
+        named |= line.contains("paddlecloud.ps: parameter server") && line.contains("waits for trainer 1");
+        shown |= line.contains("in stuck_in_here");
+    }
+    gate.open();
+    env.paddlectl(&["wait", "stuck"]).ok();
+}
+
+#[test]
+fn kills_depend_on_the_seed_alone_and_leave_retries() {
+    assert_eq!(kills(3), kills(3));
+    assert_ne!(kills(3), kills(4));
+    for seed in 0..200 {
+        let kills = kills(seed);
+        assert!(kills.windows(2).all(|pair| pair[0].step < pair[1].step));
+        assert!(kills.iter().all(|kill| kill.step < 60));
+        let of = |worker| kills.iter().filter(|kill| kill.worker == worker).count();
+        assert!(
+            ["pserver-0", "pserver-1", "trainer-0", "trainer-1"]
+                .into_iter()
+                .all(|worker| of(worker) <= 3)
+        );
+    }
+}

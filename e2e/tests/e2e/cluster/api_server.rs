@@ -1,0 +1,112 @@
+//! How often the API server is called, and what becomes of jobs when it, or the server, is away at the wrong moment.
+
+use e2e::api_proxy::ApiProxy;
+use e2e::cluster::{Cluster, ClusterServer, Difference};
+use e2e::{TestEnvironment, wait_until};
+
+fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
+    let cluster = Cluster::here()?;
+    let mut env = TestEnvironment::new();
+    let proxy = ApiProxy::start(&cluster);
+    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
+        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    Some((env, proxy, server))
+}
+
+#[test]
+fn a_job_costs_at_most_two_calls_a_pod_and_six() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    let package = env.package("frugal").file("train.sh", "echo begun\n");
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "100m",
+        "-parallelism",
+        "2",
+        "-pservers",
+        "1",
+        "-pscpu",
+        "100m",
+        "-psmemory",
+        "64Mi",
+    ];
+    for name in ["first", "second"] {
+        proxy.forget();
+        env.submit(name, &package, &flags);
+        env.wait_for_status(name, "Succeeded");
+        server.wait_until_empty(0);
+        let calls = proxy.calls();
+        assert!(calls.len() <= 2 * 3 + 6, "{name}: {calls:#?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_after_any_call_of_a_submit_finishes_the_job() {
+    let Some((env, proxy, mut server)) = start() else {
+        return;
+    };
+    let package = env
+        .package("killed")
+        .file("train.sh", "for i in $(seq 1 100); do echo line $i; done\n");
+    // Of a server that has just started: four for the user's namespace, two for the run, one for each pod, one at the end.
+    for n in 1..=9 {
+        server.crash();
+        server.revive(&env);
+        server.configure(&env, 0);
+        proxy.after_calls(n, server.killer());
+        let name = format!("killed-{n}");
+        let usual = [
+            "submit",
+            "-jobname",
+            &name,
+            "-cpu",
+            "50m",
+            "-memory",
+            "32Mi",
+            "-pservers",
+            "0",
+        ];
+        let flags = ["-entry", "sh train.sh", "-parallelism", "2", package.arg()];
+        // Its answer may be lost with the server.
+        drop(env.paddlectl(&[&usual[..], &flags].concat()));
+        wait_until(&format!("call {n} must hit the server"), || {
+            proxy.has_struck().then_some(())
+        });
+        server.crash();
+        server.revive(&env);
+        server.configure(&env, 0);
+        env.wait_for_status(&name, "Succeeded");
+        let logs = env.logs(&name);
+        let lines = logs.iter().filter(|line| line.contains("line ")).count();
+        assert_eq!(lines, 200, "after call {n}");
+        server.wait_until_empty(0);
+    }
+}
+
+#[test]
+fn a_job_survives_an_api_server_that_is_away_or_busy() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    let package = env.package("patient").file(
+        "train.sh",
+        "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\n",
+    );
+    proxy.refuse(3);
+    env.submit("patient", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the trainer must begin", || {
+        let logs = env.logs("patient");
+        logs.iter().any(|line| line.ends_with("begun")).then_some(())
+    });
+    proxy.set_down(true);
+    std::fs::write(server.output(&env, 0, "patient").join("gate"), "").unwrap();
+    env.wait_for_status("patient", "Succeeded");
+    proxy.set_down(false);
+    server.wait_until_empty(0);
+}

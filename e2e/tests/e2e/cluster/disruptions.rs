@@ -1,0 +1,331 @@
+//! What a cluster does to a job, and whether it counts as the job's failure.
+
+use e2e::cluster::{Cluster, ClusterServer, Difference};
+use e2e::{TestEnvironment, wait_until};
+use serde_json::json;
+
+/// Begins, and ends when the test writes `output/gate`.
+const WAITS: &str = "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\n";
+
+fn lines_with(env: &TestEnvironment, job: &str, text: &str) -> usize {
+    env.logs(job).iter().filter(|line| line.contains(text)).count()
+}
+
+fn start() -> Option<(TestEnvironment, Cluster, ClusterServer)> {
+    let cluster = Cluster::here()?;
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start(&mut env, &cluster, "");
+    server.configure(&env, 0);
+    Some((env, cluster, server))
+}
+
+fn submit_and_begin(env: &TestEnvironment, job: &str) {
+    let package = env.package(job).file("train.sh", WAITS);
+    env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the trainer must begin", || {
+        (lines_with(env, job, "begun") == 1).then_some(())
+    });
+}
+
+fn pod_of(cluster: &Cluster, server: &ClusterServer) -> String {
+    let pods = cluster.objects("pods", server.namespace(0));
+    pods[0]["metadata"]["name"]
+        .as_str()
+        .expect("a pod has a name")
+        .to_owned()
+}
+
+/// Waits for the second attempt, lets it end, and gives what `describe` says of it.
+fn second_attempt_ends_well(env: &TestEnvironment, server: &ClusterServer, job: &str) -> String {
+    wait_until("the trainer must begin again", || {
+        let worker = &env.describe(job)["workers"][0];
+        (worker["attempt"] == 2).then_some(())
+    });
+    std::fs::write(server.output(env, 0, job).join("gate"), "").expect("the run has a folder for its output");
+    env.wait_for_status(job, "Succeeded");
+    server.wait_until_empty(0);
+    env.paddlectl(&["describe", job]).ok().stdout
+}
+
+#[test]
+fn a_pod_that_somebody_deletes_is_restarted_and_uses_no_retry() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    submit_and_begin(&env, "robbed");
+    let pod = pod_of(&cluster, &server);
+    cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
+    let described = second_attempt_ends_well(&env, &server, "robbed");
+    assert!(described.contains("somebody deleted it"), "{described}");
+}
+
+#[test]
+fn an_evicted_pod_is_restarted_with_the_clusters_reason() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    submit_and_begin(&env, "evicted");
+    let (namespace, pod) = (server.namespace(0), pod_of(&cluster, &server));
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace},
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
+    cluster.send(&["create", "--raw", &path, "-f", "-"], &eviction);
+    let described = second_attempt_ends_well(&env, &server, "evicted");
+    assert!(described.contains("evicted"), "{described}");
+}
+
+#[test]
+fn a_worker_that_is_disrupted_too_often_fails() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
+        kubernetes: "  disruption_limit: 0\n".into(),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    submit_and_begin(&env, "often");
+    let pod = pod_of(&cluster, &server);
+    cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
+    env.wait_for_status("often", "Failed");
+    let described = env.paddlectl(&["describe", "often"]).ok().stdout;
+    assert!(described.contains("which is the limit"), "{described}");
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn a_gang_that_a_quota_refuses_in_part_waits_as_a_whole() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let namespace = server.namespace(0);
+    cluster.kubectl(&["create", "namespace", namespace]);
+    cluster.kubectl(&["create", "quota", "narrow", "-n", namespace, "--hard=pods=1"]);
+    let package = env.package("gang").file("train.sh", "echo begun\n");
+    env.submit(
+        "gang",
+        &package,
+        &["-entry", "sh train.sh", "-cpu", "100m", "-parallelism", "2"],
+    );
+    wait_until("the gang must be withdrawn", || {
+        let described = env.paddlectl(&["describe", "gang"]).ok().stdout;
+        let withdrawn = described.contains("withdrawn") && described.contains("exceeded quota");
+        withdrawn.then_some(())
+    });
+    assert_eq!(
+        lines_with(&env, "gang", "begun"),
+        0,
+        "none starts before all are there"
+    );
+    cluster.kubectl(&["delete", "quota", "narrow", "-n", namespace]);
+    env.wait_for_status("gang", "Succeeded");
+    assert_eq!(lines_with(&env, "gang", "begun"), 2);
+    server.wait_until_empty(0);
+}
+
+/// A pod that keeps those of a job away from its node, which our own count does not see.
+fn keeps_away(cluster: &Cluster, job: &str) -> serde_json::Value {
+    let term = json!({
+        "labelSelector": {"matchLabels": {"paddle-job": job}},
+        "namespaceSelector": {},
+        "topologyKey": "kubernetes.io/os",
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("keeps-{job}-away"), "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+            "containers": [{"name": "main", "image": cluster.shell_image()}],
+        },
+    })
+}
+
+#[test]
+fn a_gang_whose_seat_is_taken_is_withdrawn_with_the_schedulers_numbers() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let job = format!("crowded-{}", server.namespace(0));
+    let pod = format!("keeps-{job}-away");
+    cluster.apply(&keeps_away(&cluster, &job));
+    wait_until("the foreign pod must run", || {
+        let phase = cluster.kubectl(&[
+            "get",
+            "pod",
+            &pod,
+            "-n",
+            "default",
+            "-o",
+            "jsonpath={.status.phase}",
+        ]);
+        (phase == "Running").then_some(())
+    });
+    let package = env.package(&job).file("train.sh", "echo begun\n");
+    env.submit(&job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the gang must be withdrawn", || {
+        let described = env.paddlectl(&["describe", &job]).ok().stdout;
+        let withdrawn = described.contains("withdrawn: 0/") && described.contains("nodes are available");
+        withdrawn.then_some(())
+    });
+    cluster.kubectl(&["delete", "pod", &pod, "-n", "default", "--wait=false"]);
+    env.wait_for_status(&job, "Succeeded");
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn a_trainer_that_exceeds_its_memory_fails_and_says_so() {
+    let Some((env, _cluster, server)) = start() else {
+        return;
+    };
+    let package = env
+        .package("greedy")
+        .file("train.sh", "echo begun\ntail /dev/zero\n");
+    let flags = ["-entry", "sh train.sh", "-cpu", "100m", "-memory", "48Mi"];
+    env.submit("greedy", &package, &flags);
+    env.wait_for_status("greedy", "Failed");
+    let described = env.paddlectl(&["describe", "greedy"]).ok().stdout;
+    assert!(described.contains("out of memory"), "{described}");
+    assert_eq!(lines_with(&env, "greedy", "begun"), 1);
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn a_pserver_that_is_killed_ends_its_job_and_its_log_is_complete() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let package = env.package("served").file("train.sh", WAITS);
+    let program = "for i in $(seq 1 500); do echo line $i; done; echo all; exec paddle pserver";
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "100m",
+        "-pservers",
+        "1",
+        "-pscpu",
+        "100m",
+        "-psmemory",
+        "64Mi",
+        "-psentry",
+        program,
+    ];
+    env.submit("served", &package, &flags);
+    wait_until("the trainer must begin", || {
+        (lines_with(&env, "served", "begun") == 1).then_some(())
+    });
+    let namespace = server.namespace(0);
+    let pods = cluster.objects("pods", namespace);
+    let is_pserver = |pod: &&serde_json::Value| pod["metadata"]["labels"]["paddle-job-pserver"].is_string();
+    let pod = pods.iter().find(is_pserver).unwrap()["metadata"]["name"]
+        .as_str()
+        .unwrap();
+    // Everything but the launcher, which is the first process; the shell itself is killed with the rest.
+    let script = "kill -9 -1 || true";
+    let exec = ["exec", "-n", namespace, pod, "--", "sh", "-c", script];
+    let killed = std::process::Command::new("kubectl")
+        .args(exec)
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .output();
+    assert!(killed.is_ok(), "{killed:?}");
+    env.wait_for_status("served", "Failed");
+    assert_eq!(lines_with(&env, "served", "line "), 500);
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn an_image_without_a_shell_fails_the_job() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let package = env.package("bare").file("a", "b");
+    let flags = [
+        "-entry",
+        "true",
+        "-cpu",
+        "100m",
+        "-image",
+        cluster.image_without_shell(),
+    ];
+    env.submit("bare", &package, &flags);
+    env.wait_for_status("bare", "Failed");
+    let described = env.paddlectl(&["describe", "bare"]).ok().stdout;
+    assert!(described.contains("sh"), "{described}");
+    server.wait_until_empty(0);
+}
+
+/// A pod of somebody else that takes the cards of a node.
+fn takes_cards(cluster: &Cluster, name: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": cluster.shell_image(),
+                "resources": {"limits": {"nvidia.com/gpu": "2"}},
+            }],
+        },
+    })
+}
+
+/// There are no real cards: the node only says that it has some.
+#[test]
+fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let cards = r#"{"status":{"capacity":{"nvidia.com/gpu":"2"}}}"#;
+    let patch = [
+        "patch",
+        "node",
+        "node1",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        cards,
+    ];
+    cluster.kubectl(&patch);
+    wait_until("the node must offer its cards", || {
+        let offered = "jsonpath={.status.allocatable.nvidia\\.com/gpu}";
+        (cluster.kubectl(&["get", "node", "node1", "-o", offered]) == "2").then_some(())
+    });
+    let package = env.package("race").file("train.sh", "echo begun\n");
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "50m",
+        "-gpu",
+        "1",
+        "-parallelism",
+        "2",
+    ];
+    for round in 0..3 {
+        let (job, rival) = (
+            format!("race-{round}"),
+            format!("rival-{round}-{}", server.namespace(0)),
+        );
+        std::thread::scope(|both| {
+            both.spawn(|| cluster.apply(&takes_cards(&cluster, &rival)));
+            env.submit(&job, &package, &flags);
+        });
+        let (rival, job) = (rival.as_str(), job.as_str());
+        wait_until("one of them must have the cards", || {
+            let phase = [
+                "get",
+                "pod",
+                rival,
+                "-n",
+                "default",
+                "-o",
+                "jsonpath={.status.phase}",
+            ];
+            let ended = env.status(job) == "Succeeded";
+            (ended || cluster.kubectl(&phase) == "Running").then_some(())
+        });
+        cluster.kubectl(&["delete", "pod", rival, "-n", "default", "--wait=false"]);
+        env.wait_for_status(job, "Succeeded");
+        assert_eq!(lines_with(&env, job, "begun"), 2);
+    }
+    server.wait_until_empty(0);
+}

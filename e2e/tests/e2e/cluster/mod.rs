@@ -1,0 +1,12 @@
+//! Jobs on a real Kubernetes cluster, driven as on one machine.
+
+mod api_server;
+mod bad_input;
+mod by_hand;
+mod crash;
+mod disruptions;
+mod installed;
+mod life;
+mod nodes;
+mod storage;
+mod tenancy;

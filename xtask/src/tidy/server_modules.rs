@@ -1,0 +1,191 @@
+//! The direction between the server's modules: a module names only modules of its own row or of rows below.
+//!
+//! Tests are exempt; they construct whole servers.
+
+use super::layering::{before_tests, is_test_path};
+use super::rust_code::code_only;
+use super::{Finding, SourceFile};
+
+const ROOT: &str = "crates/server/src/";
+
+/// Files that declare the modules and belong to none.
+const ENTRIES: &[&str] = &["lib.rs", "main.rs"];
+
+/// The server's modules, from the program's start down to those that know none of the others.
+const ROWS: &[&[&str]] = &[
+    &["run"],
+    &["init", "start"],
+    &["http", "openapi"],
+    &["app"],
+    &["engine"],
+    &["logs"],
+    &["reconcile"],
+    &["files"],
+    &["runs"],
+    &["packages"],
+    &["homes"],
+    &["accounts", "secrets"],
+    &["auth", "authority", "metrics"],
+    &["store"],
+    &["data_folder", "tls"],
+    &["users"],
+    &["config"],
+    &[
+        "connections",
+        "durable",
+        "error_chain",
+        "job_status",
+        "lane",
+        "locks",
+        "nearest",
+        "programs",
+        "queue",
+        "ready",
+        "small_disk",
+    ],
+];
+
+pub fn check(file: &SourceFile) -> Vec<Finding> {
+    let Some(inside) = file.path.strip_prefix(ROOT) else {
+        return Vec::new();
+    };
+    if !file.is_rust() || is_test_path(&file.path) || ENTRIES.contains(&inside) {
+        return Vec::new();
+    }
+    let module = inside.split(['/', '.']).next().unwrap_or(inside);
+    let Some(row) = row_of(module) else {
+        let advice = format!("the server's module `{module}` is new: give it a row in xtask's `ROWS`");
+        return vec![file.finding(0, "server-direction", advice)];
+    };
+    let code = code_only(&file.text);
+    let code = before_tests(&code);
+    let mut findings = Vec::new();
+    for (line, named) in named_modules(code) {
+        if row_of(named).is_some_and(|other| other < row) {
+            let advice =
+                format!("`{module}` must not name `{named}`, which is above it: pass a value or a port");
+            findings.push(file.finding(line, "server-direction", advice));
+        }
+    }
+    findings
+}
+
+fn row_of(module: &str) -> Option<usize> {
+    ROWS.iter().position(|row| row.contains(&module))
+}
+
+/// The modules behind `crate::name` and `crate::{name, …}`, with their lines from 1.
+fn named_modules(code: &str) -> Vec<(usize, &str)> {
+    let mut named = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        if code[..at].ends_with(is_name_char) {
+            continue;
+        }
+        let line = code[..at].matches('\n').count() + 1;
+        let rest = &code[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => named.extend(group_names(group).into_iter().map(|name| (line, name))),
+            None => named.push((line, leading_name(rest))),
+        }
+    }
+    named
+}
+
+/// The first names of a group's members: `a` and `b` of `a::{c, d}, b}`.
+fn group_names(group: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                names.push(leading_name(group[start..at].trim_start()));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                names.push(leading_name(group[start..at].trim_start()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn leading_name(text: &str) -> &str {
+    let end = text.find(|c: char| !is_name_char(c)).unwrap_or(text.len());
+    &text[..end]
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        let found = check(&file(path, text));
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn looking_up_is_found_in_every_form() {
+        let expected = |line| {
+            format!(
+                "crates/server/src/logs/a.rs:{line}: [server-direction] `logs` must not name `app`, which is above it: \
+                 pass a value or a port"
+            )
+        };
+        for (text, line) in [
+            ("use crate::app::App;", 1),
+            ("\nfn f() { crate::app::internal() }", 2),
+            ("use crate::{store::{self, Store}, app::App};", 1),
+            ("pub(crate) use crate::app;", 1),
+        ] {
+            assert_eq!(
+                findings("crates/server/src/logs/a.rs", text),
+                [expected(line)],
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn looking_down_and_sideways_is_fine() {
+        let text =
+            "use crate::reconcile::Jobs;\nuse crate::logs::Logs;\nuse crate::VERSION;\n// crate::app\n";
+        assert_eq!(findings("crates/server/src/logs/a.rs", text), [""; 0]);
+        assert_eq!(
+            findings("crates/server/src/http/a.rs", "use crate::openapi::Head;"),
+            [""; 0]
+        );
+        assert_eq!(
+            findings("crates/server/src/openapi.rs", "use crate::http::routes;"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn tests_and_other_crates_are_not_bound() {
+        let text = "#[cfg(test)]\nmod tests {\n    use crate::app::App;\n}\n";
+        assert_eq!(findings("crates/server/src/store/a.rs", text), [""; 0]);
+        assert_eq!(
+            findings("crates/server/src/store/tests/a.rs", "use crate::app::App;"),
+            [""; 0]
+        );
+        assert_eq!(
+            findings("crates/cli/src/store/a.rs", "use crate::app::App;"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_module_without_a_row_is_found() {
+        let found = findings("crates/server/src/novelty.rs", "");
+        assert!(found[0].contains("`novelty` is new"), "{found:?}");
+    }
+}
