@@ -2,7 +2,11 @@
 //!
 //! People and CI run the same command; `.ci/run` installs what a bare machine lacks.
 
-use anyhow::Result;
+use std::env;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
 
 use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
@@ -13,6 +17,7 @@ use crate::{cluster, no_arguments, spec, test, tidy};
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     no_arguments("ci", args)?;
     let mut steps = Steps::default();
+    before_this_program(&mut steps);
     let tools = Background::start(workspace);
     steps.run(
         "tidy",
@@ -31,6 +36,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         },
     );
     scripts(workspace, &mut steps);
+    crash_tests_can_run(workspace, &mut steps);
     test::all(workspace, &mut steps, &test::Options::default());
     steps.run(
         "openapi.json",
@@ -42,6 +48,39 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     services::test(workspace, &mut steps, &Service::ALL, Absent::Skipped);
     cluster::test(workspace, &mut steps, Absent::Skipped);
     steps.finish()
+}
+
+/// The steps of `.ci/run`, which tells in `PADDLECLOUD_CI_TIMES` when it started and when it had installed everything.
+fn before_this_program(steps: &mut Steps) {
+    let times = env::var("PADDLECLOUD_CI_TIMES").unwrap_or_default();
+    let seconds: Vec<u64> = times.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    if let [started, installed] = seconds[..] {
+        let installed_at = Duration::from_secs(installed);
+        steps.done_before("installs", installed_at.saturating_sub(Duration::from_secs(started)));
+        steps.done_before("compile xtask", now.saturating_sub(installed_at));
+    }
+}
+
+/// Crash tests watch what a program writes with strace and are skipped without it. Root can install it and trace
+/// everything, so there a skipped crash test is a failure.
+fn crash_tests_can_run(workspace: &Workspace, steps: &mut Steps) {
+    let mut trace = workspace.program("strace", &["-o", "/dev/null", "true"]);
+    if succeeds(&mut trace) {
+        return;
+    }
+    const TITLE: &str = "crash tests under strace";
+    const WHY: &str = "strace is not installed or must not trace here";
+    let is_root = step::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0");
+    match is_root {
+        true => steps.run(TITLE, "run `apt install strace`, and permit ptrace", || bail!(WHY)),
+        false => steps.skip(TITLE, WHY),
+    }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// Bans, licenses and sources. Advisories need a network and belong to the release workflow.

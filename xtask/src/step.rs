@@ -1,6 +1,9 @@
 //! One step of a task: prints what it does, how long it took, and how to fix it if it fails.
+//!
+//! A step also says how much of the machine's processors it left idle: that is the time a run could save.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -15,6 +18,8 @@ pub struct Steps {
 struct Ended {
     title: String,
     took: Duration,
+    /// In percent; `None` where the system does not count it.
+    idle: Option<u64>,
     outcome: Outcome,
 }
 
@@ -29,9 +34,10 @@ impl Steps {
     /// shows everything that is wrong.
     pub fn run(&mut self, title: &str, fix: &str, body: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {title}");
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), ProcessorTime::now());
         let result = body();
         let took = begun.elapsed();
+        let idle = before.and_then(|before| ProcessorTime::now()?.idle_percent_since(&before));
         let outcome = match result {
             Ok(()) => {
                 eprintln!("-- {title}: ok ({})", in_words(took));
@@ -46,7 +52,18 @@ impl Steps {
         self.ended.push(Ended {
             title: title.to_owned(),
             took,
+            idle,
             outcome,
+        });
+    }
+
+    /// Records work that was done before this program ran.
+    pub fn done_before(&mut self, title: &str, took: Duration) {
+        self.ended.push(Ended {
+            title: title.to_owned(),
+            took,
+            idle: None,
+            outcome: Outcome::Passed,
         });
     }
 
@@ -57,6 +74,7 @@ impl Steps {
         self.ended.push(Ended {
             title: title.to_owned(),
             took: Duration::ZERO,
+            idle: None,
             outcome,
         });
     }
@@ -95,13 +113,57 @@ impl Steps {
         let mut text = String::new();
         for step in &self.ended {
             let end = match &step.outcome {
-                Outcome::Passed => format!("ok       {:>7}", in_words(step.took)),
+                Outcome::Passed => format!("ok       {:>7}{}", in_words(step.took), step.idle_in_words()),
                 Outcome::Skipped(why) => format!("skipped  {why}"),
                 Outcome::Failed { fix } => format!("FAILED   {:>7}  fix: {fix}", in_words(step.took)),
             };
             writeln!(text, "{:width$}  {end}", step.title).expect("a string takes any text");
         }
+        let total = self.ended.iter().map(|step| step.took).sum();
+        writeln!(text, "{:width$}           {:>7}", "total", in_words(total)).expect("a string takes any text");
         text
+    }
+}
+
+impl Ended {
+    /// Empty for a step that ended at once: the kernel counts in hundredths of a second.
+    fn idle_in_words(&self) -> String {
+        match self.idle {
+            Some(idle) if self.took >= Duration::from_secs(10) => format!("  {idle:>2}% idle"),
+            _ => String::new(),
+        }
+    }
+}
+
+/// What the processors of this machine did since it started, in the kernel's ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessorTime {
+    idle: u64,
+    all: u64,
+}
+
+impl ProcessorTime {
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// The first line: user, nice, system, idle, waiting for a disk, interrupts of two kinds, stolen.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .take(8)
+            .map(|number| number.parse().ok())
+            .collect::<Option<_>>()?;
+        Some(Self {
+            idle: ticks.get(3)? + ticks.get(4)?,
+            all: ticks.iter().sum(),
+        })
+    }
+
+    fn idle_percent_since(&self, before: &Self) -> Option<u64> {
+        let idle = self.idle.checked_sub(before.idle)?;
+        (idle * 100).checked_div(self.all.checked_sub(before.all)?)
     }
 }
 
@@ -187,6 +249,29 @@ mod tests {
             summary.contains("skipped  cargo-deny is not installed"),
             "{summary}"
         );
+    }
+
+    #[test]
+    fn the_summary_counts_the_time_before_and_adds_everything_up() {
+        let mut steps = Steps::default();
+        steps.done_before("installs", Duration::from_secs(61));
+        steps.done_before("compile xtask", Duration::from_secs(30));
+        assert_eq!(
+            steps.summary(),
+            "installs       ok         1m01s\n\
+             compile xtask  ok         30.0s\n\
+             total                     1m31s\n"
+        );
+    }
+
+    #[test]
+    fn idle_time_is_read_from_the_kernels_counters() {
+        let at = |line: &str| ProcessorTime::parse(line).unwrap();
+        let before = at("cpu  100 0 100 700 100 0 0 0 5 5\ncpu0 1 2 3\n");
+        let after = at("cpu  250 0 100 740 110 0 0 0 9 9\n");
+        assert_eq!(after.idle_percent_since(&before), Some(25));
+        assert_eq!(before.idle_percent_since(&before), None, "no time has passed");
+        assert_eq!(ProcessorTime::parse("intr 1 2"), None);
     }
 
     #[test]

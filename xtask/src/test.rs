@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cluster;
+use crate::image;
 use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::workspace::{Workspace, is_installed};
@@ -16,6 +17,8 @@ Without options: all Rust tests (unit, simulation, port suites, end to end), the
 
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
+  --with attack  run the attacks on a shared server for 50 rounds instead of one
+  --with images  build the container images twice and compare their digests, and nothing else
   --with ceph,hdfs,s3
                  start these storage services and run the tests that need them, and nothing else
   --with cluster run the tests on the Kubernetes cluster of KUBECONFIG, and nothing else
@@ -24,7 +27,7 @@ Arguments after `--` are passed to `cargo test`, for example `-- -p paddlecloud-
 ";
 
 /// All values of `--with`.
-const KINDS: &str = "sim, crash, ceph, hdfs, s3 and cluster";
+const KINDS: &str = "sim, crash, attack, images, ceph, hdfs, s3 and cluster";
 
 /// What to run beyond the usual.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,6 +35,7 @@ pub struct Options {
     env: Vec<(&'static str, &'static str)>,
     services: Vec<Service>,
     cluster: bool,
+    images: bool,
     cargo_args: Vec<String>,
 }
 
@@ -42,12 +46,19 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     }
     let options = Options::parse(args)?;
     let mut steps = Steps::default();
-    if !options.only_services() {
+    if !options.leaves_out_the_usual() {
         all(workspace, &mut steps, &options);
     }
     services::test(workspace, &mut steps, &options.services, Absent::Fails);
     if options.cluster {
         cluster::test(workspace, &mut steps, Absent::Fails);
+    }
+    if options.images {
+        steps.run(
+            "equal images",
+            "run `cargo xtask image --twice` and compare the archives",
+            || image::run(workspace, &["--twice".to_owned()]),
+        );
     }
     steps.finish()
 }
@@ -145,6 +156,8 @@ impl Options {
             match (kind, Service::parse(kind)) {
                 ("sim", _) => self.env.push(("SIMULATOR_SEEDS", "100000")),
                 ("cluster", _) => self.cluster = true,
+                ("images", _) => self.images = true,
+                ("attack", _) => self.env.push(("PADDLECLOUD_ATTACK_ROUNDS", "50")),
                 ("crash", _) => self.env.push(("PADDLECLOUD_CRASH_ROUNDS", "200")),
                 (_, Some(service)) if !self.services.contains(&service) => self.services.push(service),
                 (_, Some(_)) => {}
@@ -154,9 +167,10 @@ impl Options {
         Ok(())
     }
 
-    /// Whether only services or a cluster were requested.
-    fn only_services(&self) -> bool {
-        (self.cluster || !self.services.is_empty()) && self.env.is_empty() && self.cargo_args.is_empty()
+    /// Whether only services, a cluster or images were requested.
+    fn leaves_out_the_usual(&self) -> bool {
+        let special = self.cluster || self.images || !self.services.is_empty();
+        special && self.env.is_empty() && self.cargo_args.is_empty()
     }
 
     fn cargo_test(&self, workspace: &Workspace) -> Command {
@@ -179,8 +193,12 @@ mod tests {
 
     #[test]
     fn a_kind_becomes_the_variable_its_tests_read() {
-        let options = parse(&["--with", "sim", "--with=crash"]).unwrap();
-        let expected = vec![("SIMULATOR_SEEDS", "100000"), ("PADDLECLOUD_CRASH_ROUNDS", "200")];
+        let options = parse(&["--with", "sim,attack", "--with=crash"]).unwrap();
+        let expected = vec![
+            ("SIMULATOR_SEEDS", "100000"),
+            ("PADDLECLOUD_ATTACK_ROUNDS", "50"),
+            ("PADDLECLOUD_CRASH_ROUNDS", "200"),
+        ];
         assert_eq!(options.env, expected);
     }
 
@@ -195,7 +213,7 @@ mod tests {
         let error = parse(&["--with", "luck"]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there are no tests of kind `luck`; the kinds are sim, crash, ceph, hdfs, s3 and cluster"
+            "there are no tests of kind `luck`; the kinds are sim, crash, attack, images, ceph, hdfs, s3 and cluster"
         );
     }
 
@@ -203,10 +221,11 @@ mod tests {
     fn services_come_as_a_list_or_one_by_one_and_alone_run_alone() {
         let options = parse(&["--with", "ceph,hdfs", "--with=s3,hdfs"]).unwrap();
         assert_eq!(options.services, Service::ALL);
-        assert!(options.only_services());
-        assert!(parse(&["--with", "cluster"]).unwrap().only_services());
-        assert!(!parse(&["--with", "sim,s3"]).unwrap().only_services());
-        assert!(!parse(&[]).unwrap().only_services());
+        assert!(options.leaves_out_the_usual());
+        assert!(parse(&["--with", "cluster"]).unwrap().leaves_out_the_usual());
+        assert!(parse(&["--with", "images"]).unwrap().leaves_out_the_usual());
+        assert!(!parse(&["--with", "sim,s3"]).unwrap().leaves_out_the_usual());
+        assert!(!parse(&[]).unwrap().leaves_out_the_usual());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What one hostile client can do to a shared server: nothing that others notice.
 
+use std::env::var;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,6 +12,14 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::tls::{Authority, start_with_tls};
+
+/// How often to repeat; `cargo xtask test --with attack` asks for many.
+fn rounds() -> usize {
+    var("PADDLECLOUD_ATTACK_ROUNDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1)
+}
 
 /// Sends a body in chunks of one byte without a login, and reads the beginning of the reply.
 fn send_byte_by_byte(stream: &mut (impl Read + Write), chunks: usize) -> String {
@@ -46,7 +55,7 @@ fn a_body_in_tiny_chunks_takes_no_more_memory_than_its_content() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "", "");
     let before = peak_memory_kb(&shared);
-    for _ in 0..4 {
+    for _ in 0..4 * rounds() {
         let mut stream = TcpStream::connect(&shared.endpoint).expect("the server listens");
         send_byte_by_byte(&mut stream, 30_000);
     }
@@ -60,7 +69,7 @@ fn neither_does_one_over_tls() {
     let authority = Authority::new(&env, "ours");
     let shared = start_with_tls(&env, &authority);
     let before = peak_memory_kb(&shared);
-    for _ in 0..4 {
+    for _ in 0..4 * rounds() {
         let tcp = TcpStream::connect(&shared.endpoint).expect("the server listens");
         send_byte_by_byte(&mut encrypted(tcp, &authority), 30_000);
     }
@@ -113,14 +122,17 @@ fn who_floods_the_server_with_connections_does_not_fail_other_users_jobs() {
     let shared = Shared::start_under(&env, &["prlimit", "--nofile=160:160"], "", "");
     shared.configure(&env, e2e::PASSWORD);
     let package = env.package("job").file("train.sh", "echo done\n");
-    let flood = flood(&env, &shared);
-    for job in ["one", "two", "three"] {
-        env.submit(job, &package, &["-entry", "sh train.sh"]);
+    for round in 0..rounds() {
+        let flood = flood(&env, &shared);
+        let jobs = ["one", "two", "three"].map(|job| format!("{job}-{round}"));
+        for job in &jobs {
+            env.submit(job, &package, &["-entry", "sh train.sh"]);
+        }
+        for job in &jobs {
+            env.wait_for_status(job, "Succeeded");
+        }
+        drop(flood);
     }
-    for job in ["one", "two", "three"] {
-        env.wait_for_status(job, "Succeeded");
-    }
-    drop(flood);
 }
 
 /// The job takes whatever room there is, also what the server sets free for its own record.

@@ -48,6 +48,25 @@ fn a_home_that_cannot_be_written_is_explained() {
     assert!(env.processes().is_empty(), "no server runs");
 }
 
+#[test]
+fn why_says_how_much_output_a_full_disk_lost() {
+    let env = TestEnvironment::new();
+    let Some(_disk) = Disk::mount(&env.home().join(".paddle"), 30 * MEGABYTE) else {
+        return;
+    };
+    let package = env
+        .package("loud")
+        .file("train.sh", "head -c 60000000 /dev/zero | tr '\\0' x\n");
+    env.submit("loud", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "loud"]).ok();
+    let why = env.paddlectl(&["why", "loud"]).ok().stdout;
+    assert!(
+        why.contains("of its output could not be stored and is lost"),
+        "{why}"
+    );
+    env.paddlectl(&["server", "stop"]).ok();
+}
+
 /// Writes until there is no room left.
 fn fill(path: &std::path::Path) {
     let mut file = File::create(path).expect("a file can still be made");
