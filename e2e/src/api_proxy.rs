@@ -85,7 +85,7 @@ impl ApiProxy {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to count anew.
+    /// Resets the counters.
     pub fn forget(&self) {
         self.state().calls.clear();
     }

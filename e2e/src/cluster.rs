@@ -409,7 +409,7 @@ fn named_image(variable: &str) -> Option<String> {
     image
 }
 
-/// A port that nobody listens on at this address.
+/// A free port at this address.
 fn free_port(address: &str) -> u16 {
     let listener = std::net::TcpListener::bind((address, 0)).expect("the address is this machine's");
     listener.local_addr().expect("it is bound").port()

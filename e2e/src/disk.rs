@@ -14,7 +14,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Mounts an empty disk of so many bytes; `None`, with a line that says so, when not root.
+    /// Mounts an empty disk of this size; `None`, with a message, if not root.
     pub fn mount(at: &Path, bytes: u64) -> Option<Self> {
         if !geteuid().is_root() {
             eprintln!("skipped: only root can mount a disk");

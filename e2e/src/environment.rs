@@ -161,17 +161,17 @@ impl TestEnvironment {
         }
     }
 
-    /// Starts `paddlectl` and goes on.
+    /// Starts `paddlectl` in the background.
     pub fn start(&self, args: &[&str]) -> Background {
         self.start_as("paddlectl", args)
     }
 
-    /// Starts one of the program's names and goes on.
+    /// Starts one of the program's names in the background.
     pub fn start_as(&self, name: &str, args: &[&str]) -> Background {
         Background::start(shown(name, args), &mut self.command(name, args))
     }
 
-    /// Starts a program that is none of ours and goes on.
+    /// Starts another program in the background.
     pub fn start_program(&self, program: &str, args: &[&str]) -> Background {
         let mut command = self.in_environment(Command::new(program), args);
         Background::start(shown(program, args), &mut command)

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use crate::wait::wait_until;
 
-/// A named pipe. Whoever reads it waits for somebody who writes; several may wait, each needs its own opening.
+/// A named pipe. A reader waits for a writer; several may wait, and each needs its own opening.
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
@@ -31,9 +31,9 @@ impl Gate {
         format!("{name}={}", self.path.display())
     }
 
-    /// Waits until somebody stands before it, then lets them through.
+    /// Waits until a reader is at the gate, then lets it through.
     pub fn open(&self) {
-        wait_until("somebody must come to the gate", || self.try_open());
+        wait_until("a reader must be at the gate", || self.try_open());
     }
 
     /// Lets everybody through who comes, until it is enough. Two may come at once or one after the other.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_goes_on_when_the_gate_opens() {
+    fn a_reader_continues_when_the_gate_opens() {
         let folder = tempfile::tempdir().unwrap();
         let gate = Gate::new(folder.path().join("gate"));
         let mut waiting = Command::new("cat")

@@ -56,7 +56,7 @@ impl Shared {
         }
     }
 
-    /// The program itself, for whoever wants to see its end.
+    /// The program itself, for tests that watch it exit.
     pub fn into_server(self) -> Background {
         self.server
     }

@@ -1,7 +1,7 @@
 """A parameter server: holds one shard of the model and improves it once per round.
 
 A round ends when every trainer has pushed its gradient; the shard then moves against the mean of them.
-What it is told comes from the environment PaddleCloud gives every worker.
+Its settings come from the environment PaddleCloud gives every worker.
 """
 
 import json

@@ -53,11 +53,17 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
 /// The steps of `.ci/run`, which tells in `PADDLECLOUD_CI_TIMES` when it started and when it had installed everything.
 fn before_this_program(steps: &mut Steps) {
     let times = env::var("PADDLECLOUD_CI_TIMES").unwrap_or_default();
-    let seconds: Vec<u64> = times.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+    let seconds: Vec<u64> = times
+        .split_whitespace()
+        .filter_map(|time| time.parse().ok())
+        .collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     if let [started, installed] = seconds[..] {
         let installed_at = Duration::from_secs(installed);
-        steps.done_before("installs", installed_at.saturating_sub(Duration::from_secs(started)));
+        steps.done_before(
+            "installs",
+            installed_at.saturating_sub(Duration::from_secs(started)),
+        );
         steps.done_before("compile xtask", now.saturating_sub(installed_at));
     }
 }
@@ -73,7 +79,9 @@ fn crash_tests_can_run(workspace: &Workspace, steps: &mut Steps) {
     const WHY: &str = "strace is not installed or must not trace here";
     let is_root = step::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0");
     match is_root {
-        true => steps.run(TITLE, "run `apt install strace`, and permit ptrace", || bail!(WHY)),
+        true => steps.run(TITLE, "run `apt install strace`, and permit ptrace", || {
+            bail!(WHY)
+        }),
         false => steps.skip(TITLE, WHY),
     }
 }

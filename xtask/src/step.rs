@@ -120,7 +120,8 @@ impl Steps {
             writeln!(text, "{:width$}  {end}", step.title).expect("a string takes any text");
         }
         let total = self.ended.iter().map(|step| step.took).sum();
-        writeln!(text, "{:width$}           {:>7}", "total", in_words(total)).expect("a string takes any text");
+        writeln!(text, "{:width$}           {:>7}", "total", in_words(total))
+            .expect("a string takes any text");
         text
     }
 }

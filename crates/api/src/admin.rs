@@ -61,7 +61,7 @@ pub struct UserRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Dispose {
-    /// They stay, owned by nobody who can log in.
+    /// They stay, owned by an account that cannot log in.
     Keep,
     /// Another user gets them.
     GiveTo,
@@ -76,7 +76,7 @@ pub struct UserDeleted {
     pub name: String,
     /// Jobs that were stopped.
     pub stopped: usize,
-    /// Who owns the jobs now; nobody if they were removed.
+    /// The new owner of the jobs; empty if they were removed.
     pub jobs: Option<String>,
     /// Where the home is now, as a path of the server's storage.
     pub home: Option<String>,
@@ -156,7 +156,7 @@ pub struct AuditView {
     pub seq: i64,
     /// RFC 3339.
     pub time: String,
-    /// Who did it; empty: nobody known.
+    /// Who did it; empty if unknown.
     pub actor: String,
     /// What was done, as `noun.verb`.
     pub action: String,

@@ -8,7 +8,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::compat;
-use crate::config::Wanted;
+use crate::config::ConfigOverrides;
 use crate::error::CliError;
 use crate::nearest::is_near;
 
@@ -51,8 +51,8 @@ pub struct GlobalFlags {
 
 impl GlobalFlags {
     /// The server these flags select.
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    pub fn wanted(&self) -> ConfigOverrides {
+        ConfigOverrides {
             config: self.config.clone(),
             datacenter: self.datacenter.clone(),
         }

@@ -67,8 +67,8 @@ const GROUPS: [Group; 5] = [
             ("config", "show the configuration, choose a datacenter"),
             ("doctor", "check programs written for Paddle of 2016 and 2017"),
             ("flags", "list top-level flags, or those of a command"),
-            ("login", "log in and keep a token"),
-            ("logout", "revoke the kept token"),
+            ("login", "log in and store a token"),
+            ("logout", "revoke the stored token"),
             ("passwd", "change your password"),
             (
                 "server",

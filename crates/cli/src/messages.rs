@@ -32,7 +32,7 @@ impl Messages {
         }
     }
 
-    /// Prints a line. Errors are dropped: without stderr nobody can be told.
+    /// Prints a line. Errors are ignored: without stderr they cannot be reported.
     pub fn line(&mut self, text: impl AsRef<str>) {
         let _ = writeln!(self.sink, "{}", text.as_ref());
     }

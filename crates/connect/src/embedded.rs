@@ -358,7 +358,7 @@ fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result
             Ok(0) => break,
             Ok(count) => line.extend_from_slice(&piece[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(not_ready(format!("cannot be heard: {error}"))),
+            Err(error) => return Err(not_ready(format!("closed its startup pipe: {error}"))),
         }
     }
     match serde_json::from_slice::<Word>(line.trim_ascii()) {

@@ -55,7 +55,7 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
                 hints.retain(|hint| !hint.contains("`Authorization"));
                 if hints.is_empty() {
                     hints.push(format!(
-                        "`{program} login` asks for your password and keeps a token"
+                        "`{program} login` asks for your password and stores a token"
                     ));
                 }
             }
@@ -89,7 +89,7 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
     }
 }
 
-/// Whether it is this machine's own server: nobody configured its socket.
+/// Whether it is the embedded server, whose socket is never configured.
 fn is_embedded(endpoint: &str) -> bool {
     endpoint.starts_with("unix:") && endpoint.ends_with("/local/server.sock")
 }

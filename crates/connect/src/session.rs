@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::{Client, Credentials, TlsOptions};
 
-use crate::config::{self, Choice, Datacenter, Wanted};
+use crate::config::{self, Choice, ConfigOverrides, Datacenter};
 use crate::environment::Environment;
 use crate::error::ConnectError;
 use crate::program::Program;
@@ -27,7 +27,7 @@ pub struct Host<'a, N: FnMut(&str)> {
 impl Session {
     /// Opens the server that the configuration selects; the embedded server is running when this returns.
     pub async fn open<N: FnMut(&str)>(
-        wanted: &Wanted,
+        wanted: &ConfigOverrides,
         environment: &Environment,
         host: Host<'_, N>,
     ) -> Result<Session, ConnectError> {
@@ -84,7 +84,7 @@ pub fn accept_authority(
 ) -> std::io::Result<()> {
     match environment.paddle_home() {
         Some(home) => AuthorityFile::of(&home, datacenter).write(pem),
-        None => Err(std::io::Error::other("there is no home folder to keep it in")),
+        None => Err(std::io::Error::other("there is no home folder to store it in")),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::quantity::Bytes;
 /// The end of one attempt as the engine recorded it, after the last byte of its log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exit {
-    /// The exit code of the program. Neither code nor signal: nobody observed the exit.
+    /// The exit code of the program. Neither code nor signal: the exit was not observed.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -69,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// An exit that nobody observed; `why` says what is known.
+    /// An exit that was not observed; `why` says what is known.
     pub fn unseen(why: impl Into<String>) -> Exit {
         Exit {
             message: Some(why.into()),

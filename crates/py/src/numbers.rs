@@ -9,13 +9,13 @@ use pyo3::types::{IntoPyDict, PySlice};
 
 /// Records by number, checked against the number of records there are.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RecordSelection {
     One(u64),
     Range(Range<u64>),
     Many(Vec<u64>),
 }
 
-impl Wanted {
+impl RecordSelection {
     pub fn parse(given: &Bound<'_, PyAny>, len: u64) -> PyResult<Self> {
         if let Ok(slice) = given.cast::<PySlice>() {
             return from_slice(slice, len);
@@ -30,15 +30,15 @@ impl Wanted {
     }
 }
 
-fn from_slice(slice: &Bound<'_, PySlice>, len: u64) -> PyResult<Wanted> {
+fn from_slice(slice: &Bound<'_, PySlice>, len: u64) -> PyResult<RecordSelection> {
     let slice = slice.indices(len as isize)?;
     let (start, count) = (slice.start as i64, slice.slicelength as u64);
     if slice.step == 1 || count == 0 {
         let start = if count == 0 { 0 } else { start as u64 };
-        return Ok(Wanted::Range(start..start + count));
+        return Ok(RecordSelection::Range(start..start + count));
     }
     let number = |i: u64| (start + i as i64 * slice.step as i64) as u64;
-    Ok(Wanted::Many((0..count).map(number).collect()))
+    Ok(RecordSelection::Many((0..count).map(number).collect()))
 }
 
 fn whole_numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {

@@ -18,7 +18,7 @@ use crate::error;
 use crate::files::Files;
 use crate::fork::ForkLock;
 use crate::in_order::{InOrder, Position};
-use crate::numbers::Wanted;
+use crate::numbers::RecordSelection;
 use crate::paths;
 
 const CACHE_BYTES: usize = 64 << 20;
@@ -188,17 +188,17 @@ impl Reader {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, numbers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        match Wanted::parse(numbers, self.count(py)?)? {
-            Wanted::One(number) => {
+        match RecordSelection::parse(numbers, self.count(py)?)? {
+            RecordSelection::One(number) => {
                 let mut record = Batch::new();
                 self.by_number(py, |by_number| by_number.gather(&[number], &mut record))?;
                 Ok(PyBytes::new(py, record.get(0)).into_any())
             }
-            Wanted::Range(range) => {
+            RecordSelection::Range(range) => {
                 let batch = self.by_number(py, |by_number| by_number.get_range(range))?;
                 Ok(list_of(py, batch.iter())?.into_any())
             }
-            Wanted::Many(numbers) => Ok(self.gather(py, &numbers)?.into_any()),
+            RecordSelection::Many(numbers) => Ok(self.gather(py, &numbers)?.into_any()),
         }
     }
 

@@ -3,8 +3,8 @@
 #
 #   crates/py/tests/environment.sh NAME PACKAGE...
 #
-# Environments are kept under target/py, and the wheel is built only as far as something changed. Ends with 75 where the
-# packages cannot be had. PADDLECLOUD_TEST_BASE names a Python whose own packages are to be seen there.
+# Environments are kept under target/py, and the wheel is built only as far as something changed. Exits with 75 if the
+# packages cannot be installed. PADDLECLOUD_TEST_BASE names a Python whose own packages the environment also sees.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."

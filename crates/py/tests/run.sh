@@ -3,7 +3,7 @@
 #
 #   crates/py/tests/run.sh [pytest arguments]
 #
-# PaddlePaddle is large; where it cannot be had this is said and the second half left out, unless
+# PaddlePaddle is large; if it cannot be installed, the script says so and skips the second half, unless
 # PADDLECLOUD_TEST_PADDLE=required. PyPI's torch brings gigabytes for graphics cards: its tests run where the system has
 # a torch of its own (Debian: `apt install python3-torch`).
 set -euo pipefail

@@ -14,17 +14,18 @@ paddle-data: divides files among the nodes of a job
 
 Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=UNIT] [--header|--no-header] [FILE…]
 
-Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is made for results. Lines of text, rows of CSV
-and records of RecordIO go round, packed with gzip or not; everything else goes whole to the node that has least.
-The names above the columns of a CSV file go to every node: its first row is names unless it has a number in it or
-two cells that are the same, or --no-header says otherwise. A folder stands for the files in it; without files, those below OUT_DIR/quick_start are divided. The files themselves
-are only read, and a second run replaces what the first one made.
+Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is created for results. Lines of text, rows of CSV
+and records of RecordIO are dealt to the nodes in turn, compressed with gzip or not. Any other file goes as a whole to
+the node with the least data so far. The header of a CSV file goes to every node: its first row is a header unless it
+contains a number or two equal cells, or --no-header is given. A folder stands for the files in it; without FILE, the
+files below OUT_DIR/quick_start are divided. The files themselves are only read. A second run replaces the result of
+the first.
 
 Environment:
   OUT_DIR       the folder to divide into
-  SPLIT_COUNT   how many nodes there are
-  SPLIT_BY      what stays together, unless --by says it: auto (the default), file, line, row (of CSV) or record
-  SPLIT_HEADER  yes or no for --header or --no-header
+  SPLIT_COUNT   the number of nodes
+  SPLIT_BY      the unit if --by is not given: auto (the default), file, line, row (of CSV) or record
+  SPLIT_HEADER  yes for --header, no for --no-header
 ";
 
 /// Why a data set is not divided.
@@ -38,7 +39,7 @@ enum DataFailure {
     By(#[from] UnknownBy),
     #[error("SPLIT_HEADER is `{0}`: write `yes` or `no`, or leave it out")]
     Header(String),
-    #[error("`{0}` is no flag of this program")]
+    #[error("there is no flag `{0}`")]
     Flag(String),
     #[error(transparent)]
     Data(#[from] DataError),
@@ -55,9 +56,11 @@ impl DataFailure {
 
     fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotSet("OUT_DIR") => Some("set it to the folder the nodes' data goes to"),
+            Self::NotSet("OUT_DIR") => Some("set it to the folder for the nodes' data"),
             Self::NotSet(_) => Some("set it to the number of nodes"),
-            Self::Flag(_) => Some("`paddle-data --help` shows how it is used; `--` stands before odd names"),
+            Self::Flag(_) => {
+                Some("`paddle-data --help` lists all flags; write `--` before file names that begin with `-`")
+            }
             _ => None,
         }
     }
@@ -175,8 +178,8 @@ fn summary(divided: &Divided, request: &Request) -> String {
     for file in &divided.files {
         let unit = match file.by {
             By::Line => format!("{} lines", file.units),
-            By::Row if file.has_names => format!("{} rows, names to every node", file.units),
-            By::Row => format!("{} rows, no names", file.units),
+            By::Row if file.has_names => format!("{} rows, header to every node", file.units),
+            By::Row => format!("{} rows, no header", file.units),
             By::Record => format!("{} records", file.units),
             _ => "whole, to one node".to_owned(),
         };

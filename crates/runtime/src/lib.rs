@@ -32,7 +32,7 @@ Commands:
   train     train a v1 configuration (--config, default: trainer_config.py); needs the Python package `paddlecloud`
   version   print the version
 
-Every other command is handed on to the next `paddle` in PATH (the one PaddlePaddle brings).
+Every other command is passed on to the next `paddle` in PATH, PaddlePaddle's own.
 ";
 
 const PSERVER_HELP: &str = "\
@@ -42,16 +42,16 @@ Usage: paddle pserver [--name=value …]
        paddle pserver stat [HOST:PORT …]
        paddle pserver export|import --help
 
-Options, each with the variable that is read without it:
+Options, each with the variable that is read if it is not given:
   --port                   first port, PADDLE_INIT_PORT [default: 7164]
   --ports_num              dense ports, PADDLE_INIT_PORTS_NUM [default: 1]
   --ports_num_for_sparse   sparse ports, PADDLE_INIT_PORTS_NUM_FOR_SPARSE [default: 1]
   --pserver_id             this server's number, PADDLE_PSERVER_ID
   --pservers               all servers, address:port separated by commas, PADDLE_PSERVERS_IP_PORT_LIST
-  --num_gradient_servers   how many trainers there are, PADDLE_INIT_NUM_GRADIENT_SERVERS [default: 1]
+  --num_gradient_servers   number of trainers, PADDLE_INIT_NUM_GRADIENT_SERVERS [default: 1]
   --cores                  threads, OMP_NUM_THREADS [default: 1]
   --memory                 bytes this worker may use, PADDLE_PS_MEMORY
-  --patience               seconds after which the trainers that are waited for are named, PADDLE_PS_PATIENCE [default: 30]
+  --patience               seconds after which trainers that keep others waiting are named, PADDLE_PS_PATIENCE [default: 30]
   --metrics_port           serve Prometheus' /metrics on this port, PADDLE_PS_METRICS_PORT [default: off]
   --until_trainers_leave   end when every trainer has left and closed its connection
 

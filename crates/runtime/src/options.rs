@@ -10,15 +10,15 @@ use paddlecloud_pserver::server::ListenError;
 /// Why a parameter server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PserverError {
-    #[error("`{flag}` is not a number a port can have: `{value}`")]
+    #[error("`{flag}` must be a port number, not `{value}`")]
     Port { flag: &'static str, value: String },
-    #[error("`{flag}` is not a number: `{value}`")]
+    #[error("`{flag}` must be a number, not `{value}`")]
     Number { flag: &'static str, value: String },
     #[error("this is parameter server {index}, but there are {servers}")]
     Index { index: u32, servers: u32 },
     #[error("`{value}` in POD_IP is not an address")]
     Address { value: String },
-    #[error("a flag is not readable text")]
+    #[error("a flag is not UTF-8")]
     NotText,
     #[error(transparent)]
     Listen(#[from] ListenError),

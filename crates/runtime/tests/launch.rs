@@ -118,7 +118,7 @@ fn peers_that_do_not_come_are_named() {
     let (code, text) = end(launch(folder.path(), &words));
     assert_eq!(code, Some(126), "{text}");
     assert!(
-        text.contains("not all peers were there after 1s; missing: pserver 0"),
+        text.contains("not all peers appeared within 1s; missing: pserver 0"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Trust in a server whose authority this system does not know: what it shows is looked at before anything is sent.
+//! Trust in a server whose CA this system does not know: its certificate is inspected before anything is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Whether the server's certificate is signed by somebody these options trust. An error is why it cannot be reached.
+/// Whether the server's certificate is signed by a CA that these options trust. An error says why it cannot be reached.
 pub async fn is_trusted(endpoint: &Endpoint, options: &TlsOptions) -> Result<bool, String> {
     let config = options.load().map_err(|error| error.to_string())?;
     match connect(endpoint, config).await {
@@ -71,7 +71,7 @@ pub async fn is_trusted(endpoint: &Endpoint, options: &TlsOptions) -> Result<boo
     }
 }
 
-/// The authority's certificate: the last that the server shows. It is believed by nobody yet, and nothing is sent.
+/// The CA certificate: the last one of the chain that the server sends. It is not trusted yet, and nothing is sent.
 pub async fn shown_authority(endpoint: &Endpoint) -> Result<Shown, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))

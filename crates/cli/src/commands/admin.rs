@@ -40,7 +40,7 @@ enum Area {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// Read the key of users' secrets again and encrypt all of them with it
+    /// Reload the key of users' secrets and encrypt all secrets with it
     RotateSecrets,
     /// Show who changed what, latest first
     Audit {
@@ -70,16 +70,20 @@ enum GroupAction {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
         output: Option<Format>,
     },
-    /// Make a group, or change its limits
+    /// Create a group, or change its limits
     Set {
+        /// The name of the group
         name: String,
 
-        /// Limits: `cpu=16,memory=64Gi`; `none` takes one away
+        /// Limits: `cpu=16,memory=64Gi`; `none` removes one
         #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
         quota: Vec<(String, String)>,
     },
-    /// Remove a group; its members leave it
-    Delete { name: String },
+    /// Delete a group; its members remain users
+    Delete {
+        /// The name of the group
+        name: String,
+    },
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {

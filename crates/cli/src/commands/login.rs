@@ -13,10 +13,10 @@ use crate::session;
 /// Where a password may be instead of stdin.
 pub const PASSWORD: &str = "PADDLECLOUD_PASSWORD";
 
-/// Check the password and keep a token
+/// Check the password and store a token
 ///
 /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal. Only the token
-/// is kept, in a file that only you can read, so the configuration needs no password.
+/// is stored, in a file that only you can read, so the configuration needs no password.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The user; default: the configuration's
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "PASSWORD")]
     password: Option<String>,
 
-    /// The fingerprint of the server's certificate authority, if this system does not know it: `SHA256:…`
+    /// The fingerprint of the server's certificate authority (CA), if this system does not trust it: `SHA256:…`
     #[arg(long, value_name = "FINGERPRINT")]
     fingerprint: Option<String>,
 }
@@ -91,13 +91,13 @@ async fn trust_server(
         .await
         .map_err(CliError::refused)?;
     let fingerprint = shown.fingerprint();
-    let unknown = format!("the server's certificate authority is not known: {fingerprint}");
+    let unknown = format!("the server's certificate is signed by an unknown CA, {fingerprint}");
     match given {
         Some(given) if shown.has_fingerprint(given) => {}
         Some(_) => {
             return Err(
-                CliError::refused(format!("{unknown}, which is not the given one"))
-                    .with_hint("somebody may be in between: ask the server's administrator"),
+                CliError::refused(format!("{unknown}, not by the one of `--fingerprint`"))
+                    .with_hint("someone may be intercepting the connection: ask the server's administrator"),
             );
         }
         None if std::io::stdin().is_terminal() => {
@@ -105,7 +105,7 @@ async fn trust_server(
             context
                 .world
                 .err
-                .line("compare it with what `paddlecloud-server init` printed; is it the same? [y/N]");
+                .line("is this the fingerprint that `paddlecloud-server init` printed? [y/N]");
             let mut answer = String::new();
             let read = std::io::stdin().read_line(&mut answer);
             if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
@@ -119,5 +119,5 @@ async fn trust_server(
         }
     }
     session::accept_authority(datacenter, &context.world.env, &shown.pem())
-        .map_err(|error| CliError::refused(format!("cannot keep the authority's certificate: {error}")))
+        .map_err(|error| CliError::refused(format!("cannot store the CA certificate: {error}")))
 }

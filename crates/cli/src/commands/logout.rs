@@ -7,7 +7,7 @@ use crate::config::{self, Choice};
 use crate::error::CliError;
 use crate::session;
 
-/// Revoke the token of `login` and forget it
+/// Revoke the token of `login` and delete it
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -28,7 +28,7 @@ pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         Err(error) if error.refusal() == Some(ErrorName::Unauthorized) => {}
         other => other?,
     }
-    forgotten.map_err(|error| CliError::refused(format!("cannot forget the token: {error}")))?;
+    forgotten.map_err(|error| CliError::refused(format!("cannot delete the stored token: {error}")))?;
     context
         .world
         .err

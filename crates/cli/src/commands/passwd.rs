@@ -13,7 +13,7 @@ pub const NEW_PASSWORD: &str = "PADDLECLOUD_NEW_PASSWORD";
 /// Change your password
 ///
 /// Asks for the old password and the new one, or reads them from PADDLECLOUD_PASSWORD and PADDLECLOUD_NEW_PASSWORD, or
-/// as two lines from stdin if that is not a terminal. Tokens that were handed out before end: log in again.
+/// as two lines from stdin if that is not a terminal. Existing tokens are revoked: log in again.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -24,9 +24,8 @@ pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     session.client.password_set(&PasswordRequest { old, new }).await?;
     let program = context.program;
     context.world.err.line("the password was changed");
-    context
-        .world
-        .err
-        .hint(&format!("tokens of before have ended: `{program} login`"));
+    context.world.err.hint(&format!(
+        "earlier tokens have been revoked: run `{program} login`"
+    ));
     done()
 }

@@ -1,4 +1,4 @@
-//! `secret set|list|delete`: values that workers find in variables and nobody else sees.
+//! `secret set|list|delete`: values that only workers see, in environment variables.
 
 use paddlecloud_api::admin::SecretRequest;
 
@@ -22,18 +22,24 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Store a secret, in place of one of the same name
+    /// Store a secret, or replace one of the same name
     ///
     /// Asks for the value, or reads it from PADDLECLOUD_SECRET, or from stdin if that is not a terminal.
-    Set { name: String },
+    Set {
+        /// The name of the secret
+        name: String,
+    },
     /// List the names of your secrets
     List {
         /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
         output: Option<Format>,
     },
-    /// Delete a secret; workers that run keep it
-    Delete { name: String },
+    /// Delete a secret; running workers keep it
+    Delete {
+        /// The name of the secret
+        name: String,
+    },
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {

@@ -97,7 +97,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
         Action::Renew => {
             let made = client.token_renew().await?;
-            let line = format!("the new token is kept and valid until {}", made.view.expires);
+            let line = format!("the new token is stored and valid until {}", made.view.expires);
             context.world.err.line(line);
         }
     }

@@ -178,7 +178,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// What of a folder goes into another. What is of another kind there stays, and is told.
+    /// The entries of a folder that are copied into another. An entry of another type at the destination stays and is reported.
     fn plan_merge(&mut self, to: &PfsPath, wanted: &[Entry], held: &[Entry]) -> SyncPlan {
         let options = SyncOptions {
             existing: self.existing(),

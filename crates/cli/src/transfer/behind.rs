@@ -33,7 +33,7 @@ impl Transfer<'_> {
     ) -> Result<Option<PfsPath>, CliError> {
         let link = match self.files.stat_link(&dest).await {
             Ok(meta) => meta.target,
-            // What is missing is made, and what cannot be looked at is told when it is written.
+            // A missing target is created; one that cannot be inspected is reported when it is written.
             Err(error) if is_about_one_path(&error) => None,
             Err(error) => return Err(error.into()),
         };
@@ -56,7 +56,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// A link is something that is there, also one that leads to nothing.
+    /// Even a broken link counts as existing.
     fn keep_link(&mut self, shown: &str) -> Result<(), CliError> {
         self.tally.kept += 1;
         match self.options.dry_run {
@@ -66,14 +66,14 @@ impl Transfer<'_> {
     }
 }
 
-/// Whether what it leads to exists cannot be told where the server does not go.
+/// The server does not follow every link, so whether its target exists may be unknown.
 fn leads_nowhere(link: &LinkTarget) -> String {
     match link.as_bytes().starts_with(b"/") {
         true => format!(
-            "is a link that has an absolute path (`{link}`), which the server does not follow: name the file itself, or make the link relative"
+            "is a link to an absolute path (`{link}`), which the server does not follow: name the file itself, or make the link relative"
         ),
         false => format!(
-            "is a link that leads to nothing, or out of the space (`{link}`): remove it, or make what it leads to"
+            "is a broken link, or points outside the home or public space (`{link}`): remove it, or create its target"
         ),
     }
 }

@@ -17,12 +17,12 @@ use super::report::{Aside, Lost};
 use super::up::Completeness;
 use crate::error::{CliError, chain};
 
-const NOT_EMPTY: &str = "a folder that is not empty is in its place";
+const NOT_EMPTY: &str = "a non-empty folder is in its place";
 
 const SPECIAL: &str = "a socket, pipe or device is in its place";
 
 const SPARED: &str =
-    "what the filters leave out is never removed, nor the folder that holds it: move it away first";
+    "excluded files and the folders that contain them are never deleted: move them away first";
 
 /// The folder that is changed.
 #[derive(Debug, Clone, Copy)]
@@ -127,7 +127,7 @@ impl Clearings {
 /// What goes, and how.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Clearing {
-    /// Nodes that go with all they hold: somebody asked for it.
+    /// Nodes that are deleted with their contents, as requested.
     whole: Vec<RelPath>,
     /// Folders that go if they are empty.
     empty: Vec<RelPath>,
@@ -231,7 +231,7 @@ impl Transfer<'_> {
             return Ok(());
         }
         if self.tally.left_out() > 0 {
-            let note = "not everything could be copied, so what only the destination has is not deleted";
+            let note = "some files could not be copied, so nothing is deleted at the destination";
             self.world.err.note(note);
             return Ok(());
         }

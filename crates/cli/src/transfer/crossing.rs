@@ -1,6 +1,6 @@
 //! Copies on the cluster, several requests at a time, watched like any other transfer.
 //!
-//! Does what it is told; what goes where was decided before.
+//! Carries out a plan; what goes where was decided before.
 
 use std::cell::Cell;
 

@@ -64,7 +64,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// All that the arguments name; what is not there is told.
+    /// Everything the arguments name; missing paths are reported.
     pub(super) async fn remote_sources(
         &mut self,
         sources: &[&Remote],
@@ -120,10 +120,10 @@ impl Transfer<'_> {
         }
     }
 
-    /// Gives what can travel of a folder, and whether that is all; the rest is told.
+    /// Returns the entries of a folder that can be copied, and whether these are all; the others are reported.
     pub(super) fn tell_what_stays(&mut self, folder: &PfsPath, listed: Listed) -> (Vec<Entry>, Completeness) {
         for special in &listed.special {
-            let note = format!("`{folder}/{special}` is a socket, pipe or device and stays there");
+            let note = format!("`{folder}/{special}` is a socket, pipe or device and is not copied");
             self.world.err.note(&note);
         }
         let completeness = match listed.unread.is_empty() {

@@ -56,16 +56,16 @@ impl clap::Args for FilterArgs {
                 .value_name("PATTERN")
                 .action(ArgAction::Append)
                 .help(help)
-                .help_heading("What takes part")
+                .help_heading("Filters")
         };
         command
             .arg(pattern(
                 EXCLUDE,
-                "Leave out what matches: `*.log` at any depth, `/tmp` or `a/*.log` from the top; may be given often",
+                "Exclude what matches: `*.log` at any depth, `/tmp` or `a/*.log` from the top; repeatable",
             ))
             .arg(pattern(
                 INCLUDE,
-                "Take what matches although a later `--exclude` does too; without any `--exclude`: only what matches",
+                "Include what matches, even if a later `--exclude` does too; without `--exclude`, include nothing else",
             ))
             .arg(
                 Arg::new(FILES_FROM)
@@ -73,10 +73,10 @@ impl clap::Args for FilterArgs {
                     .value_name("FILE")
                     .value_parser(value_parser!(PathBuf))
                     .help(
-                        "Only the paths that this file lists, one per line, relative to the source; `-` for stdin; \
-                         `#` begins a remark, `./#x` names a file",
+                        "Only the paths listed in this file, one per line, relative to the source; `-` for stdin; \
+                         `#` starts a comment, `./#x` names a file",
                     )
-                    .help_heading("What takes part"),
+                    .help_heading("Filters"),
             )
     }
 

@@ -35,7 +35,7 @@ impl LocalSource {
 pub struct Walked {
     pub entries: Vec<Entry>,
     pub lost: Vec<Lost>,
-    /// Sockets, pipes and devices; nobody expects them to travel.
+    /// Sockets, pipes and devices, which are never copied.
     pub special: Vec<RelPath>,
     /// All that is there and not among the entries.
     pub unlisted: Vec<RelPath>,
@@ -46,7 +46,7 @@ pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
     sources_from(Path::new(""), path)
 }
 
-/// The same, typed in a folder, whose own name is no pattern. What is found is told as it was typed.
+/// The same, typed in a folder, whose own name is no pattern. Matches are shown as they were typed.
 pub fn sources_from(base: &Path, path: &Path) -> Result<Vec<LocalSource>, Lost> {
     let lost = |reason: String| Lost::new(shown(path), reason);
     match std::fs::metadata(base.join(path)) {
@@ -162,7 +162,7 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
     (fixed.into_iter().collect(), rest)
 }
 
-/// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
+/// Looks through a folder. What cannot be read is reported and does not stop the rest; what an interrupted download left
 /// anywhere in it is no part of it.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let walked = paddlecloud_transfer::walk(folder)?;

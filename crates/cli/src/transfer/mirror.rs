@@ -39,7 +39,7 @@ pub async fn mirror(
     let ends = [&mirror.src, &mirror.dest];
     if !ends.into_iter().any(is_remote) || ends.into_iter().any(is_pipe) {
         return Err(
-            CliError::usage("one of the two folders must lie on the cluster, and none can be `-`")
+            CliError::usage("one of the two folders must be on the cluster, and neither can be `-`")
                 .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`"),
         );
     }
@@ -253,14 +253,12 @@ fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {
     CliError::refused(format!(
         "{what} is kept by the server: it can be read, not changed"
     ))
-    .with_hint(
-        "`sync` into a folder of your own; `mv` takes away what a run that is over left, `rm` removes it",
-    )
+    .with_hint("`sync` into a folder of your own; `mv` moves the files of an ended run, `rm` removes them")
 }
 
 fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {
     CliError::refused(format!("`{inner}` lies in `{outer}`"))
-        .with_hint("`sync` needs two folders that do not contain each other, also not through links")
+        .with_hint("`sync` needs two folders that do not contain each other, not even through links")
 }
 
 fn must_be_folder(shown: &str, target: Target) -> Result<(), CliError> {

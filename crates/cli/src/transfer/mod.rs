@@ -109,27 +109,27 @@ impl<'a> Way<'a> {
             (Location::Pipe, true, false, 0) => Ok(Way::PipeDown(there.into_iter().cloned().collect())),
             (Location::Local(_) | Location::Pipe, _, true, _) => {
                 Err(CliError::usage("neither the source nor the destination is on the cluster")
-                    .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; between folders here, the system's own `cp` does it"))
+                    .with_hint("paths on the cluster look like `/pfs/<datacenter>/home/<user>/…`; between local folders, use the system's own `cp`"))
             }
             _ => Err(CliError::usage(
-                "sources must all lie here, or all on the cluster, or be one `-`",
+                "sources must all be local, all on the cluster, or a single `-`",
             )),
         }
     }
 }
 
 impl Way<'_> {
-    /// Refuses flags that mean nothing for a pipe: whoever gives them expects something.
+    /// Refuses flags that have no effect on a pipe: the caller expects one.
     fn must_suit(&self, args: &TransferArgs) -> Result<(), CliError> {
         let means_nothing =
-            |flag: &str, why: &str| Err(CliError::usage(format!("`{flag}` means nothing {why}")));
+            |flag: &str, why: &str| Err(CliError::usage(format!("`{flag}` cannot be used {why}")));
         match self {
             Way::PipeUp(_) if args.filter.is_given() => means_nothing(
                 "--exclude`, `--include` or `--files-from",
-                "where the source is `-`: what comes from a pipe has no name",
+                "if the source is `-`: data from a pipe has no name",
             ),
             Way::PipeDown(_) => match args.given_for_files_only() {
-                Some(flag) => means_nothing(flag, "where the destination is `-`"),
+                Some(flag) => means_nothing(flag, "if the destination is `-`"),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -289,7 +289,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Pairs every source with its place; what has none is told.
+    /// Pairs every source with its destination; sources without one are reported.
     fn land<T>(
         &mut self,
         sources: Vec<T>,
@@ -305,7 +305,7 @@ impl<'a> Transfer<'a> {
                 Ok(landing) => landed.push((source, landing)),
                 Err(error) => {
                     if error == RuleError::NeedsRecursive {
-                        self.tally.hint("`-r` copies folders with all they hold");
+                        self.tally.hint("`-r` copies folders with everything in them");
                     }
                     self.tally
                         .lose(Lost::new(of(&source).shown.clone(), error.to_string()));

@@ -74,7 +74,7 @@ fn rate(text: &str) -> Result<u64, String> {
         format!("`{text}` is not a rate: write a number of bytes per second and K, M, G or Ki, Mi, Gi")
     })?;
     match bytes.as_u64() {
-        0 => Err("nothing could ever be sent at that rate".to_owned()),
+        0 => Err("it must be greater than 0".to_owned()),
         rate => Ok(rate),
     }
 }

@@ -24,7 +24,7 @@ impl Transfer<'_> {
         let there = remote::target(&self.files, &dest.path).await?;
         if dest.path.has_trailing_slash() || there == Target::Folder {
             return Err(CliError::refused(format!("`{}` is a folder", dest.path))
-                .with_hint("what comes from a pipe has no name: name the file too"));
+                .with_hint("data from a pipe has no name: add a file name to the path"));
         }
         let Some(place) = self.file_behind_link("-", dest.path.clone()).await? else {
             return Ok(());
@@ -108,7 +108,7 @@ pub async fn print_files(
     tally.end("print", world)
 }
 
-const FOLDERS: &str = "`ls` shows what a folder holds, `cp` brings it here";
+const FOLDERS: &str = "`ls` lists a folder, `cp -r` downloads it";
 
 async fn foresee(
     files: &FileClient<'_>,
@@ -150,7 +150,7 @@ async fn print_file(
 /// Bytes that go on while the next are held back.
 const AT_ONCE: u64 = 64 << 10;
 
-/// Holds bytes back to so many per second.
+/// Limits a stream to this many bytes per second.
 struct Pace {
     throttle: Throttle,
     /// Bytes to hand out in one go: a slow pace is kept in small steps.

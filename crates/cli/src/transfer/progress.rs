@@ -11,10 +11,10 @@ use crate::messages::Messages;
 use crate::one_line;
 use crate::time_text::size;
 
-/// How often the bar is drawn anew.
+/// How often the bar is redrawn.
 pub const REFRESH: Duration = Duration::from_millis(100);
 
-/// A bar shorter than this shows nothing, one longer than that no more.
+/// A shorter bar shows nothing, a longer one no further detail.
 const NARROWEST_BAR: usize = 8;
 const WIDEST_BAR: usize = 40;
 
@@ -51,7 +51,7 @@ impl Watch {
         counter.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are there, and of how many. A file that changed is begun anew, and then more were moved than there are.
+    /// Bytes that are there, and of how many. A file that changed is restarted, so more bytes may have been moved than it has.
     fn done(&self) -> (u64, u64) {
         let total = Self::get(&self.bytes);
         let done = Self::get(&self.moved) + Self::get(&self.spared);
@@ -133,7 +133,7 @@ impl Line {
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
             let mut tails = vec![watch.amounts()];
-            // Before anything moved nobody knows how fast it goes.
+            // The rate is unknown until something has been moved.
             if bar.position() > 0 {
                 tails.push(format!("{}/s", size(bar.per_sec() as u64)));
                 tails.push(format!("{:#} left", HumanDuration(bar.eta())));
@@ -152,7 +152,7 @@ impl Line {
         }
     }
 
-    /// Done, but for some; which and why is told at the end.
+    /// Done, except for some files; the report at the end lists them.
     pub fn done_but(self, left_out: usize, messages: &mut Messages) {
         match self.bar {
             None => messages.done_but(left_out),

@@ -43,7 +43,7 @@ impl Listed {
             .retain(|unread| !path_in(folder, unread).is_some_and(|path| is_ours(place, &path)));
     }
 
-    /// Takes damaged files for what they are to whoever compares: files that are like no other.
+    /// Damaged files count as different from every other file.
     pub fn take_damaged(&mut self, folder: &PfsPath) {
         let is_damaged = |unread: &UnreadEntry| unread.error.error == ErrorName::Damaged;
         let (damaged, unread) = self.unread.drain(..).partition(is_damaged);
@@ -140,7 +140,7 @@ pub fn as_typed(path: &PfsPath, behind: FileMeta) -> Result<FileMeta, ClientErro
     }
 }
 
-/// Everything the arguments name; what is not there is told and does not stop the rest.
+/// Everything the arguments name; missing paths are reported and do not stop the rest.
 pub async fn find_all(
     files: &FileClient<'_>,
     arguments: &[Remote],
@@ -203,7 +203,7 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     match files.stat(path).await {
         Ok(meta) if meta.is_folder() => Ok(Target::Folder),
         Ok(_) => Ok(Target::File),
-        // What has a file on the way to it is missing, too; whoever makes it hears why that cannot be done.
+        // A path below a file is missing, too; creating it reports the reason.
         Err(error) if matches!(error.refusal(), Some(ErrorName::NotFound | ErrorName::BadRequest)) => {
             Ok(Target::Missing)
         }

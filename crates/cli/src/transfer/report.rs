@@ -11,7 +11,7 @@ use crate::error::{CliError, DONE, chain};
 use crate::time_text::size;
 use crate::world::World;
 
-/// More failures than this are counted, not listed, on a terminal: it shows no more. A file takes them all.
+/// A terminal lists this many failures and counts the others; a file gets all of them.
 const LISTED: usize = 50;
 
 /// Something that did not get to its place, or that could not be dealt with otherwise.
@@ -277,7 +277,7 @@ impl Tally {
         }
         if self.broken_off > 0 {
             let left = counted(self.broken_off);
-            world.err.line(format!("  {left} not tried after that"));
+            world.err.line(format!("  {left} not attempted after that"));
         }
     }
 }
@@ -297,7 +297,7 @@ fn listed(lost: &[Lost], is_terminal: bool) -> Vec<String> {
     if shown < lost.len() {
         let more = lost.len() - shown;
         lines.push(format!(
-            "  and {more} more; with `2> FILE` behind the command all are listed there"
+            "  and {more} more; append `2> FILE` to the command to list all of them"
         ));
     }
     lines
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(told.len(), LISTED + 1);
         assert_eq!(
             told[LISTED],
-            "  and 2 more; with `2> FILE` behind the command all are listed there"
+            "  and 2 more; append `2> FILE` to the command to list all of them"
         );
         assert_eq!(listed(&lost[..LISTED], true).last().unwrap(), "  f49: no");
     }

@@ -1,4 +1,4 @@
-//! Folders that were begun and not finished: the same command then goes on in the same place.
+//! Folders whose copy was interrupted: running the same command again resumes it.
 //!
 //! By cp(1)'s rules a folder that the first try has made would swallow the second one. Only a note of this machine: without
 //! it, the rules hold as they are. It is not believed for long: a folder of that name may be another by then.
@@ -70,7 +70,7 @@ impl Unfinished {
     }
 }
 
-/// Removes notes that nobody came back for.
+/// Removes expired notes.
 fn forget_old(folder: &Path, now: SystemTime) {
     for note in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let written = note.metadata().and_then(|meta| meta.modified());

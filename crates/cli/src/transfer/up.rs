@@ -102,7 +102,7 @@ impl Transfer<'_> {
         };
         for special in &walked.special {
             let special = shown_in(local, special);
-            let note = format!("`{special}` is a socket, pipe or device and stays here");
+            let note = format!("`{special}` is a socket, pipe or device and is not copied");
             self.world.err.note(&note);
         }
         self.select(&mut walked.entries);
@@ -118,10 +118,10 @@ impl Transfer<'_> {
         Some((walked.entries, completeness))
     }
 
-    /// Keeps what takes part; names of the list that are not there are told.
+    /// Keeps the selected entries; missing names of the list are reported.
     pub(super) fn select(&mut self, entries: &mut Vec<Entry>) {
         for missing in self.selection.missing(entries) {
-            let lost = Lost::new(missing.to_string(), "the list names it, but it is not there");
+            let lost = Lost::new(missing.to_string(), "it is in the list, but does not exist");
             self.leave(lost);
         }
         self.selection.apply(entries);
@@ -137,7 +137,7 @@ impl Transfer<'_> {
         self.leave_out_too_long(local, &remote, &mut entries);
         if entries.iter().any(|entry| is_ours(&remote, &entry.path)) {
             let ours = shown(&local.join(OURS));
-            let note = format!("`{ours}` stays here: in a home the server keeps that folder itself");
+            let note = format!("`{ours}` is not copied: the server manages that folder of a home");
             self.world.err.note(&note);
             entries.retain(|entry| !is_ours(&remote, &entry.path));
         }

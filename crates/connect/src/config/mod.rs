@@ -51,7 +51,7 @@ impl Datacenter {
 
 /// What the caller asked for, in addition to files and environment.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct ConfigOverrides {
     /// Read this file instead of the usual one.
     pub config: Option<PathBuf>,
     /// Use this datacenter instead of the selected one.
@@ -74,7 +74,7 @@ pub struct Location {
 }
 
 /// The requested file, then `PADDLE_CONFIG`, then `~/.paddle/config`.
-pub fn location(wanted: &Wanted, environment: &Environment) -> Option<Location> {
+pub fn location(wanted: &ConfigOverrides, environment: &Environment) -> Option<Location> {
     if let Some(path) = &wanted.config {
         return Some(Location {
             path: path.clone(),
@@ -104,7 +104,7 @@ pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
 }
 
 /// Decides which server to talk to.
-pub fn choice(wanted: &Wanted, environment: &Environment) -> Result<Choice, ConfigError> {
+pub fn choice(wanted: &ConfigOverrides, environment: &Environment) -> Result<Choice, ConfigError> {
     let name = wanted
         .datacenter
         .as_deref()

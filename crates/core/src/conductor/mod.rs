@@ -107,7 +107,7 @@ pub enum Refusal {
     TooBig(#[from] TooBig),
     #[error("the priority {asked} is higher than {most}, the highest that you may use")]
     Priority { asked: i32, most: i32 },
-    #[error("{queued} of your jobs wait already, and no more than {most} may")]
+    #[error("you already have {queued} queued jobs, and the limit is {most}")]
     QueueFull { queued: u64, most: u32 },
     /// Choose another id and submit again.
     #[error("the id {0} is in use")]

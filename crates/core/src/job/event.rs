@@ -57,7 +57,7 @@ pub enum News {
     Ready,
     /// Its program exited, its log is complete, and nothing of it is left.
     Exited(Exit),
-    /// It is gone, and nobody observed how; the text says what is known.
+    /// It is gone, and its exit was not observed; the text says what is known.
     Lost(String),
     /// It could not be placed and never ran; the text says why. A job that has not started is queued again as a whole.
     NoRoom(String),

@@ -47,7 +47,7 @@ impl Job {
         self.message = "its workers come up".into();
     }
 
-    /// Whether somebody has no place yet.
+    /// Whether a worker has no seat yet.
     pub(super) fn awaits_seats(&self) -> bool {
         self.workers.iter().any(|worker| worker.unseated)
     }

@@ -131,7 +131,7 @@ pub trait LogReader: Send {
 
 /// Waits for the growth of one log.
 pub trait Follower: Send {
-    /// Resolves when the log has grown since the last call, or is complete. `None`: there will be no more
+    /// Resolves when the log has grown since the last call, or is complete. `None`: no further growth will be reported
     /// notifications.
     fn changed(&mut self) -> Pin<Box<dyn Future<Output = Option<LogMark>> + Send + '_>>;
 }

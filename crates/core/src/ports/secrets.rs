@@ -1,4 +1,4 @@
-//! The port of secrets: what workers find in their environment and nobody else sees.
+//! The port of secrets: values in the environment of workers, which are shown to no one else.
 
 use std::collections::BTreeMap;
 use std::fmt;

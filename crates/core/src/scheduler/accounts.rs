@@ -29,7 +29,7 @@ pub(super) struct Account {
     lines: BTreeMap<Key, (GroupId, Tally)>,
     /// Those that the quota could ever allow, in order, with the most that any of them asks for.
     possible: SummaryTree<Key, Tally>,
-    /// Lines that are not offered because they had to wait for the quota when somebody looked.
+    /// Lines that are not offered because they had to wait for the quota when last checked.
     pub parked: BTreeMap<Key, GroupId>,
     /// The first parked job that need not wait any more, as the queue knows it.
     pub sleeper: Option<Key>,

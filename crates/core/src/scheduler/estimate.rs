@@ -1,6 +1,6 @@
 //! When a waiting job's turn comes: the queue played forward.
 //!
-//! Jobs ahead start in order and nobody passes anybody; jobs usually end early, so the real start is mostly earlier.
+//! Jobs ahead start in order, without backfilling; jobs usually end early, so the real start is mostly earlier.
 //! There is no estimate where it hangs on a job without an end, or where playing forward would take too long.
 
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now
     play.turn_of(key) == Some(now)
 }
 
-/// Jobs that wait for their own user's quota, or for ever, keep nothing from others.
+/// Jobs that wait for their own user's quota, or forever, do not delay others.
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
     let account = scheduler.accounts.get(ahead.user);
@@ -59,7 +59,7 @@ struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     started: BTreeMap<(Timestamp, u64), Started>,
     /// The job that started last has all nodes to itself.
     is_alone: bool,
-    /// Something runs, and nobody knows until when.
+    /// A running job has no known end.
     has_unknown: bool,
     effort: u64,
 }
@@ -176,7 +176,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         self.started.insert(key, Started { loads, user, asked });
     }
 
-    /// Lets the next job end; `None` when nobody knows when that is.
+    /// Lets the next job end; `None` if its end is unknown.
     fn end_next(&mut self) -> Option<()> {
         let running = self.ends.peek().map(|(end, _)| *end);
         let started = self.started.first_key_value().map(|((end, _), _)| *end);

@@ -1,6 +1,6 @@
 //! How a job asks for more than there is: the amounts, and the words for them.
 //!
-//! They name no job, so they can be printed for whoever asks.
+//! They name no job, so they can be shown to every user.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The nodes as they will be when a job that does not fit now can start.
 //!
 //! Running jobs are taken to go in a certain order; the future begins when the job fits for the first time. It is
-//! kept while that job waits, and moved a little with every start and end, because working it out anew would cost
+//! kept while that job waits, and moved a little with every start and end, because recomputing it would cost
 //! a walk over all that runs.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub(super) struct Future {
     fitting: Vec<u64>,
     /// The same for the first part and what is free now.
     fitting_now: u64,
-    /// The nodes that changed since somebody asked; all of them after another goal.
+    /// The nodes that changed since the last query; all of them after a change of goal.
     changed: Changed,
     /// Something started or ended since the last look.
     is_stale: bool,
@@ -99,7 +99,7 @@ impl Future {
         part.is_some_and(|part| self.fitting_now < u64::from(part.count))
     }
 
-    /// Counts anew what fits on some nodes now; `before` tells their room until now.
+    /// Recounts what fits on some nodes now; `before` tells their room until now.
     fn recount(&mut self, cluster: &Cluster, loads: &[(usize, Load)], before: impl Fn(usize, &Load) -> Room) {
         let Some(part) = self.goal.as_ref().and_then(|goal| goal.shape.only_part()) else {
             return;
@@ -225,7 +225,7 @@ impl Future {
         self.refresh(cluster, &run.holding.loads);
     }
 
-    /// How many workers of the first part would fit no more if this one were still there.
+    /// How many workers of the first part would no longer fit if this one were still there.
     fn loss(&self, cluster: &Cluster, shape: &Shape, run: &Run) -> u64 {
         let need = &shape.parts[0].need;
         let lost = run.holding.loads.iter().map(|(node, load)| {

@@ -3,7 +3,7 @@
 //! Jobs of one shape and one runtime form a group: they fit or fail together. In a group every user has a line, and
 //! only the first job of each line stands for it. Groups lie in an index by what they ask for, see `demand.rs`.
 //!
-//! A line that has to wait for its user's quota is parked when somebody comes across it, and offered again when its
+//! A line that has to wait for its user's quota is parked when a search finds it, and offered again when its
 //! turn comes: what happens to a quota costs the same however many jobs wait for it. Where a job would go is not
 //! decided here.
 
@@ -126,7 +126,7 @@ enum Standing {
     /// Stands in the index; may have to wait for the quota nevertheless.
     #[default]
     Offered,
-    /// Waited for the quota when somebody looked.
+    /// Waited for the quota when last checked.
     Parked,
     /// Asks for more than the whole quota.
     Beyond,
@@ -176,7 +176,7 @@ impl Queue {
     pub fn before(&self, key: Key, accounts: &Accounts) -> Vec<(Key, &Waiting)> {
         let rank = |key: Key, waiting: &Waiting| accounts.get(waiting.user).rank(key);
         let own = rank(key, self.get(key));
-        // Of a lower priority is nobody before it.
+        // No job of a lower priority is before it.
         let last = Key {
             priority: key.priority,
             order: u64::MAX,
@@ -338,7 +338,7 @@ impl Queue {
         }
     }
 
-    /// To be told after a change of what a user has running.
+    /// To be called after a change of what a user has running.
     pub fn quota_moved(&mut self, user: UserId, accounts: &mut Accounts) {
         let account = accounts.get_mut(user);
         let sleeper = account.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
@@ -434,7 +434,7 @@ impl Queue {
         self.quota_moved(user, accounts);
     }
 
-    /// Sorts all groups anew, for other nodes.
+    /// Sorts all groups again after a change of nodes.
     pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
         for id in self.kinds.values().copied().collect::<Vec<_>>() {
             let listed = self.group_mut(id).listed.take();

@@ -1,4 +1,4 @@
-//! What the scheduler is told and what it answers: requests, machines, placements.
+//! Input and output of the scheduler: requests, machines, placements.
 //!
 //! Plain values. Nothing here decides anything.
 
@@ -71,7 +71,7 @@ pub struct Taken {
 /// One node is added, has changed or is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeChange {
-    /// Added, or replaces the node of this name. What runs there goes on.
+    /// Added, or replaces the node of this name. Running workers are not affected.
     Set(Node),
     Removed(NodeName),
 }

@@ -27,7 +27,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// For a job that needs what others than our jobs hold: nobody knows when, and nothing of ours could help.
+    /// For a job that needs resources held by foreign workloads: the time is unknown, and ending our jobs would not help.
     fn of_nothing() -> Reservation {
         Reservation {
             start: None,

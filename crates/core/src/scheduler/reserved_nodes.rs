@@ -42,7 +42,7 @@ impl ReservedNodes {
         }
     }
 
-    /// Chooses anew. Returns the nodes that were reserved or are now.
+    /// Chooses again. Returns the nodes that were reserved or are now.
     pub fn choose(&mut self, future: &RoomTree, shape: &Shape) -> Vec<usize> {
         let shares = place(future, shape).unwrap_or_default();
         let workers = |at: usize| match shape.parts.len() {

@@ -126,12 +126,12 @@ impl Running {
             })
     }
 
-    /// True when nobody knows when all will be over.
+    /// True if the end of one of them is unknown.
     pub fn has_unknown(&self) -> bool {
         self.unknown().next().is_some()
     }
 
-    /// Those of which nobody knows when they will be over.
+    /// Those whose end is unknown.
     pub fn unknown(&self) -> impl Iterator<Item = &Run> {
         self.runs.range(FIRST_UNKNOWN..).map(|(_, run)| run)
     }

@@ -15,7 +15,7 @@ use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
 use super::queue::{GroupId, Key, Queue, Rank};
 use super::quota::Tally;
-use super::summary_tree::{Branch, Place};
+use super::summary_tree::{Branch, TreeIndex};
 
 /// What a search looks at.
 pub(super) struct Scene<'a> {
@@ -57,7 +57,7 @@ struct Search<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     /// A part of the index; nodes before this one have no room for anything in it.
-    Part(Place, usize),
+    Part(TreeIndex, usize),
     Group(GroupId),
     Sleeper(UserId),
 }
@@ -111,7 +111,7 @@ impl Search<'_> {
 
     /// Goes down to the group of the first job, as far as there is room. What lies aside is looked at when its
     /// turn comes.
-    fn descend(&mut self, mut part: Place, mut from: usize) {
+    fn descend(&mut self, mut part: TreeIndex, mut from: usize) {
         loop {
             let (whole, parts) = match self.scene.queue.index.at(part) {
                 (whole, Branch::Fork(parts)) => (whole, parts),

@@ -15,12 +15,12 @@ pub(super) trait Summary: Clone + PartialEq {
 
 /// A position in the tree, valid until the tree changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u32);
+pub(super) struct TreeIndex(u32);
 
 /// What is at a position.
 pub(super) enum Branch<'a, T> {
     Leaf(&'a T),
-    Fork([Place; 2]),
+    Fork([TreeIndex; 2]),
 }
 
 #[derive(Debug, Clone)]
@@ -59,22 +59,22 @@ impl<T, S: Summary> SummaryTree<T, S> {
         self.top().map(|top| self.at(top).0)
     }
 
-    pub fn top(&self) -> Option<Place> {
-        self.root.map(Place)
+    pub fn top(&self) -> Option<TreeIndex> {
+        self.root.map(TreeIndex)
     }
 
-    pub fn at(&self, place: Place) -> (&S, Branch<'_, T>) {
+    pub fn at(&self, place: TreeIndex) -> (&S, Branch<'_, T>) {
         let node = &self.nodes[place.0 as usize];
         let branch = match &node.kind {
             Kind::Leaf { value, .. } => Branch::Leaf(value),
-            Kind::Fork { sides, .. } => Branch::Fork(sides.map(Place)),
+            Kind::Fork { sides, .. } => Branch::Fork(sides.map(TreeIndex)),
         };
         (&node.summary, branch)
     }
 
     /// The first entry that passes. The test must pass for a summary as soon as it does for one entry below.
     pub fn first(&self, passes: impl Fn(&S) -> bool) -> Option<&T> {
-        let mut open: Vec<Place> = self.top().into_iter().collect();
+        let mut open: Vec<TreeIndex> = self.top().into_iter().collect();
         while let Some(place) = open.pop() {
             let (summary, branch) = self.at(place);
             if !passes(summary) {
@@ -191,7 +191,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         }
     }
 
-    /// Works out the summaries along a path anew, from below.
+    /// Recomputes the summaries along a path, from the bottom up.
     fn refresh(&mut self, path: &[u32]) {
         for at in path.iter().rev() {
             let summary = self.joined(self.sides(*at));

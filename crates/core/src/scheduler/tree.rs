@@ -52,15 +52,15 @@ impl Offer {
 }
 
 /// A need and what to look for along with it.
-struct Wanted<'a> {
+struct NodeQuery<'a> {
     need: &'a Room,
     /// Which of the ratios comes nearest.
     nearest: usize,
     together: u64,
 }
 
-impl Wanted<'_> {
-    fn new(need: &Room) -> Wanted<'_> {
+impl NodeQuery<'_> {
+    fn new(need: &Room) -> NodeQuery<'_> {
         let ratio = need
             .memory
             .checked_div(need.cpu)
@@ -69,7 +69,7 @@ impl Wanted<'_> {
             .ilog2();
         let nearest = RATIOS.iter().take_while(|step| **step < ratio).count();
         let nearest = nearest.min(RATIOS.len() - 1);
-        Wanted {
+        NodeQuery {
             need,
             nearest,
             together: together(need, RATIOS[nearest]),
@@ -132,7 +132,7 @@ impl RoomTree {
         &self.offers[1].room
     }
 
-    /// Whether so many workers of this need find room.
+    /// Whether this many workers of this need find room.
     pub fn has(&self, need: &Room, count: u32) -> bool {
         self.count(need, count) >= u64::from(count)
     }
@@ -142,7 +142,7 @@ impl RoomTree {
         self.count_from(0, need, enough)
     }
 
-    /// The first node at or after `from` with room, if from there on so many workers find some.
+    /// The first node at or after `from` with room, if this many workers find some from there on.
     pub fn first_of(&self, from: usize, need: &Room, count: u32) -> Option<usize> {
         let first = self.next_fit(from, need)?;
         let left = count - self.get(first).times(need, count);
@@ -166,10 +166,10 @@ impl RoomTree {
         if from >= self.nodes {
             return None;
         }
-        let wanted = Wanted::new(need);
+        let query = NodeQuery::new(need);
         let mut at = self.width + from;
         loop {
-            if wanted.may_be_in(&self.offers[at]) {
+            if query.may_be_in(&self.offers[at]) {
                 if at >= self.width {
                     return Some(at - self.width).filter(|node| *node < self.nodes);
                 }

@@ -18,7 +18,7 @@ pub struct Why<J = JobId> {
     pub ahead: Vec<J>,
     /// How many there are.
     pub ahead_total: usize,
-    /// When its turn comes if jobs use all of their runtime and nothing more urgent comes; `None` where nobody can say.
+    /// When its turn comes if jobs use all of their runtime and nothing more urgent comes; `None` if it is unknown.
     pub estimate: Option<Timestamp>,
     /// The smallest change that would start it now; `None` when nothing of the kind would do.
     pub change: Option<Change<J>>,

@@ -102,7 +102,7 @@ pub trait Bench {
     /// The logs that workers of this engine write.
     fn logs(&self) -> Arc<dyn LogStore>;
 
-    /// Sets whether there is no more room for workers, as if others had taken it.
+    /// Sets whether the room for workers is used up, as if by other workloads.
     fn crowd(&self, is_full: bool);
 
     /// Waits until a running program does what it is meant to do: a real one needs a moment to ignore a signal.

@@ -56,7 +56,7 @@ impl PretendMachine {
         self
     }
 
-    /// Sets whether there is no more room.
+    /// Sets whether the room is used up.
     pub fn crowd(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }

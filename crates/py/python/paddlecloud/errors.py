@@ -47,7 +47,7 @@ class UnreachableError(PaddleCloudError, ConnectionError):
 
 
 class NoServerError(UnreachableError):
-    """No server is configured, and the embedded one cannot be had."""
+    """No server is configured, and the embedded one cannot be started."""
 
 
 class BrokenReplyError(PaddleCloudError, ConnectionError):

@@ -311,7 +311,7 @@ def _own_folder(job_name: str) -> Path:
 
 def _without_kubernetes(job_name: str, missing: list[str], engine: str) -> NotPossibleHere:
     return NotPossibleHere(
-        f"cannot submit `{job_name}`: {' and '.join(missing)} can be had on the Kubernetes engine only "
+        f"cannot submit `{job_name}`: only the Kubernetes engine supports {' and '.join(missing)} "
         f"(this server's engine is `{engine}`)",
         hints=[
             "leave out `cephfs_volume` and `runtime_image`, and name a folder of this machine as "

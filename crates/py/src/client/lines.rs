@@ -18,7 +18,7 @@ pub struct Line {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Place {
+struct StreamKey {
     name: String,
     attempt: u32,
     stream: &'static str,
@@ -34,7 +34,7 @@ struct Part {
 /// Lines that are not whole yet.
 #[derive(Default)]
 pub struct Lines {
-    parts: HashMap<Place, Part>,
+    parts: HashMap<StreamKey, Part>,
 }
 
 impl Lines {
@@ -70,7 +70,7 @@ impl Lines {
         bytes: &[u8],
         out: &mut Vec<Line>,
     ) {
-        let place = Place {
+        let place = StreamKey {
             name: worker.name.clone(),
             attempt: worker.attempt,
             stream,

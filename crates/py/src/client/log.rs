@@ -116,7 +116,7 @@ fn rows(py: Python<'_>, batch: Option<Batch>) -> Result<Option<Vec<Row>>, Failur
     Ok(Some(batch?.into_iter().map(row).collect()))
 }
 
-/// Reads to the end and hands on what it finds; ends early when nobody takes it.
+/// Reads to the end and passes on what it finds; stops early if the receiver is gone.
 async fn read(way: Way, job: String, query: LogQuery, sender: mpsc::Sender<Batch>, end: End) {
     if let Err(failure) = follow(&way, &job, query, &sender, &end).await {
         drop(sender.send(Err(failure)).await);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_api::client::Endpoint;
-use paddlecloud_connect::config::{Datacenter, Wanted};
+use paddlecloud_connect::config::{ConfigOverrides, Datacenter};
 use paddlecloud_connect::session::{self, Host};
 use paddlecloud_connect::{Environment, Program, Session};
 use pyo3::exceptions::PyValueError;
@@ -35,7 +35,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[derive(Clone)]
 enum Address {
     /// What the configuration chooses, else the embedded one.
-    Configured(Wanted),
+    Configured(ConfigOverrides),
     /// The one that was named.
     Named(Box<Datacenter>),
 }
@@ -77,7 +77,7 @@ impl Connection {
         program: Option<PathBuf>,
     ) -> PyResult<Self> {
         let address = match endpoint {
-            None => Address::Configured(Wanted { config, datacenter }),
+            None => Address::Configured(ConfigOverrides { config, datacenter }),
             Some(endpoint) => {
                 let endpoint: Endpoint = endpoint
                     .parse()
@@ -174,7 +174,7 @@ impl Connection {
 
 fn parse(operation: &str) -> PyResult<Operation> {
     serde_json::from_str(operation).map_err(|error| {
-        // Where in the JSON it stands is nobody's business: people never see it.
+        // The position in the JSON means nothing to users, who never see it.
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();
         PyValueError::new_err(words.to_owned())
@@ -226,7 +226,7 @@ impl Way {
         let again = self.may_be_gone(&operation).then(|| operation.clone());
         let outcome = self.once(operation).await;
         match (outcome.reply, again) {
-            // The embedded server was stopped since it was found: nothing was sent, so it is found anew.
+            // The embedded server was stopped since it was found: nothing was sent, so it is located again.
             (Err(failure), Some(operation)) if failure.is_unreachable() => {
                 self.known = None;
                 self.once(operation).await
@@ -292,7 +292,7 @@ impl Started {
     {
         let task = runtime::handle()?.spawn(async move {
             let outcome = work.await;
-            // At the interpreter's end there is nobody left to be told.
+            // When the interpreter exits, there is no one left to notify.
             Python::try_attach(|py| {
                 let told = match read(py, outcome) {
                     Ok(value) => done.call1(py, (value, py.None())),

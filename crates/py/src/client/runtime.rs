@@ -1,4 +1,4 @@
-//! The threads that talk to servers: two for the whole process, made at first use and made anew after a fork.
+//! The threads that talk to servers: two for the whole process, created at first use and again after a fork.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

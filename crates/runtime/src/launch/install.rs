@@ -16,7 +16,7 @@ const NAMES: [&str; 3] = ["paddle_k8s", "start_paddle", "start_paddle.py"];
 /// The files in `DIR/files`.
 const FILES: [&str; 5] = ["hosts", "test.list", "train.list", "trainer_count", "trainer_id"];
 
-/// What the mark of the server's storage must say; absent: nobody asks.
+/// What the mark of the server's storage must say; absent: it is not checked.
 const MARK_VARIABLE: &str = "PADDLECLOUD_TREE_MARK";
 /// Where the mark is mounted.
 const MARK: &str = "/paddlecloud/tree/mark";

@@ -10,7 +10,7 @@ use rustix::process::{Signal, WaitOptions};
 /// Where the kubelet looks for a container's last words.
 const LAST_WORDS: &str = "/dev/termination-log";
 
-/// The code of a launcher that runs nothing because nobody wants it to.
+/// The code of a launcher whose attempt is no longer wanted.
 pub const UNWANTED: u8 = 143;
 const UNABLE: u8 = 126;
 

@@ -90,7 +90,7 @@ impl Identity {
     }
 }
 
-/// Trusts the server's own authority and nobody else.
+/// Trusts only the server's own CA.
 fn connector(authority: CertificateDer<'static>) -> Result<TlsConnector, LaunchError> {
     let bad = |error: rustls::Error| LaunchError::new(format!("`ca.crt` cannot be used: {error}"));
     let mut roots = rustls::RootCertStore::empty();

@@ -255,7 +255,7 @@ impl Launcher {
 
     /// A stale attempt ends what it runs and leaves without a word.
     async fn on_leave(&mut self, reason: &str) {
-        eprintln!("paddle launch: the server does not want this attempt: {reason}");
+        eprintln!("paddle launch: the server rejected this attempt: {reason}");
         self.unwanted = true;
         match &mut self.worker {
             WorkerState::Running(running) => {

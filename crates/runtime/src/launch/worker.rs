@@ -58,7 +58,7 @@ impl Supervisor {
         let (read, write) = UnixStream::from_std(stream)?.into_split();
         let mut lines = BufReader::new(read);
         let Some(Report::State(state)) = next_report(&mut lines).await? else {
-            return Err(io::Error::other("it did not introduce itself"));
+            return Err(io::Error::other("it sent no greeting"));
         };
         tokio::spawn(hear(lines, events));
         Ok(Supervisor { write, log, state })

@@ -26,7 +26,7 @@ MODEL is a folder `pass-00000` that `save` wrote. TO and FROM are a file `NAME.s
 parameter; without --format the name says which. A table has its ids beside its rows, as `NAME.ids`; in text each line is an id and its row.
 
   --since MODEL   export only what differs from this earlier save
-  --onto MODEL    begin with this save and change what the import has
+  --onto MODEL    start from this save and replace what the import contains
 ";
 
 /// Why a model is not converted.
@@ -296,7 +296,7 @@ fn paired(
         let (name, rows) = floats.swap_remove(at);
         if rows.len() % ids.len().max(1) != 0 || (ids.is_empty() && !rows.is_empty()) {
             return Err(format!(
-                "{} values of `{name}` are no rows of {} ids",
+                "{} values of `{name}` cannot be divided into rows of {} ids",
                 rows.len(),
                 ids.len()
             ));

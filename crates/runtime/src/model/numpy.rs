@@ -90,7 +90,7 @@ pub fn read(folder: &Path) -> Result<Vec<(String, Parameter)>, ConvertError> {
 
 /// The kind of the numbers, and the numbers.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), &'static str> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it is no numpy file")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("it is not a numpy file")?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or("it ends in its header")?;
     let (length, rest) = match version[0] {
         1 => {

@@ -101,7 +101,7 @@ fn what_cannot_be_converted_is_named() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.ends_with("w.npy` cannot be imported: it is no numpy file"),
+        error.ends_with("w.npy` cannot be imported: it is not a numpy file"),
         "{error}"
     );
     fs::write(path("short.safetensors"), u64::MAX.to_le_bytes()).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn s4s_body_is_read_in_both_spellings() {
+    fn the_body_of_the_original_client_is_read_in_both_spellings() {
         let text =
             r#"{"name":"paddle-job","jobPackage":"/pfs/d/home/u/p","parallelism":3,"cpu":1,"memory":"1Gi"}"#;
         let request: JobRequest = parse_body(text.as_bytes()).unwrap();

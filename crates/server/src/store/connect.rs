@@ -42,13 +42,13 @@ pub(super) enum ConnectError {
 
 /// A database that can be connected to.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct DatabaseTarget {
     options: AnyConnectOptions,
     file: Option<PathBuf>,
 }
 
-impl Place {
-    pub fn new(url: &DatabaseUrl) -> Result<Place, OpenError> {
+impl DatabaseTarget {
+    pub fn new(url: &DatabaseUrl) -> Result<DatabaseTarget, OpenError> {
         sqlx::any::install_default_drivers();
         let file = url.sqlite_path().map(Path::to_owned);
         let address = match &file {
@@ -64,7 +64,7 @@ impl Place {
             None => url.reveal().to_owned(),
         };
         let options = AnyConnectOptions::from_str(&address)?.disable_statement_logging();
-        Ok(Place { options, file })
+        Ok(DatabaseTarget { options, file })
     }
 
     /// The connection to write on. On PostgreSQL it holds the lock of the database for as long as it lives, so that a

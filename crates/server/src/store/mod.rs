@@ -150,7 +150,7 @@ impl Store {
     }
 
     async fn open_there(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
-        let place = connect::Place::new(url)?;
+        let place = connect::DatabaseTarget::new(url)?;
         let mut connection = place.connect_to_write().await?;
         schema::migrate(&mut connection, jobs).await?;
         place.sync_folder().map_err(OpenError::Folder)?;

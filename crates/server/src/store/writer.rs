@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::accounts::{AccountRow, GroupRow};
 use super::audit::{AuditKey, AuditRow};
-use super::connect::Place;
+use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::reserve::Reserve;
 use super::secrets::SecretRow;
@@ -77,7 +77,7 @@ enum Message {
 
 impl Writer {
     pub fn start(
-        place: Place,
+        place: DatabaseTarget,
         connection: AnyConnection,
         reserve: Option<Arc<Reserve>>,
         audit_key: AuditKey,
@@ -120,7 +120,7 @@ impl Writer {
 }
 
 struct Task {
-    place: Place,
+    place: DatabaseTarget,
     /// `None` after a failure, until the next write connects again.
     connection: Option<AnyConnection>,
     inbox: mpsc::Receiver<Message>,

@@ -19,7 +19,7 @@ use crate::client::Request;
 use crate::stage::{Stage, basic, request};
 
 #[tokio::test]
-async fn s4s_example_is_taken_and_listed_with_its_fields() {
+async fn the_example_of_the_documents_is_accepted_and_listed_with_its_fields() {
     let stage = Stage::new().await;
     let reply = stage.post("/api/v1/jobs/", request("paddle-job")).await;
     let submitted = reply.json();

@@ -48,7 +48,7 @@ impl Home {
                 return Recorded::Nowhere;
             }
             if !complained {
-                crate::trouble!("trying again until it works: {}", words(&error));
+                crate::trouble!("retrying: {}", words(&error));
             }
             complained = true;
             std::thread::sleep(RECORD_PAUSE);

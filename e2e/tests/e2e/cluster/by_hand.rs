@@ -310,6 +310,6 @@ fn a_printed_job_whose_peer_never_comes_names_it() {
     let said = ended["message"].as_str().unwrap_or_default();
     assert_eq!(
         said,
-        "not all peers were there after 3s; missing: trainer 1 (`lonely-trainer-1.lonely`)"
+        "not all peers appeared within 3s; missing: trainer 1 (`lonely-trainer-1.lonely`)"
     );
 }

@@ -127,7 +127,7 @@ fn a_name_of_the_list_that_is_not_there_is_told_whichever_way_files_go() {
             env.paddlectl(&line)
                 .refused(1)
                 .says("none")
-                .says("the list names it, but it is not there");
+                .says("it is in the list, but does not exist");
             fs::remove_dir_all(&back).ok();
             env.paddlectl(&["rm", "-r", "-f", &copy]).ok();
         }
@@ -151,5 +151,5 @@ fn the_list_can_come_through_a_pipe() {
     assert_eq!(listed(&back), "sub\nsub/keep.log\n");
     with_stdin(&env, &["cp", "--files-from", "-", &remote, arg(&back)], "none\n")
         .refused(1)
-        .says("the list names it, but it is not there");
+        .says("it is in the list, but does not exist");
 }

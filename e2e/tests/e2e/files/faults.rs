@@ -310,5 +310,5 @@ fn what_a_list_names_and_is_not_there_is_counted_where_the_copy_ends() {
     env.paddlectl(&["cp", "-r", "--files-from", arg(&list), arg(&data), &remote])
         .refused(1)
         .says(" ... Done, 1 left out")
-        .says("the list names it, but it is not there");
+        .says("it is in the list, but does not exist");
 }

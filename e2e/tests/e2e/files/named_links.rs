@@ -113,10 +113,10 @@ fn a_named_link_that_leads_to_nothing_or_out_is_neither_followed_nor_replaced() 
     let new = env.folder("new").join("new.bin");
     fs::write(&new, "from here").unwrap();
     let other = format!("{remote}/other");
-    let nothing = "leads to nothing, or out of the space";
+    let nothing = "is a broken link, or points outside the home or public space";
     for (name, target, why) in [
         ("lost", "nowhere", nothing),
-        ("out", "/etc/hostname", "has an absolute path"),
+        ("out", "/etc/hostname", "is a link to an absolute path"),
         ("climbs", "../../../../../data/v1/model", nothing),
     ] {
         let link = format!("{remote}/{name}");
@@ -125,7 +125,7 @@ fn a_named_link_that_leads_to_nothing_or_out_is_neither_followed_nor_replaced() 
             for flags in [&[][..], &["--dry-run"]] {
                 copy(flags)
                     .refused(1)
-                    .says(&format!("`{link}` is a link that {why} (`{target}`)"));
+                    .says(&format!("`{link}` {why} (`{target}`)"));
             }
             let foreseen = copy(&["-n", "--dry-run"]).ok();
             assert_eq!(foreseen.stdout, format!("keep {from}\n"));

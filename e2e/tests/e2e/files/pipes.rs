@@ -229,14 +229,11 @@ fn what_goes_to_a_pipe_is_chosen_and_foreseen_like_anything_else() {
     for flag in [&["-n"][..], &["--checksum"], &["--transfers", "2"]] {
         env.paddlectl(&[&all[..], flag].concat())
             .refused(2)
-            .says(&format!(
-                "`{}` means nothing where the destination is `-`",
-                flag[0]
-            ));
+            .says(&format!("`{}` cannot be used if the destination is `-`", flag[0]));
     }
     env.paddlectl(&["cp", "--exclude", "*.log", "-", &at("new")])
         .refused(2)
-        .says("what comes from a pipe has no name");
+        .says("data from a pipe has no name");
 }
 
 #[test]

@@ -62,8 +62,8 @@ fn what_the_list_names_and_the_source_lacks_is_not_deleted() {
     ] {
         env.paddlectl(&["sync", "--delete", "--files-from", arg(&list), source, dest])
             .refused(1)
-            .says("the list names it, but it is not there")
-            .says("what only the destination has is not deleted");
+            .says("it is in the list, but does not exist")
+            .says("nothing is deleted at the destination");
         assert!(folder.join("gone").exists(), "{source} to {dest}");
     }
 }
@@ -88,8 +88,8 @@ fn a_folder_that_holds_something_excluded_is_not_emptied_in_vain() {
             let ran = env.paddlectl(&words);
             assert_eq!(ran.code, Some(1), "{ran}");
             let ran = ran
-                .says("a folder that is not empty is in its place")
-                .says("what the filters leave out is never removed");
+                .says("a non-empty folder is in its place")
+                .says("excluded files and the folders that contain them are never deleted");
             assert!(!ran.stderr.contains("`--delete` removes"), "{ran}");
             assert!(!ran.stdout.contains("/a\n"), "{ran}");
         }

@@ -97,7 +97,7 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
     let remote = format!("{}/mirror", home(&env));
     let other = format!("{}/other", home(&env));
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
-    let in_the_way = "a folder that is not empty is in its place";
+    let in_the_way = "a non-empty folder is in its place";
     env.paddlectl(&["sync", arg(&data), &remote])
         .refused(1)
         .says(in_the_way)
@@ -132,7 +132,7 @@ fn what_only_the_destination_has_stays_until_everything_was_copied() {
     let sync = ["sync", "--delete", arg(&data), remote];
     site.run("ada", &sync)
         .refused(1)
-        .says("what only the destination has is not deleted")
+        .says("nothing is deleted at the destination")
         .says("0 files copied, 1 removed, 1 left out");
     let there = site.home("ada").join("mirror");
     assert!(there.join("old/a").exists(), "nobody needs its room");
@@ -147,7 +147,7 @@ fn what_only_the_destination_has_stays_until_everything_was_copied() {
     let down = ["sync", "--delete", remote, arg(&new)];
     site.run("ada", &down)
         .refused(1)
-        .says("what only the destination has is not deleted");
+        .says("nothing is deleted at the destination");
     assert!(new.join("only here").exists() && new.join("way").exists());
     fs::remove_file(there.join("out")).unwrap();
     site.run("ada", &down).ok();
@@ -186,9 +186,7 @@ fn a_folder_with_a_pipe_is_not_empty() {
         for flags in [&["--dry-run"][..], &[]] {
             let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
             assert_eq!(ran.code, Some(1), "{ran}");
-            let said = ran
-                .says("a folder that is not empty is in its place")
-                .says("--delete");
+            let said = ran.says("a non-empty folder is in its place").says("--delete");
             assert!(!said.stdout.contains("/x\n"), "{said}");
         }
         assert!(folder.join("x/pipe").exists(), "{source} to {dest}");
@@ -246,7 +244,7 @@ fn a_folder_that_takes_no_part_as_a_whole_stays() {
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
     env.paddlectl(&["sync", "--exclude", "*.log", arg(&data), &remote])
         .refused(1)
-        .says("a folder that is not empty is in its place");
+        .says("a non-empty folder is in its place");
     let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
     assert_eq!(left, "x\nx/precious.log\ny\n");
 }
@@ -278,7 +276,7 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
     for (source, flags) in [(arg(&data), &["--dry-run"][..]), (arg(&data), &[]), (other, &[])] {
         let ran = site.run("ada", &[&["sync"], flags, &[source, MIRROR]].concat());
         assert_eq!(ran.code, Some(1), "{ran}");
-        ran.says("a folder that is not empty is in its place");
+        ran.says("a non-empty folder is in its place");
         assert!(locked.join("precious").exists());
         let went = site.home("ada").join("mirror/y").exists();
         assert_eq!(went, flags.is_empty(), "the rest went");
@@ -399,7 +397,7 @@ fn a_whole_home_is_synced_without_what_the_server_keeps_there() {
     plant(&back, &[(".paddlecloud/latest", "not ours")]);
     env.paddlectl(&["cp", "-r", &format!("{}/.", arg(&back)), &home])
         .ok()
-        .says("the server keeps that folder itself");
+        .says("the server manages that folder of a home");
     env.paddlectl(&["sync", "--delete", arg(&back), &home]).ok();
     env.paddlectl(&["sync", "--delete", &home, arg(&back)]).ok();
     assert!(back.join(".paddlecloud/latest").exists());

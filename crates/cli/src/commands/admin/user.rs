@@ -19,15 +19,15 @@ pub enum Action {
         /// The name, usually an e-mail address
         name: String,
 
-        /// An administrator
+        /// Make the user an administrator
         #[arg(long)]
         admin: bool,
 
-        /// A program's account: no password; make tokens with `token create --user`
+        /// An account for a program, without a password; create tokens with `token create --user`
         #[arg(long)]
         service: bool,
 
-        /// No password: the user logs in with a certificate or tokens
+        /// Set no password: the user logs in with a certificate or tokens
         #[arg(long, conflicts_with = "service")]
         no_password: bool,
 
@@ -42,14 +42,16 @@ pub enum Action {
     },
     /// Show one user
     Show {
+        /// The name of the user
         name: String,
 
         /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// Change a user; what is not named stays
+    /// Change a user; settings that are not given stay as they are
     Set {
+        /// The name of the user
         name: String,
 
         /// Whether the user is an administrator
@@ -64,14 +66,21 @@ pub enum Action {
         settings: Settings,
     },
     /// End a user's access and kill their queued jobs; running jobs continue
-    Disable { name: String },
+    Disable {
+        /// The name of the user
+        name: String,
+    },
     /// Give a disabled user access again
-    Enable { name: String },
+    Enable {
+        /// The name of the user
+        name: String,
+    },
     /// Delete a user; one of --keep, --give-to and --purge is needed
     Delete {
+        /// The name of the user
         name: String,
 
-        /// Keep jobs and home where nobody can log in to them
+        /// Keep jobs and home under a name that nobody can use
         #[arg(long, conflicts_with_all = ["give_to", "purge"])]
         keep: bool,
 
@@ -87,15 +96,15 @@ pub enum Action {
 
 #[derive(Debug, clap::Args)]
 pub struct Settings {
-    /// Limits: `cpu=16,memory=64Gi`; `none` takes one away
+    /// Limits: `cpu=16,memory=64Gi`; `none` removes one
     #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
     quota: Vec<(String, String)>,
 
-    /// All groups of the user; empty: none
+    /// All groups of the user, separated by commas; empty for none
     #[arg(long, value_name = "NAMES")]
     groups: Option<String>,
 
-    /// The system user of the user's workers; empty: none is named
+    /// The system user that runs the user's workers; empty for none
     #[arg(long, value_name = "NAME")]
     system_user: Option<String>,
 }

@@ -22,7 +22,7 @@ use crate::printer::Format;
 /// Write a file in another format, or with another compressor
 ///
 /// The formats follow from the names: .rio, .txt, .csv, .jsonl, .tar, .parquet, all but .rio and .parquet also
-/// with .gz behind it. Rows of CSV and Parquet become JSON objects; samples of a WebDataset become pickled
+/// followed by .gz. Rows of CSV and Parquet become JSON objects; samples of a WebDataset become pickled
 /// dictionaries. The new file appears when it is complete.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "snappy")]
     compressor: Compressor,
 
-    /// RecordIO: the most record bytes in a chunk
+    /// RecordIO: the maximum size of a chunk, before compression
     #[arg(long, value_name = "BYTES", default_value = "1Mi")]
     chunk_size: Bytes,
 

@@ -32,7 +32,7 @@ use crate::error::{CliError, chain};
 
 /// Prepare and inspect data sets
 ///
-/// Formats: recordio, lines, csv, jsonl, tar (WebDataset), parquet; all but the last also packed with gzip.
+/// Formats: recordio, lines, csv, jsonl, tar (WebDataset), parquet; all but the last also compressed with gzip.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -17,7 +17,7 @@ use crate::printer::Printer;
 /// How records are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// A record and a line end; on a terminal, bytes that are no text are written as escapes.
+    /// A record and a line end; on a terminal, other bytes than text are escaped.
     Lines,
     /// The bytes and nothing between them.
     Raw,

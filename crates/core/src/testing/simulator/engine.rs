@@ -290,7 +290,7 @@ impl SimEngine {
         Some(report)
     }
 
-    /// The machine restarts: everything that ran is gone, and nobody observed how.
+    /// The machine restarts: everything that ran is gone, and no exit was observed.
     pub(super) fn reboot(&mut self) {
         for key in std::mem::take(&mut self.live) {
             if let Some(attempt) = self.attempts.get_mut(&key) {

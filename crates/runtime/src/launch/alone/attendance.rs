@@ -229,7 +229,7 @@ mod tests {
         let error = host.book.all_came(Instant::now(), LIMIT).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "not all peers were there after 30s; missing: trainer 0, trainer 2"
+            "not all peers appeared within 30s; missing: trainer 0, trainer 2"
         );
     }
 
@@ -245,7 +245,7 @@ mod tests {
         .await;
         assert_eq!(
             error.unwrap_err().to_string(),
-            "not all peers were there after 30s; missing: pserver 0 at 127.0.0.1 does not listen"
+            "not all peers appeared within 30s; missing: pserver 0 at 127.0.0.1 does not listen"
         );
     }
 

@@ -13,7 +13,7 @@ paddle launch: the first process of a pod; runs one worker of a job without a se
 
 Usage: paddle launch [--name=value …] [--] COMMAND …
 
-Options, each with the variable that is read without it:
+Options, each with the variable that is read if it is not given:
   --role          trainer or pserver, TRAINING_ROLE [default: trainer]
   --job           the job's name, JOB_NAME
   --index         this worker's number in its role, JOB_COMPLETION_INDEX [default: 0]
@@ -209,7 +209,7 @@ fn role(given: Option<String>) -> Result<Role, LaunchError> {
 }
 
 pub fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, LaunchError> {
-    let problem = || LaunchError::new(format!("`{value}` is not a number that `{name}` can have"));
+    let problem = || LaunchError::new(format!("`{value}` is not a valid number for `{name}`"));
     value.trim().parse().map_err(|_| problem())
 }
 
@@ -258,6 +258,6 @@ mod tests {
         insta::assert_snapshot!(error("--peers=3 x"), @"`paddle launch` has no option `--peers`; `paddle launch --help` lists them");
         insta::assert_snapshot!(error("--start-limit"), @"`--start-limit` needs a value");
         insta::assert_snapshot!(error(""), @"`paddle launch` needs a command, for example `paddle launch -- python train.py`");
-        insta::assert_snapshot!(error("--index=x y"), @"`x` is not a number that `--index` can have");
+        insta::assert_snapshot!(error("--index=x y"), @"`x` is not a valid number for `--index`");
     }
 }

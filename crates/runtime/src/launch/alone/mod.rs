@@ -108,7 +108,7 @@ fn is_supervised() -> bool {
 fn text_of(args: &[OsString]) -> Result<Vec<String>, LaunchError> {
     let text = |word: &OsString| {
         let word = word.to_str().map(str::to_owned);
-        word.ok_or_else(|| LaunchError::new("an argument is not readable text"))
+        word.ok_or_else(|| LaunchError::new("an argument is not UTF-8"))
     };
     args.iter().map(text).collect()
 }

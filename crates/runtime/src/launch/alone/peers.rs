@@ -230,7 +230,7 @@ fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
 pub fn absent(limit: Duration, missing: &str) -> LaunchError {
     let limit = SignedDuration::try_from(limit).map_or_else(|_| "the limit".to_owned(), duration::print);
     LaunchError::new(format!(
-        "not all peers were there after {limit}; missing: {missing}"
+        "not all peers appeared within {limit}; missing: {missing}"
     ))
 }
 
@@ -282,7 +282,7 @@ mod tests {
         let error = find_by_name(&names, Instant::now(), Duration::from_secs(600)).await;
         assert_eq!(
             error.unwrap_err().to_string(),
-            "not all peers were there after 10m; missing: trainer 1 (`nobody.invalid`)"
+            "not all peers appeared within 10m; missing: trainer 1 (`nobody.invalid`)"
         );
     }
 }
