@@ -143,7 +143,7 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
         message = "the destination is missing".to_owned();
     }
     if let Some(missing) = message.strip_prefix("the following required arguments were not provided: ") {
-        message = format!("{missing} is missing");
+        message = format!("{} is missing", in_words(missing));
     }
     let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let mut hints: Vec<String> = tips
@@ -154,10 +154,29 @@ fn usage_error(program: &str, path: &[String], typed: &Typed, error: &clap::Erro
         hints = vec![format!("`{program} {meant}` does that")];
     }
     let words = [&["help".to_owned()], path].concat().join(" ");
-    hints.push(format!("`{program} {words}` shows how it is used"));
+    hints.push(match path {
+        [] => format!("`{program} help` lists all commands"),
+        _ => format!("`{program} {words}` shows how it is used"),
+    });
     CliError::Usage {
         message: typed.form(&backticks(&message)),
         hints,
+    }
+}
+
+/// Clap's `<JOB|--all>` as `<JOB> or --all`.
+fn in_words(missing: &str) -> String {
+    let choice = missing.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    match choice.filter(|choice| choice.contains('|')) {
+        Some(choice) => choice
+            .split('|')
+            .map(|one| match one.starts_with('-') {
+                true => one.to_owned(),
+                false => format!("<{one}>"),
+            })
+            .collect::<Vec<_>>()
+            .join(" or "),
+        None => missing.to_owned(),
     }
 }
 

@@ -70,11 +70,8 @@ const GROUPS: [Group; 5] = [
             ("login", "log in and store a token"),
             ("logout", "revoke the stored token"),
             ("passwd", "change your password"),
-            (
-                "server",
-                "start or stop the embedded server, or show the current one",
-            ),
-            ("token", "make, list and revoke tokens"),
+            ("server", "start or stop the embedded server, or show its state"),
+            ("token", "create, list and revoke tokens"),
             ("version", "print the version"),
             ("whoami", "print user, datacenter and home"),
         ],

@@ -117,6 +117,23 @@ pub fn workers_at_a_glance(workers: &[WorkerView], now: Timestamp) -> Table {
     table
 }
 
+/// The workers of one job with their addresses, in 80 columns of a terminal.
+pub fn worker_details(workers: &[WorkerView], now: Timestamp) -> Table {
+    let head = ["WORKER", "STATUS", "ATTEMPT", "START", "ADDRESS", "NAME"];
+    let mut table = Table::new(&head).with_flexible("NAME");
+    for worker in workers {
+        table.push(vec![
+            format!("{}-{}", worker.role, worker.index),
+            worker.status.clone(),
+            worker.attempt.to_string(),
+            short(worker.started, now),
+            worker.address.clone().unwrap_or_else(|| NOTHING.to_owned()),
+            worker.name.clone(),
+        ]);
+    }
+    table
+}
+
 /// The columns of the client design, which `paddlecloud jobs` prints, and with `wide` more.
 pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
     let mut head = vec!["NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE"];

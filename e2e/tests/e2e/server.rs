@@ -76,6 +76,8 @@ fn the_server_belongs_to_no_terminal_and_says_where_things_are() {
     assert_ne!(Some(fields[3]), ours.split(' ').nth(3), "it left the session");
 
     let status = env.paddlectl(&["server", "status"]).ok().stdout;
+    let memory = status.lines().find(|line| line.starts_with("memory "));
+    assert!(memory.is_some_and(|line| line.ends_with("iB")), "{status}");
     for name in ["storage", "log", "database"] {
         let line = status
             .lines()

@@ -1,6 +1,7 @@
 //! `describe <job>`: all that is known of one run.
 
-use paddlecloud_api::jobs::{JobDetail, JobView, ObjectView};
+use jiff::Timestamp;
+use paddlecloud_api::jobs::{JobDetail, JobView, ObjectView, WorkerView};
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
@@ -32,7 +33,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return show_objects(&detail, args.output, context);
     }
     if !context.world.out.structured(args.output, &detail)? {
-        show(&detail, &mut context.world.out)?;
+        let now = (context.world.now)();
+        show(&detail, &mut context.world.out, now)?;
     }
     done()
 }
@@ -59,18 +61,32 @@ fn show_objects(
     done()
 }
 
-fn show(detail: &JobDetail, out: &mut Printer) -> Result<(), CliError> {
+fn show(detail: &JobDetail, out: &mut Printer, now: Timestamp) -> Result<(), CliError> {
     for (name, value) in rows(&detail.job) {
         out.line(format!("{name:<13}{value}"))?;
     }
     if !detail.workers.is_empty() {
         out.line("")?;
-        out.table(&job_table::workers(&detail.workers, true))?;
+        match out.is_terminal {
+            true => show_workers(&detail.workers, out, now)?,
+            false => out.table(&job_table::workers(&detail.workers, true))?,
+        }
     }
     if !detail.events.is_empty() {
         out.line("")?;
         for event in &detail.events {
             out.line(format!("{}  {}", rfc3339(event.at), event.text))?;
+        }
+    }
+    Ok(())
+}
+
+/// A table of fixed width, then how workers ended: these are sentences of any length.
+fn show_workers(workers: &[WorkerView], out: &mut Printer, now: Timestamp) -> Result<(), CliError> {
+    out.table(&job_table::worker_details(workers, now))?;
+    for worker in workers {
+        if let Some(message) = &worker.message {
+            out.line(format!("{}-{}: {message}", worker.role, worker.index))?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use paddlecloud_api::client::JobFilter;
 use paddlecloud_api::jobs::JobView;
+use paddlecloud_core::quantity::Bytes;
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
@@ -267,13 +268,28 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
         let out = &mut context.world.out;
         rows.iter().try_for_each(|row| out.line(&row.resource))?;
     } else if !context.world.out.structured(args.output, &rows)? {
+        let is_terminal = context.world.out.is_terminal;
         let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED"]);
         for row in rows {
-            let limit = row.limit.unwrap_or_else(|| "unlimited".to_owned());
-            let reserved = row.reserved.unwrap_or_else(|| "-".to_owned());
-            table.push(vec![row.resource, limit, row.used, reserved]);
+            let shown = |amount: String| match is_terminal {
+                true => readable(&row.resource, amount),
+                false => amount,
+            };
+            let limit = row.limit.map_or_else(|| "unlimited".to_owned(), shown);
+            let reserved = row.reserved.map_or_else(|| "-".to_owned(), shown);
+            let used = shown(row.used);
+            table.push(vec![row.resource, limit, used, reserved]);
         }
         context.world.out.table(&table)?;
     }
     done()
+}
+
+/// `1.5 GiB` for an amount of bytes, which programs get as `1536Mi`; other amounts are readable as they are.
+fn readable(resource: &str, amount: String) -> String {
+    let is_bytes = matches!(resource, "memory" | "storage" | "unfinished uploads" | "logs");
+    match amount.parse::<Bytes>() {
+        Ok(bytes) if is_bytes => bytes.readable(),
+        _ => amount,
+    }
 }

@@ -1,4 +1,4 @@
-//! `login`: checks the password with the server and keeps the token it returns.
+//! `login`: checks the password with the server and stores the token it returns.
 
 use std::io::IsTerminal;
 

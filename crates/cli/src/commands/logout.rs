@@ -1,4 +1,4 @@
-//! `logout`: revokes the token that is kept and forgets it.
+//! `logout`: revokes the stored token and deletes it.
 
 use paddlecloud_api::error::ErrorName;
 

@@ -2,6 +2,7 @@
 
 use paddlecloud_api::server::ServerInfo;
 use paddlecloud_connect::ConnectError;
+use paddlecloud_core::quantity::Bytes;
 
 use super::{Context, done};
 use crate::config::{self, Choice, Datacenter};
@@ -73,6 +74,8 @@ fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
     let started = info.started.parse();
     let started = started.map_or_else(|_| info.started.clone(), rfc3339);
     let jobs = format!("{} running, {} pending", info.jobs_running, info.jobs_pending);
+    let memory = info.memory.parse().map(Bytes::readable);
+    let memory = memory.unwrap_or_else(|_| info.memory.clone());
     let rows = [
         ("version", info.version.clone()),
         ("pid", info.pid.to_string()),
@@ -86,7 +89,7 @@ fn show(info: &ServerInfo, out: &mut Printer) -> Result<(), CliError> {
         ("database", info.database.clone()),
         ("log", info.log.clone().unwrap_or_default()),
         ("cpu", info.cpu.clone()),
-        ("memory", info.memory.clone()),
+        ("memory", memory),
         ("gpus", info.gpus.to_string()),
         ("jobs", jobs),
     ];

@@ -1,4 +1,4 @@
-//! Where a file goes whose destination is a link on the cluster: to what the link leads to, as with cp(1).
+//! A destination that is a link on the cluster: the file goes to the link's target, as with cp(1).
 //!
 //! Only for a destination that was named itself: what lies in a folder that is copied takes the place of links.
 

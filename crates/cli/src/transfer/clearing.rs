@@ -1,6 +1,6 @@
-//! What `sync` removes: what stands in the way of something of another kind before anything is copied, and what only the
-//! destination has, where that was asked for, once everything was. Nothing that holds something goes unasked, whatever an
-//! older listing said of it.
+//! What `sync` deletes: before copying, entries whose type differs from the source's; after copying, if requested, entries
+//! that only the destination has. A folder with contents is never deleted unless requested, whatever an older listing
+//! said of it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Where an argument points: a path here, a path `/pfs/…` on the cluster, or a pipe (`-`).
 //!
-//! Reads text; whether anything is there is asked elsewhere.
+//! Only parses; whether anything exists there is checked elsewhere.
 
 use std::ffi::OsStr;
 use std::fmt;

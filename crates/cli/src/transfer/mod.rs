@@ -1,6 +1,6 @@
 //! Copies between this machine and the cluster, and inside the cluster: what `cp`, `file` and `sync` share.
 //!
-//! Decides what goes where and tells how it went; how bytes travel is the client library's business.
+//! Decides what goes where and reports the result; the client library moves the bytes.
 
 mod across;
 mod behind;

@@ -1,6 +1,6 @@
 //! Where each source of a copy ends up: the rules of cp(1), and the submit guide's rule of the trailing slash.
 //!
-//! Pure: what is there was found out before.
+//! Pure: what exists was determined before.
 
 use std::collections::HashSet;
 

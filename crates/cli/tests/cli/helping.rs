@@ -65,7 +65,7 @@ fn the_word_that_other_programs_use_leads_to_ours() {
         hints("stop j"),
         [
             "hint: `paddlectl kill` does that",
-            "hint: `paddlectl help` shows how it is used"
+            "hint: `paddlectl help` lists all commands"
         ]
     );
     assert_eq!(hints("ps")[0], "hint: `paddlectl get jobs` does that");

@@ -216,7 +216,8 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         }
         ("GET", ["workers"]) => envelope(workers()),
         ("GET", ["quota"]) => envelope(serde_json::json!([
-            {"resource": "cpu", "limit": "8", "used": "3"}, {"resource": "gpu", "limit": null, "used": "0"}
+            {"resource": "cpu", "limit": "8", "used": "3"}, {"resource": "gpu", "limit": null, "used": "0"},
+            {"resource": "memory", "limit": "24684100Ki", "used": "1536Mi", "reserved": "0"}
         ])),
         ("GET", ["healthz"]) => (200, b"ok".to_vec()),
         ("GET", ["server"]) => envelope(serde_json::json!({

@@ -43,10 +43,18 @@ fn what_people_get_is_aligned_and_coloured() {
     let server = server();
     let mut shell = Shell::at(&server.endpoint);
     shell.is_terminal = true;
-    let shown: Vec<String> = ["get jobs", "get jobs -a", "get workers x", "jobs", "logs"]
-        .iter()
-        .map(|line| format!("$ {line}\n{}", shell.line(line).out.replace('\x1b', "ESC")))
-        .collect();
+    let shown: Vec<String> = [
+        "get jobs",
+        "get jobs -a",
+        "get workers x",
+        "jobs",
+        "logs",
+        "describe last",
+        "get quota",
+    ]
+    .iter()
+    .map(|line| format!("$ {line}\n{}", shell.line(line).out.replace('\x1b', "ESC")))
+    .collect();
     insta::assert_snapshot!("terminal", shown.join("\n"));
 }
 
@@ -313,7 +321,7 @@ fn a_kill_that_removes_says_what_goes_and_what_stays() {
 fn a_format_is_what_it_says_or_is_refused_by_name() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
-    assert_eq!(shell.line("get quota -o name").out, "cpu\ngpu\n");
+    assert_eq!(shell.line("get quota -o name").out, "cpu\ngpu\nmemory\n");
     assert_eq!(shell.line("jobs -o name").out, "paddle-cluster-job\n");
     let wide = shell.line("jobs -o wide").out;
     assert!(

@@ -1,6 +1,6 @@
 //! Finds out why a job waits.
 //!
-//! Looks only; costs up to a walk over the jobs ahead and those that run. The words for it are not here.
+//! Read-only; costs at most a walk over the jobs ahead and those that run. `server::app::why` has the sentences.
 
 use std::cmp::Reverse;
 

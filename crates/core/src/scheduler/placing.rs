@@ -1,6 +1,6 @@
 //! Finds a place for a whole job, or none: every worker on one node, first fit, largest workers first.
 //!
-//! Looks only; who calls it takes the room.
+//! Read-only; the caller takes the room.
 
 use super::room::{Load, Part, Room, Shape};
 use super::tree::RoomTree;

@@ -1,7 +1,7 @@
 //! Why a job waits, as values: ids and amounts, no sentences.
 //!
-//! Neither [`Why`] nor its parts can be printed. Who shows them to somebody first replaces every job id by what that
-//! reader may know of the job ([`Why::map_jobs`]), and writes the words then.
+//! Neither [`Why`] nor its parts can be printed. To show them to a user, first replace every job id by what that
+//! reader may know of the job ([`Why::map_jobs`]).
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -16,7 +16,7 @@ impl App {
         if spec.package.is_none() {
             let problem =
                 "`-image` alone does not say what to run: this server runs the programs of its own machine";
-            let refused = SpecError::remark("image", problem);
+            let refused = SpecError::sentence("image", problem);
             return Err(refused
                 .with_hint("name the folder that contains your program")
                 .into());
@@ -26,7 +26,7 @@ impl App {
                 let problem = format!("there is no program `{program}` on the machine that runs the workers");
                 let hint =
                     format!("searched in PATH ({path}); write `./{program}` if it is part of the package");
-                Err(SpecError::remark("entry", problem).with_hint(hint).into())
+                Err(SpecError::sentence("entry", problem).with_hint(hint).into())
             }
             Lookup::Found | Lookup::PythonIsPython3 => Ok(()),
         }
