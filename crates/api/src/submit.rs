@@ -80,6 +80,9 @@ pub struct JobRequest {
     pub start_limit: Option<Amount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace: Option<Amount>,
+    /// One line about this run, shown by `describe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
     /// `PATH`, virtual environment and locale of the submitter; used by the embedded server only.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shell_env: BTreeMap<String, String>,
@@ -118,6 +121,8 @@ pub struct JobView {
     pub max_runtime: Option<String>,
     pub start_limit: String,
     pub grace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 
     pub id: String,
     pub user: String,
@@ -189,6 +194,7 @@ impl JobRequest {
             max_runtime: time("max_runtime", self.max_runtime.as_ref())?,
             start_limit: time("start_limit", self.start_limit.as_ref())?.unwrap_or(defaults.start_limit),
             grace: time("grace", self.grace.as_ref())?.unwrap_or(defaults.grace),
+            comment: given(self.comment.as_deref()),
             shell_env: self.shell_env.clone(),
         };
         spec.check()
@@ -262,6 +268,7 @@ impl JobView {
             max_runtime: spec.max_runtime.map(duration::print),
             start_limit: duration::print(spec.start_limit),
             grace: duration::print(spec.grace),
+            comment: spec.comment.clone(),
 
             id: String::new(),
             user: user.to_string(),
@@ -441,6 +448,8 @@ mod tests {
             refused(|r| r.job_package = Some("./here".into())),
             refused(|r| r.job_package = None),
             refused(|r| drop(r.envs.insert("A=B".into(), String::new()))),
+            refused(|r| r.comment = Some("two\nlines".into())),
+            refused(|r| r.comment = Some("é".repeat(201))),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r"
         `parallelism` must be between 1 and 10000, not 0
@@ -462,6 +471,8 @@ mod tests {
         a job needs a package or an image that contains one
           hint: name the folder of your program, for example `paddlectl submit ./my_package`
         `envs`: `A=B` is not the name of an environment variable
+        `comment` must be one line without control characters
+        `comment` has 201 characters; the limit is 200
         ");
     }
 }

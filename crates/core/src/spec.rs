@@ -25,6 +25,8 @@ pub const PRIORITY: RangeInclusive<i64> = -1000..=1000;
 pub const MAX_WORD: usize = 64 << 10;
 /// Most bytes of all environment variables of a job together.
 pub const MAX_ENVS: usize = 512 << 10;
+/// Most characters of a comment, which is one line.
+const MAX_COMMENT: usize = 200;
 /// Less memory than this is not enough for a shell.
 const LEAST_MEMORY: Bytes = Bytes::mib(1);
 /// The command of a trainer if none is given, as in the client design.
@@ -122,6 +124,9 @@ pub struct JobSpec {
     pub max_runtime: Option<SignedDuration>,
     pub start_limit: SignedDuration,
     pub grace: SignedDuration,
+    /// The user's own words on this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
     /// Variables of the submitter's shell that programs rely on (`PATH`, virtual environment, locale); embedded server
     /// only.
     pub shell_env: BTreeMap<String, String>,
@@ -233,6 +238,7 @@ impl JobSpec {
             max_runtime: None,
             start_limit: SignedDuration::from_mins(10),
             grace: SignedDuration::from_secs(30),
+            comment: None,
             shell_env: BTreeMap::new(),
         }
     }
@@ -265,6 +271,9 @@ impl JobSpec {
         }
         if let Some(limit) = self.max_runtime {
             positive("max_runtime", limit)?;
+        }
+        if let Some(comment) = &self.comment {
+            one_line("comment", comment)?;
         }
         check_envs("envs", &self.envs)?;
         check_envs("shell_env", &self.shell_env)?;
@@ -394,6 +403,16 @@ fn not_blank(field: &'static str, text: &str) -> Result<(), SpecError> {
         return Err(SpecError::predicate(field, "must not be empty"));
     }
     word(text, |problem| SpecError::predicate(field, problem))
+}
+
+/// A text that tables and terminals show.
+fn one_line(field: &'static str, text: &str) -> Result<(), SpecError> {
+    let problem = match text.chars().count() {
+        _ if text.chars().any(char::is_control) => "must be one line without control characters".to_owned(),
+        0..=MAX_COMMENT => return Ok(()),
+        long => format!("has {long} characters; the limit is {MAX_COMMENT}"),
+    };
+    Err(SpecError::predicate(field, problem))
 }
 
 /// A text that is passed to a program: it must not contain NUL, and its length is limited.

@@ -115,11 +115,15 @@ fn a_rerun_is_a_new_run_of_the_same_package() {
         .package("short")
         .file("train.sh", "cat data\n")
         .file("data", "as it was\n");
-    env.submit("again", &package, &["-entry", "sh train.sh", "-f"]);
+    let flags = ["-entry", "sh train.sh", "-comment", "lr 0.1, first try", "-f"];
+    env.submit("again", &package, &flags);
     let package = package.file("data", "changed since\n");
     env.paddlectl(&["rerun", "again"]).ok();
     env.paddlectl(&["wait", "again"]).ok();
     assert_eq!(env.jobs().len(), 2);
+    env.paddlectl(&["describe", "again"])
+        .ok()
+        .prints("comment      lr 0.1, first try\n");
     env.paddlectl(&["logs", "again"]).ok().prints("as it was");
     env.submit("again", &package, &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["logs", "again"]).ok().prints("changed since");

@@ -104,6 +104,7 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
         ("status", job.status.to_string()),
     ];
     rows.extend(job.message.clone().map(|message| ("message", message)));
+    rows.extend(job.comment.clone().map(|comment| ("comment", comment)));
     rows.extend([
         ("user", job.user.clone()),
         ("datacenter", job.datacenter.clone()),

@@ -138,6 +138,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub grace: Option<String>,
 
+    /// One line about this run, shown by `describe`
+    #[arg(long, value_name = "TEXT", help_heading = "More options")]
+    pub comment: Option<String>,
+
     /// Follow the log until the job ends; Ctrl-C leaves the job running
     #[arg(long, short = 'f', help_heading = "More options")]
     pub follow: bool,
@@ -189,6 +193,7 @@ impl Args {
             max_runtime: self.max_runtime.clone().map(Amount::Text),
             start_limit: self.start_limit.clone().map(Amount::Text),
             grace: self.grace.clone().map(Amount::Text),
+            comment: self.comment.clone(),
             dry_run: self.dry_run,
             manifests: self.manifests,
             ..JobRequest::default()

@@ -10,6 +10,7 @@ from typing import TypedDict
 class JobFields(TypedDict, total=False):
     """What a job may be asked for with, as in `POST /api/v1/jobs`."""
 
+    comment: str | None
     cpu: int | str | None
     datacenter: str | None
     entry: str | None
@@ -47,6 +48,7 @@ class JobView:
     status: str
     message: str | None
     active: int
+    comment: str | None
     completed: datetime | None
     cpu: int | str
     datacenter: str
