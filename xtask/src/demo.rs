@@ -129,7 +129,7 @@ To keep the program: cargo install --path crates/paddlecloud"
 /// Created once and kept; the wheel is rebuilt only after a change.
 fn wheel_environment(workspace: &Workspace) -> Result<PathBuf> {
     eprintln!("building the Python wheel");
-    let mut script = workspace.program("bash", &["crates/py/tests/environment.sh", "demo", "numpy"]);
+    let mut script = workspace.program("bash", &["crates/py/tests/environment.sh", "demo"]);
     let made = script.stderr(std::process::Stdio::inherit()).output();
     let made = made.context("cannot run crates/py/tests/environment.sh")?;
     if !made.status.success() {

@@ -4,5 +4,5 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
 
-folder=$(crates/py/tests/environment.sh paddle numpy pytest einops fsspec mypy 'pyright[nodejs]' scikit-learn paddlepaddle==3.3.1)
+folder=$(crates/py/tests/environment.sh paddle)
 exec "$folder/bin/python" "$here/bench_v2.py" "$@"

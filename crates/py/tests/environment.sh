@@ -1,25 +1,42 @@
 #!/usr/bin/env bash
 # Makes a virtual environment with the wheel of this checkout, and prints its folder.
 #
-#   crates/py/tests/environment.sh NAME PACKAGE...
+#   crates/py/tests/environment.sh bare|paddle|torch|demo
 #
-# Environments are kept under target/py, and the wheel is built only as far as something changed. Exits with 75 if the
-# packages cannot be installed. PADDLECLOUD_TEST_BASE names a Python whose own packages the environment also sees.
+# The packages of each name are listed here and nowhere else: with two lists, two callers would replace the environment of
+# each other. Environments are kept under target/py, and the wheel is built only as far as something changed. Exits with
+# 75 if the packages cannot be installed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
 
+python=python3
+options=()
+case ${1:-} in
+bare) packages=(numpy pytest einops fsspec mypy 'pyright[nodejs]') ;;
+paddle) packages=(numpy pytest einops fsspec mypy 'pyright[nodejs]' scikit-learn paddlepaddle==3.3.1) ;;
+torch)
+    # PyPI's torch brings gigabytes for graphics cards, so the environment sees the system's own.
+    packages=(pytest fsspec)
+    python=/usr/bin/python3
+    options=(--system-site-packages)
+    ;;
+demo) packages=(numpy) ;;
+*)
+    echo "usage: $0 bare|paddle|torch|demo" >&2
+    exit 2
+    ;;
+esac
 folder=$PWD/target/py/$1
-shift
 mkdir -p target/py
 exec 9>target/py/lock
 flock 9 # Tests of several programs may ask at once.
 
-if [ "$(cat "$folder/packages" 2>/dev/null)" != "$*" ]; then
+if [ "$(cat "$folder/packages" 2>/dev/null)" != "${packages[*]}" ]; then
     rm -rf "$folder"
-    "${PADDLECLOUD_TEST_BASE:-python3}" -m venv ${PADDLECLOUD_TEST_BASE:+--system-site-packages} "$folder" >&2
-    "$folder/bin/pip" install --quiet --disable-pip-version-check "$@" >&2 || exit 75
-    echo "$*" >"$folder/packages"
+    "$python" -m venv "${options[@]}" "$folder" >&2
+    "$folder/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 || exit 75
+    echo "${packages[*]}" >"$folder/packages"
 fi
 
 wheel=$("$here/build.sh" 9>&-)

@@ -4,14 +4,11 @@
 #   crates/py/tests/run.sh [pytest arguments]
 #
 # PaddlePaddle is large; if it cannot be installed, the script says so and skips the second half, unless
-# PADDLECLOUD_TEST_PADDLE=required. PyPI's torch brings gigabytes for graphics cards: its tests run where the system has
-# a torch of its own (Debian: `apt install python3-torch`).
+# PADDLECLOUD_TEST_PADDLE=required. The tests of torch run if the system has one of its own (Debian: `apt install
+# python3-torch`).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
-
-paddle=paddlepaddle==3.3.1
-packages=(numpy pytest einops fsspec mypy 'pyright[nodejs]')
 
 say() { printf 'py: %s\n' "$*" >&2; }
 
@@ -20,22 +17,22 @@ run() {
 }
 
 say 'without PaddlePaddle'
-folder=$("$here/environment.sh" bare "${packages[@]}")
+folder=$("$here/environment.sh" bare)
 run "$folder" "$@"
 
-if folder=$("$here/environment.sh" paddle "${packages[@]}" scikit-learn "$paddle"); then
-    say "beside $paddle"
+if folder=$("$here/environment.sh" paddle); then
+    say 'beside PaddlePaddle'
     run "$folder" "$@"
 elif [ $? != 75 ] || [ "${PADDLECLOUD_TEST_PADDLE:-}" = required ]; then
-    say "$paddle cannot be used here"
+    say 'PaddlePaddle cannot be used here'
     exit 1
 else
-    say "$paddle cannot be installed here; the tests beside it are left out"
+    say 'PaddlePaddle cannot be installed here; the tests beside it are left out'
 fi
 
 if /usr/bin/python3 -c 'import torch' 2>/dev/null; then
     say "with the system's torch"
-    folder=$(PADDLECLOUD_TEST_BASE=/usr/bin/python3 "$here/environment.sh" torch pytest fsspec)
+    folder=$("$here/environment.sh" torch)
     # It asks for a newer torch than it needs; with its dependencies it would bring one for graphics cards.
     "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps torchdata==0.11.0 >&2 ||
         say 'torchdata cannot be installed here; the tests of its loader are left out'
