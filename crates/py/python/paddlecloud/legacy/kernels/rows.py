@@ -150,7 +150,7 @@ def _img_pool(node, x):
         found = F.avg_pool2d(padded, conf["kernel"], conf["stride"], exclusive=False)
         if conf["pooling"] != "average":
             found = found * (conf["kernel"][0] * conf["kernel"][1])
-        elif is_padded:
+        elif is_padded and conf["exclude"]:
             inside = F.pad(paddle.ones([1, 1, image.height, image.width]), pads)
             found = found / F.avg_pool2d(inside, conf["kernel"], conf["stride"], exclusive=False)
     if tuple(found.shape[2:]) != (made.height, made.width):
