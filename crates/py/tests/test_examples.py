@@ -1,4 +1,4 @@
-"""The readers of the documents, as the programs in examples/ that jobs run."""
+"""The readers of the documents, as the programs in examples/ that jobs run. Programs of 2017 are tested as jobs: e2e/tests/data/legacy.rs."""
 
 import importlib.metadata
 import os
@@ -93,100 +93,6 @@ with_paddle = pytest.mark.skipif(
 )
 
 
-def costs_in(printed):
-    """The costs that a program of 2017 printed for its test data."""
-    return [float(cost) for cost in re.findall(r"test cost ([\d.]+)", printed)]
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/fit_a_line"], indirect=True)
-def test_fit_a_line_of_2017_gets_as_close_as_the_noise_allows(package):
-    run("prepare.py", package, "data")
-    found = costs_in(run("train.py", package, DATA_HOME="data"))
-    assert found[-1] < 1.25 * 4.0, found
-    assert sorted(os.listdir(package / "output")) == [f"params_pass_{number}.tar" for number in (19, 29, 9)]
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/word2vec"], indirect=True)
-def test_word2vec_of_2017_learns_what_one_word_alone_does_not_tell(package):
-    entropy = float(re.search(r"a word has ([\d.]+) nats", run("prepare.py", package, "data")).group(1))
-    found = costs_in(run("train.py", package, DATA_HOME="data"))
-    # Without both words before it a word's class is open, which costs log 5 = 1.6 nats more.
-    assert found[-1] < entropy + 0.3, found
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v1/ctr"], indirect=True)
-def test_the_ctr_configuration_of_v1_learns_pairs_of_ids(package):
-    best = float(re.search(r"best possible cost is ([\d.]+)", run("prepare.py", package)).group(1))
-    command = [sys.executable, "trainer_config.py"]
-    environment = {**os.environ, "PADDLE_INIT_NUM_PASSES": "25"}
-    done = subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found = [float(cost) for cost in re.findall(r"Test samples=\d+ cost=([\d.]+)", done.stderr)]
-    # A sum over single ids stays at log 2 = 0.69.
-    assert min(found) < best + 0.08, found
-
-
-def errors_in(printed):
-    """The shares of wrong answers that a program of 2017 printed for its test data."""
-    return [float(error) for error in re.findall(r" error ([\d.]+)", printed)]
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/recognize_digits"], indirect=True)
-def test_digits_of_2017_are_recognized(package):
-    pytest.importorskip("sklearn")
-    run("prepare.py", package, "data")
-    assert errors_in(run("train.py", package, DATA_HOME="data"))[-1] <= 0.04
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/understand_sentiment"], indirect=True)
-def test_both_sentiment_networks_of_2017_know_what_a_bag_of_words_cannot(package):
-    run("prepare.py", package, "data")
-    passes = {"PADDLE_INIT_NUM_PASSES": "4", "DATA_HOME": "data"}
-    assert errors_in(run("train.py", package, "conv", **passes))[-1] < 0.02
-    assert errors_in(run("train.py", package, "lstm", **passes))[-1] < 0.02
-    assert errors_in(run("train.py", package, "bag", **passes))[-1] > 0.4
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/label_semantic_roles"], indirect=True)
-def test_the_crf_of_2017_is_better_than_a_softmax(package):
-    run("prepare.py", package, "data")
-    assert errors_in(run("train.py", package, DATA_HOME="data"))[-1] < 0.03
-    assert errors_in(run("train.py", package, "softmax", DATA_HOME="data"))[-1] > 0.2
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/recommender_system"], indirect=True)
-def test_ratings_of_2017_are_predicted_as_well_as_the_noise_allows(package):
-    best = float(re.search(r"squared error of ([\d.]+)", run("prepare.py", package, "data")).group(1))
-    printed = run("train.py", package, DATA_HOME="data")
-    assert min(costs_in(printed)) < 1.25 * best, printed
-    assert re.search(r"user 23 will rate `.*` \d\.\d", printed)
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/image_classification"], indirect=True)
-@pytest.mark.parametrize("network", ["vgg", "resnet"])
-def test_both_image_networks_of_2017_tell_directions_apart(package, network):
-    run("prepare.py", package, "data")
-    found = errors_in(run("train.py", package, network, DATA_HOME="data"))
-    assert min(found) < 0.1, found
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v2/machine_translation"], indirect=True)
-def test_translations_of_2017_are_right(package):
-    run("prepare.py", package, "data")
-    run("train.py", package, DATA_HOME="data")
-    printed = run("train.py", package, "generate", DATA_HOME="data")
-    assert int(re.search(r"(\d+) of 100 translations are right", printed).group(1)) >= 90, printed
-
-
 def train_v1(package, *flags):
     command = [sys.executable, "-m", "paddlecloud.v1.train", *flags]
     done = subprocess.run(command, cwd=package, capture_output=True, text=True, timeout=300)
@@ -209,14 +115,3 @@ def test_the_quick_start_of_v1_trains_and_predicts(package):
     # The texts of both kinds take turns.
     right = sum(int(line.split(";")[0]) == number % 2 for number, line in enumerate(answers))
     assert len(answers) == 800 and right > 780
-
-
-@with_paddle
-@pytest.mark.parametrize("package", ["v1/recommendation"], indirect=True)
-def test_the_recommendation_of_v1_has_the_documents_log(package):
-    best = float(re.search(r"squared error of ([\d.]+)", run("prepare.py", package)).group(1))
-    said = train_v1(package, "--num_passes=8")
-    assert "] The input order is [movie_id, title, genres, user_id, gender, age, occupation, rating]" in said
-    assert "] The output order is [__square_error_cost_0__]" in said
-    costs = [float(cost) for cost in re.findall(r"Test samples=600 cost=([\d.]+)", said)]
-    assert min(costs) < 1.3 * best, costs

@@ -117,3 +117,12 @@ def test_cloud_reader_shares_samples_among_trainers(write_records, monkeypatch):
         monkeypatch.setenv("PADDLE_TRAINERS_NUM", "3")
         found += reader.creator.cloud_reader([path], "http://127.0.0.1:2379")()
     assert sorted(found) == list(range(10))
+
+
+def test_a_function_that_returns_a_reader_is_one():
+    def reader():
+        return iter(range(5))
+
+    assert list(paddle.batch(lambda: reader, 2)()) == [[0, 1], [2, 3], [4]]
+    assert sorted(paddle.reader.shuffle(lambda: reader, 10)()) == list(range(5))
+    assert list(paddle.reader.firstn(lambda: reader, 2)()) == [0, 1]

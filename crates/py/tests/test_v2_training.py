@@ -289,13 +289,13 @@ def test_an_id_out_of_range_is_explained():
 
 def test_parameters_of_another_network_are_refused():
     x = paddle.layer.data("x", paddle.data_type.dense_vector(3))
-    with pytest.raises(ValueError, match="there is no parameter `_two.w0`"):
+    with pytest.raises(ValueError, match=r"^test_v2_training.py:\d+: layer `two`: there is no parameter `_two.w0`; there are _one.w0"):
         paddle.infer(
             paddle.layer.fc(x, 1, name="two"),
             paddle.parameters.create(paddle.layer.fc(x, 1, name="one")),
             [([1, 2, 3],)],
         )
-    with pytest.raises(ValueError, match=r"`_one.w0` has shape \(3, 1\), but this network needs \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"^test_v2_training.py:\d+: layer `one`: parameter `_one.w0` has shape \(3, 1\), but this network needs \(3, 4\)"):
         paddle.infer(
             paddle.layer.fc(x, 4, name="one"),
             paddle.parameters.create(paddle.layer.fc(x, 1, name="one")),

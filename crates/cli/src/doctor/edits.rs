@@ -53,6 +53,7 @@ pub fn of(source: &Source<'_>) -> Vec<Edit> {
             "except_clause" => except(source, node, &mut edits),
             "raise_statement" => raise(source, node, &mut edits),
             "call" => called(source, node, &mut edits),
+            "attribute" => renamed_filter(source, node, &mut edits),
             "<>" => edits.push(Edit::new(node.byte_range(), "!=")),
             _ => {}
         }
@@ -162,6 +163,14 @@ fn raise(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     if let [kind, message] = children(list)[..] {
         let text = format!("{}({})", source.of(kind), source.of(message));
         edits.push(Edit::new(list.byte_range(), text));
+    }
+}
+
+/// Pillow 10 has no `Image.ANTIALIAS`, which programs of 2017 shrink pictures with; its other name works in every version.
+fn renamed_filter(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let name = node.child_by_field_name("attribute");
+    if let Some(name) = name.filter(|_| source.of(node).ends_with("Image.ANTIALIAS")) {
+        edits.push(Edit::new(name.byte_range(), "LANCZOS"));
     }
 }
 

@@ -95,6 +95,10 @@ fn other_words_of_python_2_are_replaced() {
         fixed("try:\n    pass\nexcept IOError, e:\n    raise ValueError, 'x'\n"),
         "try:\n    pass\nexcept IOError as e:\n    raise ValueError('x')\n"
     );
+    assert_eq!(
+        fixed("im = im.resize((28, 28), Image.ANTIALIAS)\nx = Image.open(f)\n"),
+        "im = im.resize((28, 28), Image.LANCZOS)\nx = Image.open(f)\n"
+    );
 }
 
 #[test]

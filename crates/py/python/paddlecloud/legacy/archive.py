@@ -1,6 +1,6 @@
 """Saved parameters as in 2017: raw files, their descriptions, and tar files of both.
 
-A raw file is 16 bytes (0, 4 bytes per value, number of values) and the values as float32. In a tar file each parameter also has a member
+A raw file is 16 bytes (0, bytes per value, number of values) and the values: 4 bytes each, or 8 where 2017's PaddlePaddle was built for doubles. In a tar file each parameter also has a member
 `<name>.protobuf` with its description, 2017's message ParameterConfig.
 """
 
@@ -31,11 +31,11 @@ def read_values(data: bytes, name: str):
     if len(data) < _HEAD.size:
         raise ArchiveError(f"parameter `{name}` has {len(data)} bytes, which is less than a header")
     version, width, count = _HEAD.unpack_from(data)
-    if (version, width) != (0, 4) or len(data) != _HEAD.size + 4 * count:
+    if version != 0 or width not in (4, 8) or len(data) != _HEAD.size + width * count:
         raise ArchiveError(
             f"parameter `{name}` is not in 2017's layout: version {version}, {width} bytes per value, {count} values in {len(data)} bytes"
         )
-    return np.frombuffer(data, "<f4", count, _HEAD.size).astype(np.float32)
+    return np.frombuffer(data, f"<f{width}", count, _HEAD.size).astype(np.float32)
 
 
 def write_tar(file, specs, values) -> None:
@@ -81,7 +81,8 @@ def read_tar(file):
 # ParameterConfig by field number. Only what a network of ours can have is written; all other fields are skipped when read.
 
 _DOUBLES = {3: "learning_rate", 4: "momentum", 5: "mean", 6: "deviation", 7: "l2", 8: "l1", 17: "clip"}
-_NUMBERS = {11: "is_uniform", 12: "is_smart", 16: "is_sparse", 18: "is_static"}
+# A sparse update had a field for local training and one for that with parameter servers; programs set both at once.
+_NUMBERS = {11: "is_uniform", 12: "is_smart", 16: "is_sparse", 18: "is_static", 22: "is_sparse"}
 
 
 def describe(spec: ParameterSpec) -> bytes:

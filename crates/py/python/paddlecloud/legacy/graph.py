@@ -218,7 +218,7 @@ def reset_names() -> None:
 def users_line() -> str:
     """`train.py:12`, where the program called us."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((*_OURS, "<string>")):
+    while frame is not None and frame.f_code.co_filename.startswith((*_OURS, "<string>", "<frozen")):
         frame = frame.f_back  # type: ignore[assignment]
     return "?" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
@@ -240,11 +240,16 @@ def data_nodes(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node.kind == "data"]
 
 
+def own_parameters(node: Node) -> list[ParameterSpec]:
+    """The parameters of a layer and of those inside it."""
+    return [*node.parameters, *(spec for inner in node.conf.get("body", ()) for spec in inner.parameters)]
+
+
 def parameter_specs(nodes: Iterable[Node]) -> dict[str, ParameterSpec]:
     """The parameters of `nodes` by name. Layers that name the same parameter share it."""
     specs: dict[str, ParameterSpec] = {}
     for node in nodes:
-        for spec in [*node.parameters, *(spec for inner in node.conf.get("body", ()) for spec in inner.parameters)]:
+        for spec in own_parameters(node):
             known = specs.setdefault(spec.name, spec)
             if known.size != spec.size:
                 raise node.fail(f"parameter `{spec.name}` has shape {spec.shape} here and {known.shape} elsewhere")

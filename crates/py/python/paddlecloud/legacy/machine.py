@@ -42,13 +42,22 @@ class Machine:
         self.parameters = parameters
         self.tensors = {}
         for spec in graph.parameter_specs(self.nodes).values():
-            known = parameters.spec(spec.name)
-            if known.size != spec.size:
-                raise graph.GraphError(
-                    f"parameter `{spec.name}` has shape {known.shape}, but this network needs {spec.shape}; it belongs to another network"
-                )
+            self._check(spec)
             tensor = parameters.tensor(spec.name)
             self.tensors[spec.name] = tensor if tuple(tensor.shape) == spec.shape else tensor.reshape(spec.shape)
+
+    def _check(self, spec) -> None:
+        """Raises, with the layer's line, where the parameters belong to another network."""
+        if spec.name in self.parameters and self.parameters.spec(spec.name).size == spec.size:
+            return
+        node = next(node for node in self.nodes if spec in graph.own_parameters(node))
+        if spec.name not in self.parameters:
+            there = ", ".join(self.parameters.names()) or "none"
+            raise node.fail(f"there is no parameter `{spec.name}`; there are {there}: they belong to another network")
+        known = self.parameters.spec(spec.name)
+        raise node.fail(
+            f"parameter `{spec.name}` has shape {known.shape}, but this network needs {spec.shape}; it belongs to another network"
+        )
 
     def feeder(self, feeding=None) -> Feeder:
         return Feeder(self.data, feeding)

@@ -31,10 +31,10 @@ class Metric:
 
 class ClassificationError(Metric):
     def add(self, values):
-        score, label = values[0].data.numpy(), values[1].data.numpy().reshape(-1)
+        score, label = values[0].ranking, values[1].data.numpy().reshape(-1)
         weights = self._weights(values, len(label))
         if score.shape[1] == 1:
-            wrong = (score[:, 0] > self.conf["threshold"]) != (label > 0)
+            wrong = (values[0].data.numpy()[:, 0] > self.conf["threshold"]) != (label > 0)
         elif self.conf["top_k"] == 1:
             wrong = score.argmax(axis=1) != label
         else:

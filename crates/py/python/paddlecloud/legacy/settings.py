@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 
-from paddlecloud.legacy import log
+from paddlecloud.legacy import graph, log
 
 options: dict[str, object] = {}
 
 
 def init(**given):
     """`paddle.init`: options of a program. Each `PADDLE_INIT_*` of the environment counts where the program says nothing."""
-    set_options(**given)
+    try:
+        set_options(**given)
+    except (RuntimeError, ValueError) as error:
+        raise type(error)(f"{graph.users_line()}: {error}") from None
     log.command_line(["", *(f"--{name}={value}" for name, value in options.items())])
 
 
@@ -51,7 +54,9 @@ def require_paddle():
     except ImportError:
         paddle = None
     if paddle is None or not hasattr(paddle, "to_tensor"):
+        # `paddle train` has no line of a program.
+        line = graph.users_line()
         raise RuntimeError(
-            "training and inference need PaddlePaddle, which is not installed: run `pip install paddlepaddle==3.3.1`"
+            f"{'' if line == '?' else line + ': '}training and inference need PaddlePaddle, which is not installed: run `pip install paddlepaddle==3.3.1`"
         )
     return paddle

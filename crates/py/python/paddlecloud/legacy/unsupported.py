@@ -121,8 +121,21 @@ def refuse(module: str, table: dict[str, str]):
     """A module's `__getattr__`: an error that says what to use instead."""
 
     def __getattr__(name):
+        if name.startswith("__"):
+            raise AttributeError(f"module '{module}' has no attribute {name!r}")
+        from paddlecloud.legacy.graph import users_line
+
         if name in table:
-            raise AttributeError(f"`{module}.{name}` of 2017 is not supported: {table[name]}")
-        raise AttributeError(f"module '{module}' has no attribute {name!r}")
+            raise AttributeError(f"{users_line()}: `{module}.{name}` of 2017 is not supported: {table[name]}")
+        raise AttributeError(f"{users_line()}: module '{module}' has no attribute {name!r}{_did_you_mean(module, name)}")
 
     return __getattr__
+
+
+def _did_you_mean(module: str, name: str) -> str:
+    import difflib
+    import sys
+
+    known = sys.modules[module].__all__
+    close = difflib.get_close_matches(name, known, 3, 0.5)
+    return f"; did you mean {' or '.join(f'`{each}`' for each in close)}?" if close else f"; it has {', '.join(sorted(known))}"

@@ -8,17 +8,30 @@ import numpy as np
 class Value:
     """`data` has one row per sample, or per position of all sequences one after another.
 
-    `starts` are the first rows of the sequences and the end of the last, or `None`. `logits` is what a softmax was applied to.
-    Ids are one-dimensional integers.
+    `starts` are the first rows of the sequences and the end of the last, or `None`. `logits` is what a softmax is applied to: its own result is
+    computed when it is first asked for, which costs and metrics do not do. Ids are one-dimensional integers.
     """
 
-    __slots__ = ("data", "extra", "logits", "starts")
+    __slots__ = ("_data", "extra", "logits", "starts")
 
     def __init__(self, data, starts=None, logits=None, extra=None):
-        self.data = data
+        self._data = data
         self.starts = starts
         self.logits = logits
         self.extra = extra
+
+    @property
+    def data(self):
+        if self._data is None:
+            import paddle.nn.functional as F
+
+            self._data = F.softmax(self.logits, axis=-1)
+        return self._data
+
+    @property
+    def ranking(self):
+        """Rows as numpy that order the classes like `data`."""
+        return np.from_dlpack((self.data if self.logits is None else self.logits).detach())
 
     @property
     def lengths(self):

@@ -1,5 +1,7 @@
 """Groups what a reader gives."""
 
+from paddle.v2.reader.decorator import samples_of
+
 __all__ = ["batch"]
 
 
@@ -10,7 +12,7 @@ def batch(reader, batch_size, drop_last=False):
 
     def batch_reader():
         samples = []
-        for sample in reader():
+        for sample in samples_of(reader):
             samples.append(sample)
             if len(samples) == batch_size:
                 yield samples

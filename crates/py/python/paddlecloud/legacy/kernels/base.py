@@ -42,7 +42,7 @@ def _drop(data, rate, run):
 
 def activate(node: Node, value: Value) -> Value:
     if node.activation == "softmax":
-        return Value(F.softmax(value.data, axis=-1), value.starts, logits=value.data)
+        return Value(None, value.starts, logits=value.data)
     if node.activation == "sequence_softmax":
         if value.starts is None or node.size != 1:
             raise node.fail("SequenceSoftmax needs a sequence of single numbers")

@@ -15,8 +15,9 @@ def _label_rows(node, score, label):
     """Numbers of the right classes, checked against the score's rows."""
     if isinstance(label.data, Sparse) or label.data.ndim != 1:
         raise node.fail(f"the label `{node.inputs[1].name}` must be an integer_value")
-    if score.data.shape[0] != label.data.shape[0]:
-        raise node.fail(f"{score.data.shape[0]} rows of `{node.inputs[0].name}` for {label.data.shape[0]} labels")
+    rows = (score.data if score.logits is None else score.logits).shape[0]
+    if rows != label.data.shape[0]:
+        raise node.fail(f"{rows} rows of `{node.inputs[0].name}` for {label.data.shape[0]} labels")
     return label.data
 
 

@@ -78,6 +78,9 @@ def _parts(node, inputs, run):
 
 
 def _sum(node, inputs, run):
+    found = _at_once(node, inputs, run)
+    if found is not None:
+        return Value(found, starts_of(inputs))
     parts = list(_parts(node, inputs, run))
     if node.conf["joined"]:
         total = paddle.concat(parts, axis=1) if len(parts) > 1 else parts[0]
@@ -88,6 +91,20 @@ def _sum(node, inputs, run):
     if node.conf["bias"] is not None:
         total = total + run.parameter(node.conf["bias"])
     return Value(total, starts_of(inputs))
+
+
+def _at_once(node, inputs, run):
+    """One operation for the commonest sums: a matrix with a bias, and words side by side that share a table."""
+    parts, weights, offset = node.conf["parts"], node.conf["weights"], node.conf["bias"]
+    if any(isinstance(value.data, Sparse) for value in inputs):
+        return None
+    if len(parts) == 1 and parts[0].kind == "full_matrix" and offset is not None:
+        return F.linear(inputs[0].data, run.parameter(weights[0]), run.parameter(offset).reshape([-1]))
+    if len(parts) > 1 and offset is None and node.conf["joined"]:
+        if all(part.kind == "table" and spec.name == weights[0].name for part, spec in zip(parts, weights)):
+            words = paddle.stack([value.data for value in inputs], axis=1)
+            return F.embedding(words, run.parameter(weights[0])).reshape([words.shape[0], -1])
+    return None
 
 
 for _kind in ("mixed", "fc", "addto", "concat"):
@@ -150,7 +167,7 @@ def _img_pool(node, x):
         found = F.avg_pool2d(padded, conf["kernel"], conf["stride"], exclusive=False)
         if conf["pooling"] != "average":
             found = found * (conf["kernel"][0] * conf["kernel"][1])
-        elif is_padded:
+        elif is_padded and conf["exclude"]:
             inside = F.pad(paddle.ones([1, 1, image.height, image.width]), pads)
             found = found / F.avg_pool2d(inside, conf["kernel"], conf["stride"], exclusive=False)
     if tuple(found.shape[2:]) != (made.height, made.width):

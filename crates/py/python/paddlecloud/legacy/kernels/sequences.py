@@ -16,15 +16,29 @@ def _seq_pool(node, inputs, run):
     if kind in ("first", "last"):
         rows = starts[:-1] if kind == "first" else starts[1:] - 1
         return Value(paddle.gather(data, paddle.to_tensor(rows)))
-    owner = segments(starts)
     if kind == "max":
-        return Value(paddle.geometric.segment_max(data, owner))
+        return Value(_largest(data, starts))
+    owner = segments(starts)
     if kind == "average":
         return Value(paddle.geometric.segment_mean(data, owner))
     total = paddle.geometric.segment_sum(data, owner)
     if kind == "sqrtn":
         total = total / paddle.to_tensor(np.sqrt(np.diff(starts)).astype(np.float32)).unsqueeze(-1)
     return Value(total)
+
+
+def _largest(data, starts):
+    """The largest value of each sequence and column. Of equal ones the first alone gets the gradient; `segment_max` would give it to each."""
+    rows = np.from_dlpack(data.detach())
+    best = np.repeat(np.maximum.reduceat(rows, starts[:-1], axis=0), np.diff(starts), axis=0)
+    # The largest of values with a NaN is NaN, which equals nothing.
+    at, column = np.nonzero((rows == best) | (rows != rows))
+    owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    width = rows.shape[1]
+    places = np.empty((len(starts) - 1, width), np.int64)
+    # The last one written counts.
+    places[owner[at[::-1]], column[::-1]] = (at * width + column)[::-1]
+    return paddle.gather(data.reshape([-1]), paddle.to_tensor(places.reshape(-1))).reshape([-1, width])
 
 
 @kernel("expand")

@@ -87,11 +87,16 @@ def img_pool(
         rounded((side + 2 * pad - size) / step) + 1
         for side, size, step, pad in zip((image.width, image.height), kernel, strides, paddings)
     ]
+    if any((count - 1) * step - pad >= side for count, step, pad, side in zip(out, strides, paddings, (image.width, image.height))):
+        raise GraphError(
+            f"{users_line()}: the last window of `img_pool` lies beyond images of {image.width} × {image.height}; use less padding"
+        )
     made = Image(image.channels, out[1], out[0])
     pooling = poolings.Pooling.of(pool_type, poolings.Max)
     return make(
         name or default_name("pool"), "img_pool", [input], made.size, layer_attr=layer_attr, image=made, source=image,
         pooling=pooling.name, kernel=kernel[::-1], stride=strides[::-1], padding=paddings[::-1],
+        exclude=exclude_mode is not False,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 import warnings
 
+from paddle.v2.reader.decorator import samples_of
 from paddlecloud._marshal_check import checked_dumper
 from paddlecloud._native import writer as _record_writer
 
@@ -55,9 +56,9 @@ def convert(
     folder = tempfile.mkdtemp(prefix=f".{prefix}-", dir=output_path)
     try:
         if num_shards is None:
-            count = _write_by_count(folder, _samples(reader), _positive("line_count", line_count), compressor)
+            count = _write_by_count(folder, samples_of(reader), _positive("line_count", line_count), compressor)
         else:
-            count = _write_in_turns(folder, _samples(reader), _positive("num_shards", num_shards), compressor)
+            count = _write_in_turns(folder, samples_of(reader), _positive("num_shards", num_shards), compressor)
         _publish(folder, count, output_path, prefix)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +76,7 @@ def split(reader, line_count, suffix="%05d.pickle", dumper=pickle.dump):
     dump = checked_dumper(dumper)
     drafts = []
     try:
-        for samples in _lists(_samples(reader), line_count):
+        for samples in _lists(samples_of(reader), line_count):
             name = suffix % len(drafts)
             drafts.append((_draft(name, samples, dump), name))
         for draft, name in drafts:
@@ -160,13 +161,6 @@ def _fetch(url, name, md5sum):
         except BaseException:
             os.unlink(file.name)
             raise
-
-
-def _samples(reader):
-    """Programs of 2017 also pass a function that returns a reader."""
-    while callable(reader):
-        reader = reader()
-    return reader
 
 
 def _write_by_count(folder, samples, line_count, compressor):

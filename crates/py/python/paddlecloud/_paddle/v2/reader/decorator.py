@@ -29,11 +29,21 @@ class ComposeNotAligned(ValueError):
     """Readers put side by side have different lengths."""
 
 
+def samples_of(reader):
+    """What a reader gives, also where a function that returns a reader is passed.
+
+    Programs of 2017 do that: `imdb.train(words)` gave samples at first, so they wrote `lambda: imdb.train(words)`, and a reader later.
+    """
+    while callable(reader):
+        reader = reader()
+    return reader
+
+
 def map_readers(func, *readers):
     """A reader of `func` of one sample from each reader."""
 
     def reader():
-        return map(func, *(each() for each in readers))
+        return map(func, *(samples_of(each) for each in readers))
 
     return reader
 
@@ -42,8 +52,7 @@ def shuffle(reader, buf_size):
     """A reader that gives each `buf_size` samples in random order."""
 
     def shuffled():
-        samples = reader()
-        samples = iter(samples)
+        samples = iter(samples_of(reader))
         while block := list(itertools.islice(samples, buf_size)):
             random.shuffle(block)
             yield from block
@@ -57,7 +66,7 @@ def chain(*readers):
     """A reader of all samples of the first reader, then of the second, and so on."""
 
     def reader():
-        return itertools.chain.from_iterable(each() for each in readers)
+        return itertools.chain.from_iterable(samples_of(each) for each in readers)
 
     return reader
 
@@ -70,7 +79,7 @@ def compose(*readers, check_alignment=True):
         return tuple(itertools.chain.from_iterable(parts))
 
     def reader():
-        iterators = [each() for each in readers]
+        iterators = [samples_of(each) for each in readers]
         if not check_alignment:
             yield from map(flat, zip(*iterators))
             return
@@ -86,7 +95,7 @@ def firstn(reader, n):
     """A reader of the first `n` samples."""
 
     def first():
-        return itertools.islice(reader(), n)
+        return itertools.islice(samples_of(reader), n)
 
     return first
 
@@ -101,7 +110,7 @@ def cache(reader):
         nonlocal filled
         with lock:
             if not filled:
-                samples[:] = reader()
+                samples[:] = samples_of(reader)
                 filled = True
         return iter(samples)
 
@@ -134,7 +143,7 @@ def buffered(reader, size):
 
 def _fill(reader, samples, unwanted):
     try:
-        for sample in reader():
+        for sample in samples_of(reader):
             samples.put((sample, None))
             if unwanted.is_set():
                 return
@@ -161,7 +170,7 @@ def xmap_readers(mapper, reader, process_num, buffer_size, order=False):
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(process_num, 1))
         waiting = collections.deque()
         try:
-            for sample in reader():
+            for sample in samples_of(reader):
                 if len(waiting) == room:
                     yield take(waiting)
                 waiting.append(pool.submit(mapper, sample))
