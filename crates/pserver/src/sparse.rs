@@ -101,15 +101,15 @@ impl Table {
     }
 
     /// Puts the rows of `ids` into `out`. Training creates those that are missing; evaluation shows their initial values.
-    pub fn lookup(&self, ids: &[u64], train: bool, out: &mut [f32]) -> Result<(), OverBudget> {
+    pub fn lookup(&self, ids: &[u64], purpose: Purpose, out: &mut [f32]) -> Result<(), OverBudget> {
         let row = self.row();
         self.by_shard(ids, |shard, positions| {
             for &at in positions {
                 let id = ids[at as usize];
                 let out = &mut out[at as usize * row..][..row];
-                let found = match train {
-                    true => self.find_or_create(shard, id)?,
-                    false => shard.find(id),
+                let found = match purpose {
+                    Purpose::Evaluate => shard.find(id),
+                    Purpose::Train { once_per_step } => self.find_or_create(shard, id, once_per_step)?,
                 };
                 match found {
                     Some(number) => out.copy_from_slice(&shard.data(number)[..row]),
@@ -182,7 +182,7 @@ impl Table {
         let mut shard = self.shard(self.shard_of(id));
         shard.memory.grow(CANDIDATE_BYTES, &self.spec.name)?;
         // A checkpoint is taken before the lookups of its step.
-        let latest = u32::MAX;
+        let latest = None;
         shard.candidates.insert(id, Candidate { seen, latest });
         Ok(())
     }
@@ -275,13 +275,19 @@ impl Table {
         }
     }
 
-    fn find_or_create(&self, shard: &mut Shard, id: u64) -> Result<Option<u32>, OverBudget> {
+    fn find_or_create(
+        &self,
+        shard: &mut Shard,
+        id: u64,
+        once_per_step: bool,
+    ) -> Result<Option<u32>, OverBudget> {
         let stamp = self.clock.load(Ordering::Relaxed);
         if let Some(number) = shard.find(id) {
             shard.set_stamp(number, stamp);
             return Ok(Some(number));
         }
-        if !shard.admit(id, stamp, self.spec.limits.admit_after, &self.spec.name)? {
+        let after = self.spec.limits.admit_after;
+        if after > 1 && !shard.admit(id, once_per_step.then_some(stamp), after, &self.spec.name)? {
             return Ok(None);
         }
         let number = self.create(shard, id)?;
@@ -389,6 +395,16 @@ struct Slab {
     marked: bool,
 }
 
+/// Why rows are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Evaluate,
+    Train {
+        /// A synchronous step may be repeated, and several trainers take part in it: an id that waits for a row is counted once.
+        once_per_step: bool,
+    },
+}
+
 /// Somebody changes the shard and will send what the writer wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse;
@@ -415,9 +431,9 @@ struct Shard {
 /// An id that has no row yet.
 #[derive(Debug)]
 struct Candidate {
-    /// Steps in which it was asked for: a lookup that is repeated counts no more than once.
     seen: u32,
-    latest: u32,
+    /// The step it was counted in last, where it counts once per step.
+    latest: Option<u32>,
 }
 
 impl Shard {
@@ -509,13 +525,10 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts a sighting of an id without a row; whether it may have one now.
-    fn admit(&mut self, id: u64, step: u32, after: u32, table: &str) -> Result<bool, OverBudget> {
-        if after <= 1 {
-            return Ok(true);
-        }
+    /// Counts a sighting of an id without a row, once per step where one is given; whether it may have a row now.
+    fn admit(&mut self, id: u64, step: Option<u32>, after: u32, table: &str) -> Result<bool, OverBudget> {
         if let Some(candidate) = self.candidates.get_mut(&id) {
-            candidate.seen += u32::from(candidate.latest != step);
+            candidate.seen += u32::from(step.is_none() || candidate.latest != step);
             candidate.latest = step;
             if candidate.seen < after {
                 return Ok(false);

@@ -4,6 +4,8 @@ use super::*;
 use crate::message::{Init, Limits};
 use crate::optimizer::{Optimizer, Pace, Rule};
 
+const TRAIN: Purpose = Purpose::Train { once_per_step: true };
+
 fn spec(limits: Limits) -> TableSpec {
     TableSpec {
         name: "emb".into(),
@@ -29,7 +31,11 @@ fn table(limits: Limits, shards: usize, budget: &Budget) -> Table {
 
 fn rows(table: &Table, ids: &[u64], train: bool) -> Vec<f32> {
     let mut out = vec![0.0; ids.len() * table.row()];
-    table.lookup(ids, train, &mut out).unwrap();
+    let purpose = match train {
+        true => TRAIN,
+        false => Purpose::Evaluate,
+    };
+    table.lookup(ids, purpose, &mut out).unwrap();
     out
 }
 
@@ -120,7 +126,7 @@ fn a_full_table_refuses_or_drops_the_least_recently_used() {
     };
     let refusing = table(limits, 1, &budget);
     rows(&refusing, &(0..100).collect::<Vec<_>>(), true);
-    let error = refusing.lookup(&[100], true, &mut [0.0; 4]).unwrap_err();
+    let error = refusing.lookup(&[100], TRAIN, &mut [0.0; 4]).unwrap_err();
     assert_eq!(error.what, "emb");
     limits.evict = true;
     let dropping = table(limits, 1, &budget);
@@ -156,7 +162,7 @@ fn memory_is_refused_before_it_is_allocated() {
     let budget = Budget::new(200_000);
     let table = table(Limits::default(), 1, &budget);
     let ids: Vec<u64> = (0..100_000).collect();
-    let error = table.lookup(&ids, true, &mut vec![0.0; 400_000]).unwrap_err();
+    let error = table.lookup(&ids, TRAIN, &mut vec![0.0; 400_000]).unwrap_err();
     assert_eq!(error.what, "emb");
     assert!(budget.used() <= 200_000);
     assert!(table.rows() > 0);

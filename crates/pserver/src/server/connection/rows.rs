@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use crate::sparse::Purpose;
 use crate::steps::{Mode, Verdict};
 use crate::wire::{Writer, bytes_of, bytes_of_ids, bytes_of_ids_mut, bytes_of_mut};
 
@@ -49,19 +50,21 @@ impl<S: Read + Write> Connection<S> {
         let mut ids = vec![0; count as usize];
         self.read_body(bytes_of_ids_mut(&mut ids))?;
         if !train {
-            table.lookup(&ids, train, &mut rows)?;
+            table.lookup(&ids, Purpose::Evaluate, &mut rows)?;
             return self.done_with(&mut Writer::new(), &[bytes_of(&rows)]);
         }
         let sender = self.sender(epoch);
         let mut is_done = false;
+        let once_per_step = self.server.state().steps.mode() == Mode::Sync;
+        let purpose = Purpose::Train { once_per_step };
         self.wait(
             |state| {
                 let verdict = state.steps.pull(sender, step)?;
                 if verdict != Verdict::Wait {
                     // Under the lock, so that a lookup of a step that was rolled back meanwhile leaves no trace.
                     table.set_clock(step);
-                    if table.spec.limits.admit_after > 1 && state.steps.mode() == Mode::Sync {
-                        table.lookup(&ids, train, &mut rows)?;
+                    if table.spec.limits.admit_after > 1 && once_per_step {
+                        table.lookup(&ids, purpose, &mut rows)?;
                         is_done = true;
                     }
                 }
@@ -75,7 +78,7 @@ impl<S: Read + Write> Connection<S> {
             },
         )?;
         if !is_done {
-            table.lookup(&ids, train, &mut rows)?;
+            table.lookup(&ids, purpose, &mut rows)?;
         }
         self.done_with(&mut Writer::new(), &[bytes_of(&rows)])
     }
