@@ -1,7 +1,12 @@
 //! The memory a server may use, counted before it is allocated.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Elements from which a buffer is kept for the next one to use: fresh memory costs more than what is then read into it.
+const KEPT_FROM: usize = 16 * 1024;
 
 /// Shared by everything that holds data. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -11,7 +16,11 @@ pub struct Budget(Arc<Counts>);
 struct Counts {
     limit: u64,
     used: AtomicU64,
+    kept: Mutex<Kept>,
 }
+
+/// Buffers nobody uses, by their size; counted as used until somebody else needs the memory.
+type Kept = BTreeMap<usize, Vec<Vec<f32>>>;
 
 /// Why memory was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,11 +41,21 @@ pub struct Reserved {
     bytes: u64,
 }
 
+/// Counted numbers that are about to be overwritten: their first values are arbitrary.
+#[derive(Debug)]
+pub struct Buffer {
+    budget: Budget,
+    /// At least as long as asked for.
+    values: Vec<f32>,
+    length: usize,
+}
+
 impl Budget {
     pub fn new(limit: u64) -> Budget {
         Budget(Arc::new(Counts {
             limit,
             used: AtomicU64::new(0),
+            kept: Mutex::default(),
         }))
     }
 
@@ -57,6 +76,88 @@ impl Budget {
         reserved.grow(bytes, what)?;
         Ok(reserved)
     }
+
+    /// A buffer for the tensor `what`, if possible one that was used before.
+    pub fn buffer(&self, length: usize, what: &str) -> Result<Buffer, OverBudget> {
+        let values = match self.take_kept(length) {
+            Some(values) => values,
+            None => {
+                self.count(4 * length as u64, what)?;
+                vec![0.0; length]
+            }
+        };
+        Ok(Buffer {
+            budget: self.clone(),
+            values,
+            length,
+        })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_kept(&self, length: usize) -> Option<Vec<f32>> {
+        if length < KEPT_FROM {
+            return None;
+        }
+        let mut kept = self.kept();
+        let (size, buffers) = kept.range_mut(length..=2 * length).next()?;
+        let (size, found) = (*size, buffers.pop());
+        if buffers.is_empty() {
+            kept.remove(&size);
+        }
+        found
+    }
+
+    fn count(&self, bytes: u64, what: &str) -> Result<(), OverBudget> {
+        let Counts { limit, used, .. } = &*self.0;
+        let add = || {
+            used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|sum| sum <= limit)
+            })
+        };
+        let over = |used| OverBudget {
+            what: what.to_owned(),
+            wanted: bytes,
+            used,
+            limit: *limit,
+        };
+        if add().is_ok() {
+            return Ok(());
+        }
+        let kept = std::mem::take(&mut *self.kept());
+        let freed: usize = kept.iter().map(|(size, buffers)| size * buffers.len()).sum();
+        drop(kept);
+        used.fetch_sub(4 * freed as u64, Ordering::Relaxed);
+        add().map(drop).map_err(over)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.values[..self.length]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.values[..self.length]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let values = std::mem::take(&mut self.values);
+        let size = values.len();
+        if size >= KEPT_FROM {
+            self.budget.kept().entry(size).or_default().push(values);
+        } else {
+            self.budget.0.used.fetch_sub(4 * size as u64, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Reserved {
@@ -65,22 +166,9 @@ impl Reserved {
     }
 
     pub fn grow(&mut self, bytes: u64, what: &str) -> Result<(), OverBudget> {
-        let Counts { limit, used } = &*self.budget.0;
-        let added = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|sum| sum <= limit)
-        });
-        match added {
-            Ok(_) => {
-                self.bytes += bytes;
-                Ok(())
-            }
-            Err(used) => Err(OverBudget {
-                what: what.to_owned(),
-                wanted: bytes,
-                used,
-                limit: *limit,
-            }),
-        }
+        self.budget.count(bytes, what)?;
+        self.bytes += bytes;
+        Ok(())
     }
 
     pub fn shrink(&mut self, bytes: u64) {
@@ -113,5 +201,26 @@ mod tests {
         assert_eq!(budget.used(), 0);
         budget.reserve(100, "emb").unwrap();
         assert!(budget.reserve(u64::MAX, "emb").is_err());
+    }
+
+    #[test]
+    fn a_large_buffer_is_used_again_until_its_memory_is_needed() {
+        let budget = Budget::new(4 * 100_000);
+        let mut first = budget.buffer(50_000, "w").unwrap();
+        first[49_999] = 1.0;
+        let address = first.as_ptr();
+        drop(first);
+        let second = budget.buffer(40_000, "w").unwrap();
+        assert_eq!((second.as_ptr(), second.len()), (address, 40_000));
+        assert_eq!(budget.used(), 200_000);
+        drop(second);
+        // A much smaller one would waste it.
+        let small = budget.buffer(20_000, "w").unwrap();
+        assert_ne!(small.as_ptr(), address);
+        let tensor = budget.reserve(320_000, "emb").unwrap();
+        assert_eq!(budget.used(), 400_000);
+        assert!(budget.buffer(1, "w").is_err());
+        drop((small, tensor));
+        assert_eq!(budget.used(), 80_000, "the small one is kept in turn");
     }
 }

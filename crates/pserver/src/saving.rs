@@ -7,8 +7,8 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{PoisonError, RwLock};
 
-/// Copies on their way to the writer.
-const IN_FLIGHT: usize = 64;
+/// Copies on their way to the writer; of at most a few hundred KiB each, so that all fit into what a server keeps for itself.
+const IN_FLIGHT: usize = 8;
 
 /// A portion of a tensor as it was when the checkpoint began.
 #[derive(Debug)]

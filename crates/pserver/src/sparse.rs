@@ -16,10 +16,13 @@ use crate::placement::mix;
 use crate::saving::{Piece, Saving};
 use initial::InitialValues;
 
-/// Rows of a slab: the unit in which a table grows.
-const SLAB: usize = 1024;
+/// About as many bytes of rows are in a slab, the unit in which a table grows. Larger ones waste less of their last page, smaller
+/// ones less of a small table.
+const SLAB_BYTES: usize = 512 * 1024;
+/// Slots of a new shard's index.
+const FIRST_SLOTS: usize = 1024;
 /// What one id that waits for admission is counted as.
-const CANDIDATE_BYTES: u64 = 32;
+const CANDIDATE_BYTES: u64 = 40;
 /// A full shard drops this share of its rows at once, the least recently used.
 const EVICTED_SHARE: usize = 16;
 
@@ -45,23 +48,25 @@ impl Table {
         budget: &Budget,
         saving: &Arc<Saving>,
     ) -> Result<Table, OverBudget> {
+        let width =
+            spec.row as usize * (1 + spec.optimizer.state_per_element()) + spec.optimizer.state_per_row();
         let shape = RowShape {
-            width: spec.row as usize * (1 + spec.optimizer.state_per_element())
-                + spec.optimizer.state_per_row(),
+            width,
             averaged: spec.optimizer.average > 0,
+            slab_bits: (SLAB_BYTES / 4 / width.max(1)).clamp(16, 4096).ilog2(),
         };
         let shard = |_| {
             Ok(Mutex::new(Shard {
                 shape,
                 tensor: place.id,
                 saving: Arc::clone(saving),
-                slots: vec![0; SLAB],
+                slots: vec![0; FIRST_SLOTS],
                 slabs: Vec::new(),
                 free: Vec::new(),
                 length: 0,
                 held: 0,
                 candidates: HashMap::new(),
-                memory: budget.reserve(4 * SLAB as u64, &spec.name)?,
+                memory: budget.reserve(4 * FIRST_SLOTS as u64, &spec.name)?,
             }))
         };
         Ok(Table {
@@ -96,15 +101,15 @@ impl Table {
     }
 
     /// Puts the rows of `ids` into `out`. Training creates those that are missing; evaluation shows their initial values.
-    pub fn lookup(&self, ids: &[u64], train: bool, out: &mut [f32]) -> Result<(), OverBudget> {
+    pub fn lookup(&self, ids: &[u64], purpose: Purpose, out: &mut [f32]) -> Result<(), OverBudget> {
         let row = self.row();
         self.by_shard(ids, |shard, positions| {
             for &at in positions {
                 let id = ids[at as usize];
                 let out = &mut out[at as usize * row..][..row];
-                let found = match train {
-                    true => self.find_or_create(shard, id)?,
-                    false => shard.find(id),
+                let found = match purpose {
+                    Purpose::Evaluate => shard.find(id),
+                    Purpose::Train { once_per_step } => self.find_or_create(shard, id, once_per_step)?,
                 };
                 match found {
                     Some(number) => out.copy_from_slice(&shard.data(number)[..row]),
@@ -160,6 +165,25 @@ impl Table {
         let number = self.create(&mut shard, id)?;
         shard.set_stamp(number, stamp);
         shard.data_mut(number).copy_from_slice(data);
+        Ok(())
+    }
+
+    /// The ids that wait for a row, and how often each was seen.
+    pub fn sightings(&self) -> Vec<(u64, u32)> {
+        let of_shard = |index| -> Vec<(u64, u32)> {
+            let shard = self.shard(index);
+            shard.candidates.iter().map(|(id, one)| (*id, one.seen)).collect()
+        };
+        (0..self.shards.len()).flat_map(of_shard).collect()
+    }
+
+    /// Puts back how often an id without a row was seen, as from a checkpoint.
+    pub fn restore_sightings(&self, id: u64, seen: u32) -> Result<(), OverBudget> {
+        let mut shard = self.shard(self.shard_of(id));
+        shard.memory.grow(CANDIDATE_BYTES, &self.spec.name)?;
+        // A checkpoint is taken before the lookups of its step.
+        let latest = None;
+        shard.candidates.insert(id, Candidate { seen, latest });
         Ok(())
     }
 
@@ -235,12 +259,14 @@ impl Table {
             self.shard(index).clear();
         }
         *self.progress() = Progress::default();
+        // What comes next may be an earlier step: its rows are to be as old as they were the first time.
+        self.clock.store(0, Ordering::Relaxed);
     }
 
-    /// Drops rows that nobody has asked for within the table's limit.
-    pub fn drop_idle(&self) {
+    /// Drops rows that nobody has asked for within the table's limit. All rows are looked at, so not at every step.
+    pub fn drop_idle(&self, step: u64) {
         let idle = u32::try_from(self.spec.limits.idle_steps).unwrap_or(u32::MAX);
-        if idle == 0 {
+        if idle == 0 || !step.is_multiple_of(u64::from(idle / 8).max(1)) {
             return;
         }
         let oldest = self.clock.load(Ordering::Relaxed).saturating_sub(idle);
@@ -249,13 +275,19 @@ impl Table {
         }
     }
 
-    fn find_or_create(&self, shard: &mut Shard, id: u64) -> Result<Option<u32>, OverBudget> {
+    fn find_or_create(
+        &self,
+        shard: &mut Shard,
+        id: u64,
+        once_per_step: bool,
+    ) -> Result<Option<u32>, OverBudget> {
         let stamp = self.clock.load(Ordering::Relaxed);
         if let Some(number) = shard.find(id) {
             shard.set_stamp(number, stamp);
             return Ok(Some(number));
         }
-        if !shard.admit(id, self.spec.limits.admit_after, &self.spec.name)? {
+        let after = self.spec.limits.admit_after;
+        if after > 1 && !shard.admit(id, once_per_step.then_some(stamp), after, &self.spec.name)? {
             return Ok(None);
         }
         let number = self.create(shard, id)?;
@@ -338,6 +370,20 @@ impl Table {
 struct RowShape {
     width: usize,
     averaged: bool,
+    /// A slab has this power of two rows.
+    slab_bits: u32,
+}
+
+impl RowShape {
+    fn slab_rows(self) -> usize {
+        1 << self.slab_bits
+    }
+
+    /// The slab of a row, and the row's position there.
+    fn place(self, number: u32) -> (usize, usize) {
+        let number = number as usize;
+        (number >> self.slab_bits, number & (self.slab_rows() - 1))
+    }
 }
 
 #[derive(Debug)]
@@ -347,6 +393,16 @@ struct Slab {
     data: Box<[f32]>,
     /// A checkpoint wants it as it is.
     marked: bool,
+}
+
+/// Why rows are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Evaluate,
+    Train {
+        /// A synchronous step may be repeated, and several trainers take part in it: an id that waits for a row is counted once.
+        once_per_step: bool,
+    },
 }
 
 /// Somebody changes the shard and will send what the writer wants.
@@ -361,45 +417,53 @@ struct Shard {
     shape: RowShape,
     tensor: u32,
     saving: Arc<Saving>,
-    /// Row number + 1; 0: empty. A power of two, at most 7/8 full.
+    /// Row number + 1; 0: empty. At most 4/5 full.
     slots: Vec<u32>,
     slabs: Vec<Slab>,
     free: Vec<u32>,
     /// Row numbers given out, dropped ones included.
     length: usize,
     held: usize,
-    candidates: HashMap<u64, u32>,
+    candidates: HashMap<u64, Candidate>,
     memory: Reserved,
+}
+
+/// An id that has no row yet.
+#[derive(Debug)]
+struct Candidate {
+    seen: u32,
+    /// The step it was counted in last, where it counts once per step.
+    latest: Option<u32>,
 }
 
 impl Shard {
     fn find(&self, id: u64) -> Option<u32> {
-        let mask = self.slots.len() - 1;
-        let mut at = first_slot(id) & mask;
+        let mut at = self.home(id);
         loop {
             match self.slots[at] {
                 0 => return None,
                 number if self.key(number - 1) == id => return Some(number - 1),
-                _ => at = (at + 1) & mask,
+                _ => at = self.after(at),
             }
         }
     }
 
     fn insert(&mut self, id: u64, table: &str) -> Result<u32, OverBudget> {
-        if (self.held + 1) * 8 > self.slots.len() * 7 {
+        if (self.held + 1) * 5 > self.slots.len() * 4 {
             self.grow_index(table)?;
         }
         let number = match self.free.pop() {
             Some(number) => number,
             None => {
-                if self.length == self.slabs.len() * SLAB {
+                if self.length == self.slabs.len() * self.shape.slab_rows() {
                     self.add_slab(table)?;
                 }
                 self.length += 1;
                 (self.length - 1) as u32
             }
         };
-        self.slab_mut(number).keys[number as usize % SLAB] = id;
+        let (_, at) = self.shape.place(number);
+        self.slab_mut(number).keys[at] = id;
         self.data_mut(number).fill(0.0);
         self.place(id, number);
         self.held += 1;
@@ -407,30 +471,52 @@ impl Shard {
     }
 
     fn place(&mut self, id: u64, number: u32) {
-        let mask = self.slots.len() - 1;
-        let mut at = first_slot(id) & mask;
+        let mut at = self.home(id);
         while self.slots[at] != 0 {
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
         self.slots[at] = number + 1;
     }
 
+    /// The slot an id belongs at; it is there or in one of those that follow.
+    fn home(&self, id: u64) -> usize {
+        // Both ends of the mixed id are the same for many ids here: they chose the server and the shard.
+        let spread = mix(id).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((spread * self.slots.len() as u64) >> 32) as usize
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
+    }
+
+    /// How many slots `to` is behind `from`, around the end.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        match to >= from {
+            true => to - from,
+            false => to + self.slots.len() - from,
+        }
+    }
+
     fn add_slab(&mut self, table: &str) -> Result<(), OverBudget> {
+        let rows = self.shape.slab_rows();
         self.memory
-            .grow((SLAB * (12 + 4 * self.shape.width)) as u64, table)?;
+            .grow((rows * (12 + 4 * self.shape.width)) as u64, table)?;
         self.slabs.push(Slab {
-            keys: vec![0; SLAB].into(),
-            stamps: vec![DROPPED; SLAB].into(),
-            data: vec![0.0; SLAB * self.shape.width].into(),
+            keys: vec![0; rows].into(),
+            stamps: vec![DROPPED; rows].into(),
+            data: vec![0.0; rows * self.shape.width].into(),
             marked: false,
         });
         Ok(())
     }
 
     fn grow_index(&mut self, table: &str) -> Result<(), OverBudget> {
-        let added = 4 * self.slots.len() as u64;
-        self.memory.grow(added, table)?;
-        self.slots = vec![0; self.slots.len() * 2];
+        // By less than twice: a shard that has just grown has fewer empty slots.
+        let added = self.slots.len() * 2 / 5;
+        self.memory.grow(4 * added as u64, table)?;
+        let length = self.slots.len() + added;
+        self.slots = Vec::new();
+        self.slots = vec![0; length];
         for number in 0..self.length as u32 {
             if self.is_held(number) {
                 self.place(self.key(number), number);
@@ -439,14 +525,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts a sighting of an id without a row; whether it may have one now.
-    fn admit(&mut self, id: u64, after: u32, table: &str) -> Result<bool, OverBudget> {
-        if after <= 1 {
-            return Ok(true);
-        }
-        if let Some(seen) = self.candidates.get_mut(&id) {
-            *seen += 1;
-            if *seen < after {
+    /// Counts a sighting of an id without a row, once per step where one is given; whether it may have a row now.
+    fn admit(&mut self, id: u64, step: Option<u32>, after: u32, table: &str) -> Result<bool, OverBudget> {
+        if let Some(candidate) = self.candidates.get_mut(&id) {
+            candidate.seen += u32::from(step.is_none() || candidate.latest != step);
+            candidate.latest = step;
+            if candidate.seen < after {
                 return Ok(false);
             }
             self.candidates.remove(&id);
@@ -454,7 +538,11 @@ impl Shard {
             return Ok(true);
         }
         self.memory.grow(CANDIDATE_BYTES, table)?;
-        self.candidates.insert(id, 1);
+        let first = Candidate {
+            seen: 1,
+            latest: step,
+        };
+        self.candidates.insert(id, first);
         Ok(false)
     }
 
@@ -478,34 +566,34 @@ impl Shard {
     }
 
     fn remove(&mut self, number: u32) {
-        let mask = self.slots.len() - 1;
-        let mut hole = first_slot(self.key(number)) & mask;
+        let mut hole = self.home(self.key(number));
         while self.slots[hole] != number + 1 {
-            hole = (hole + 1) & mask;
+            hole = self.after(hole);
         }
         // Close the gap: an entry that follows and belongs at the hole or before it moves there.
-        let mut at = (hole + 1) & mask;
+        let mut at = self.after(hole);
         while self.slots[at] != 0 {
-            let home = first_slot(self.key(self.slots[at] - 1)) & mask;
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+            let home = self.home(self.key(self.slots[at] - 1));
+            if self.distance(home, at) >= self.distance(hole, at) {
                 self.slots[hole] = self.slots[at];
                 hole = at;
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
         self.slots[hole] = 0;
-        self.slab_mut(number).stamps[number as usize % SLAB] = DROPPED;
+        let (_, place) = self.shape.place(number);
+        self.slab_mut(number).stamps[place] = DROPPED;
         self.free.push(number);
         self.held -= 1;
     }
 
     fn clear(&mut self) {
-        self.slots = vec![0; SLAB];
+        self.slots = vec![0; FIRST_SLOTS];
         self.slabs = Vec::new();
         self.free = Vec::new();
         self.candidates = HashMap::new();
         (self.length, self.held) = (0, 0);
-        let kept = 4 * SLAB as u64;
+        let kept = 4 * FIRST_SLOTS as u64;
         self.memory.shrink(self.memory.bytes() - kept);
     }
 
@@ -514,30 +602,35 @@ impl Shard {
     }
 
     fn key(&self, number: u32) -> u64 {
-        self.slabs[number as usize / SLAB].keys[number as usize % SLAB]
+        let (slab, at) = self.shape.place(number);
+        self.slabs[slab].keys[at]
     }
 
     fn stamp(&self, number: u32) -> u32 {
-        self.slabs[number as usize / SLAB].stamps[number as usize % SLAB]
+        let (slab, at) = self.shape.place(number);
+        self.slabs[slab].stamps[at]
     }
 
     fn set_stamp(&mut self, number: u32, stamp: u32) {
-        self.slabs[number as usize / SLAB].stamps[number as usize % SLAB] = stamp;
+        let (slab, at) = self.shape.place(number);
+        self.slabs[slab].stamps[at] = stamp;
     }
 
     fn data(&self, number: u32) -> &[f32] {
         let width = self.shape.width;
-        &self.slabs[number as usize / SLAB].data[number as usize % SLAB * width..][..width]
+        let (slab, at) = self.shape.place(number);
+        &self.slabs[slab].data[at * width..][..width]
     }
 
     fn data_mut(&mut self, number: u32) -> &mut [f32] {
         let width = self.shape.width;
-        &mut self.slab_mut(number).data[number as usize % SLAB * width..][..width]
+        let (_, at) = self.shape.place(number);
+        &mut self.slab_mut(number).data[at * width..][..width]
     }
 
     /// The slab of a row that is about to change. A checkpoint that wants it as it is gets a copy first.
     fn slab_mut(&mut self, number: u32) -> &mut Slab {
-        let index = number as usize / SLAB;
+        let (index, _) = self.shape.place(number);
         if std::mem::take(&mut self.slabs[index].marked) {
             self.saving.send(self.piece(index));
         }
@@ -546,7 +639,8 @@ impl Shard {
 
     fn piece(&self, index: usize) -> Piece {
         let slab = &self.slabs[index];
-        let length = (self.length - index * SLAB).min(SLAB);
+        let rows = self.shape.slab_rows();
+        let length = (self.length - index * rows).min(rows);
         let held: Vec<usize> = (0..length).filter(|at| slab.stamps[*at] != DROPPED).collect();
         let width = self.shape.width;
         Piece::Rows {
@@ -560,10 +654,6 @@ impl Shard {
                 .collect(),
         }
     }
-}
-
-fn first_slot(id: u64) -> usize {
-    (mix(id) >> 16) as usize
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,6 +223,15 @@ class TestTeam:
         connect(True)
         with pytest.raises(ps.Error, match="trainer 0 joins with mode sync, sum"):
             connect(False)
+
+
+def test_the_guides_first_program_trains(tmp_path):
+    guide = Path(__file__).resolve().parents[3] / "docs" / "guide" / "parameter-server.md"
+    program = re.search(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split("largest error ")[1]) < 0.1, done.stdout
+    assert len(ps.read_parameter(tmp_path / "output" / "pass-00000" / "w")) == 13
 
 
 class TestEnvironment:

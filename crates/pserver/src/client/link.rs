@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::hello::{self, HelloError, Identity, RunSecret};
 use crate::message::{Refused, Request, reply};
-use crate::stream::{read_vectored, write_vectored};
+use crate::stream::{prepare, read_vectored, write_vectored};
 use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
 
 use super::ClientError;
@@ -180,7 +180,7 @@ impl Link {
             .next()
             .ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
         let mut stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
+        prepare(&stream);
         let expected = hello::introduce(&mut stream, self.config.secret.as_ref(), &self.config.identity)?;
         let server = self.server();
         let listener = &*self.config.listener;

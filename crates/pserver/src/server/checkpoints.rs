@@ -26,6 +26,7 @@ mod kind {
     pub const TABLE: u8 = 4;
     pub const ROWS: u8 = 5;
     pub const KEPT: u8 = 6;
+    pub const SIGHTINGS: u8 = 7;
 }
 
 /// Checkpoints of changed rows between two complete ones.
@@ -51,14 +52,20 @@ struct Header {
 }
 
 impl Server {
+    pub(super) fn checkpoint_is_due(&self, state: &State, step: u64) -> bool {
+        let every = state
+            .session
+            .as_ref()
+            .map_or(0, |session| session.checkpoint_every);
+        every > 0 && step.is_multiple_of(every) && self.folder(state).is_some()
+    }
+
     /// Starts a checkpoint of the present state if one is due. The caller holds the state's lock, or the gate of asynchronous pushes.
     pub(super) fn checkpoint_if_due(&self, state: &State, step: u64) {
-        let Some(session) = &state.session else { return };
-        let every = session.checkpoint_every;
-        if every == 0 || session.checkpoints.is_empty() || !step.is_multiple_of(every) {
+        if !self.checkpoint_is_due(state, step) {
             return;
         }
-        let folder = PathBuf::from(&session.checkpoints);
+        let Some(folder) = self.folder(state) else { return };
         let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         // The one before is waited for, so that all servers write the same checkpoints.
         if let Some(writer) = checkpoints.writer.take() {
@@ -85,6 +92,11 @@ impl Server {
             servers: self.config.servers,
             folder,
             descriptions: tensors.iter().map(Tensor::describe).collect(),
+            // The very first one is taken when step 0 ends: its lookups come again.
+            sightings: match step {
+                0 => Vec::new(),
+                _ => tensors.iter().filter_map(Tensor::sightings).collect(),
+            },
             tensors,
             header,
             kept,
@@ -286,6 +298,20 @@ impl Server {
                 }
             }
             kind::ROWS => self.load_rows(&mut head, &record.body)?,
+            kind::SIGHTINGS => {
+                let table = self
+                    .table(head.u32().map_err(text)?)
+                    .map_err(|refused| refused.message)?;
+                for entry in record.body.as_chunks::<12>().0 {
+                    let mut entry = Reader::new(entry);
+                    let (id, seen) = (entry.u64().map_err(text)?, entry.u32().map_err(text)?);
+                    if server_of_row(id, self.config.servers) == self.config.index {
+                        table
+                            .restore_sightings(id, seen)
+                            .map_err(|error| error.to_string())?;
+                    }
+                }
+            }
             kind::KEPT => {
                 let trainer = head.u32().map_err(text)? as usize;
                 if let Some(kept) = state.kept.get_mut(trainer) {
@@ -336,6 +362,17 @@ impl Tensor {
             Tensor::Dense(dense) => dense.mark(),
             Tensor::Table(table) => table.mark(),
         }
+    }
+
+    /// Which tensor, and how often ids were seen that have no row yet; `None` where none wait.
+    fn sightings(&self) -> Option<(u32, Vec<u8>)> {
+        let Tensor::Table(table) = self else { return None };
+        let mut body = Writer::new();
+        for (id, seen) in table.sightings() {
+            body.u64(id).u32(seen);
+        }
+        let body = body.finish();
+        (!body.is_empty()).then_some((table.place.id, body))
     }
 
     /// The record that makes the tensor known again.

@@ -18,13 +18,15 @@ use crate::stream::write_vectored;
 use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
 pub(super) use recorded::serve_bytes;
-use replies::{describe, encode_standing, names, waits_for};
+use replies::{describe, encode_standing, names, no_values, waits_for};
 
 use super::gradient::Pushed;
 use super::{Server, State, refused};
 
 /// How long a client may take to prove who it is.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
+/// How long a reply may make no progress; the client connects again when it goes on.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
 /// Most bytes a trainer keeps with a checkpoint.
 const MAX_KEPT: u64 = 64 << 20;
 /// Blocks that are written to a connection at once.
@@ -62,7 +64,9 @@ pub(super) fn serve(server: Arc<Server>, mut stream: TcpStream) {
         // Without a limit a stranger holds a thread; that is all.
         let _ = stream.set_read_timeout(limit);
     };
-    let _ = stream.set_nodelay(true);
+    crate::stream::prepare(&stream);
+    // A stopped trainer in the middle of a reply keeps what it reads locked.
+    let _ = stream.set_write_timeout(Some(WRITE_LIMIT));
     limit(&stream, Some(HELLO_LIMIT));
     let accepted = match hello::accept(&mut stream, server.config.secret.as_ref()) {
         Ok(accepted) => accepted,
@@ -275,8 +279,10 @@ impl<S: Read + Write> Connection<S> {
 
     fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {
         self.expect_body(4 * dense.local_elements as u64)?;
-        let _memory = self.server.budget.reserve(self.unread, &dense.spec.name)?;
-        let mut values = vec![0.0; dense.local_elements];
+        let mut values = self
+            .server
+            .budget
+            .buffer(dense.local_elements, &dense.spec.name)?;
         self.read_body(bytes_of_mut(&mut values))?;
         if !crate::optimizer::all_finite(&values) {
             return Err(self.not_finite(&dense.spec.name).into());
@@ -304,8 +310,10 @@ impl<S: Read + Write> Connection<S> {
         let mut pushed = Vec::with_capacity(expected.len());
         for entry in expected {
             let bytes = entry.bytes;
-            pushed.push(entry.receive(&mut self.stream).map_err(broken)?);
+            let mut gradient = entry.allocate(&server.budget)?;
+            gradient.read(&mut self.stream).map_err(broken)?;
             self.unread -= bytes;
+            pushed.push(gradient);
         }
         if let Some(bad) = pushed.iter().find(|gradient| !gradient.is_finite()) {
             return Err(self.not_finite(bad.tensor_name()).into());
@@ -313,14 +321,22 @@ impl<S: Read + Write> Connection<S> {
         let sender = self.sender(epoch);
         let trainer = sender.trainer as usize;
         let mut apply_now = false;
+        // What is pushed before the initial values are there would be lost with them.
+        let unready = || pushed.iter().find(|gradient| !gradient.has_target());
+        self.wait(
+            |_| {
+                Ok(match unready() {
+                    Some(_) => Verdict::Wait,
+                    None => Verdict::Accept,
+                })
+            },
+            |_| no_values(unready().map_or("", Pushed::tensor_name)),
+        )?;
         let is_sync = server.state().steps.mode() == Mode::Sync;
+        // Only now: a checkpoint waits for those who hold it, and trainer 0 for the checkpoint.
         let gate = (!is_sync).then(|| server.gate.read().unwrap_or_else(PoisonError::into_inner));
         self.wait(
             |state| {
-                // What is pushed before the initial values are there would be lost with them.
-                if !pushed.iter().all(Pushed::has_target) {
-                    return Ok(Verdict::Wait);
-                }
                 let verdict = state.steps.push(sender, step, part)?;
                 if verdict == Verdict::Accept {
                     state.pushes += 1;
@@ -358,8 +374,7 @@ impl<S: Read + Write> Connection<S> {
             |state| waits_for(state.steps.awaited(step), step),
         )?;
         if sender.trainer == 0 && server.state().steps.mode() != Mode::Sync {
-            let _gate = server.gate.write().unwrap_or_else(PoisonError::into_inner);
-            server.checkpoint_if_due(&server.state(), step.saturating_add(1));
+            server.end_asynchronous_step(step.saturating_add(1));
         }
         match pull.is_empty() {
             true => self.done(&mut Writer::new()),
@@ -386,7 +401,7 @@ impl<S: Read + Write> Connection<S> {
                 }
             },
             |state| match tensors.iter().find(|dense| !dense.progress().assigned) {
-                Some(dense) => format!("trainer 0 has not given `{}` its initial values", dense.spec.name),
+                Some(dense) => no_values(&dense.spec.name),
                 None => waits_for(
                     state.steps.awaited(step.saturating_sub(1)),
                     step.saturating_sub(1),

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use crate::budget::Reserved;
+use crate::budget::{Budget, Buffer, OverBudget, Reserved};
 use crate::codec;
 use crate::dense::Dense;
 use crate::message::{Code, Encoding, Entry, EntryKind, Refused};
@@ -18,19 +18,29 @@ use crate::wire::{bytes_of_ids_mut, bytes_of_mut};
 
 use super::{Server, refused};
 
+/// Elements that are read and checked in one go, while they are in the processor's cache.
+const CHECKED_AT_ONCE: usize = 64 * 1024;
+
 /// One gradient that counts as soon as its step does.
 #[derive(Debug)]
 pub(super) struct Pushed {
     pace: Pace,
-    values: Vec<f32>,
+    encoding: Encoding,
+    values: Buffer,
+    is_finite: bool,
     target: Target,
-    _memory: Reserved,
 }
 
 #[derive(Debug)]
 enum Target {
     Dense(Arc<Dense>),
-    Rows(Arc<Table>, Vec<u64>),
+    Rows(Arc<Table>, Ids),
+}
+
+#[derive(Debug)]
+struct Ids {
+    ids: Vec<u64>,
+    _memory: Reserved,
 }
 
 /// What an entry of a push needs, worked out before its body is read.
@@ -40,7 +50,6 @@ pub(super) struct Expected {
     target: ExpectedTarget,
     /// Bytes of its body.
     pub bytes: u64,
-    memory: Reserved,
 }
 
 #[derive(Debug)]
@@ -50,9 +59,9 @@ enum ExpectedTarget {
 }
 
 impl Server {
-    /// Checks an entry against the tensor it is for and sets memory aside.
+    /// Checks an entry against the tensor it is for.
     pub(super) fn expect(&self, entry: Entry) -> Result<Expected, Refused> {
-        let (target, bytes, held) = match entry.kind {
+        let (target, bytes) = match entry.kind {
             EntryKind::Dense(encoding) => {
                 let dense = self.dense(entry.tensor)?;
                 let elements = dense.local_elements as u64;
@@ -62,8 +71,7 @@ impl Server {
                     let message = format!("`{}` has no {count} elements here", dense.spec.name);
                     return Err(refused(Code::Other, message));
                 }
-                let held = 4 * elements;
-                (ExpectedTarget::Dense(dense), encoding.bytes(elements), held)
+                (ExpectedTarget::Dense(dense), encoding.bytes(elements))
             }
             EntryKind::Rows { count, encoding } => {
                 let table = self.table(entry.tensor)?;
@@ -73,8 +81,7 @@ impl Server {
                     return Err(refused(Code::Other, message));
                 }
                 let bytes = 8 * u64::from(count) + encoding.bytes(elements);
-                let held = 8 * u64::from(count) + 4 * elements;
-                (ExpectedTarget::Rows(table, count), bytes, held)
+                (ExpectedTarget::Rows(table, count), bytes)
             }
         };
         let (name, optimizer) = match &target {
@@ -85,50 +92,64 @@ impl Server {
             let message = format!("the learning rate of `{name}` counts samples; push with `samples=`");
             return Err(refused(Code::Other, message));
         }
-        let memory = self.budget.reserve(held, name)?;
-        Ok(Expected {
-            entry,
-            target,
-            bytes,
-            memory,
-        })
+        Ok(Expected { entry, target, bytes })
     }
 }
 
 impl Expected {
-    /// Reads the entry's body from a connection.
-    pub fn receive(self, stream: &mut impl Read) -> io::Result<Pushed> {
-        let (target, elements, encoding) = match (self.target, self.entry.kind) {
-            (ExpectedTarget::Rows(table, count), EntryKind::Rows { encoding, .. }) => {
-                let mut ids = vec![0; count as usize];
-                stream.read_exact(bytes_of_ids_mut(&mut ids))?;
-                let elements = ids.len() * table.row();
-                (Target::Rows(table, ids), elements, encoding)
+    /// Sets memory aside for the entry's body, to be read into by [`Pushed::read`].
+    pub fn allocate(self, budget: &Budget) -> Result<Pushed, OverBudget> {
+        let (target, values) = match self.target {
+            ExpectedTarget::Dense(dense) => {
+                let values = budget.buffer(dense.local_elements, &dense.spec.name)?;
+                (Target::Dense(dense), values)
             }
-            (ExpectedTarget::Dense(dense), EntryKind::Dense(encoding)) => {
-                let elements = dense.local_elements;
-                (Target::Dense(dense), elements, encoding)
+            ExpectedTarget::Rows(table, count) => {
+                let memory = budget.reserve(8 * u64::from(count), &table.spec.name)?;
+                let values = budget.buffer(count as usize * table.row(), &table.spec.name)?;
+                let ids = Ids {
+                    ids: vec![0; count as usize],
+                    _memory: memory,
+                };
+                (Target::Rows(table, ids), values)
             }
-            _ => unreachable!("the target was chosen by the entry's kind"),
         };
-        let mut values = vec![0.0; elements];
-        match encoding {
-            Encoding::F32 => stream.read_exact(bytes_of_mut(&mut values))?,
-            other => codec::read(stream, other, &mut values)?,
-        }
         Ok(Pushed {
             pace: Pace {
                 rate: self.entry.rate,
                 samples: u64::from(self.entry.samples),
             },
+            encoding: match self.entry.kind {
+                EntryKind::Dense(encoding) | EntryKind::Rows { encoding, .. } => encoding,
+            },
             values,
+            is_finite: false,
             target,
-            _memory: self.memory,
         })
     }
 }
 
 impl Pushed {
+    /// Reads the entry's body from a connection.
+    pub fn read(&mut self, stream: &mut impl Read) -> io::Result<()> {
+        if let Target::Rows(_, ids) = &mut self.target {
+            stream.read_exact(bytes_of_ids_mut(&mut ids.ids))?;
+        }
+        if self.encoding != Encoding::F32 {
+            // A selection of elements says nothing about the others.
+            self.values.fill(0.0);
+            codec::read(stream, self.encoding, &mut self.values)?;
+            self.is_finite = all_finite(&self.values);
+            return Ok(());
+        }
+        self.is_finite = true;
+        for values in self.values.chunks_mut(CHECKED_AT_ONCE) {
+            stream.read_exact(bytes_of_mut(values))?;
+            self.is_finite &= all_finite(values);
+        }
+        Ok(())
+    }
+
     pub fn tensor_name(&self) -> &str {
         match &self.target {
             Target::Dense(dense) => &dense.spec.name,
@@ -145,14 +166,14 @@ impl Pushed {
     }
 
     pub fn is_finite(&self) -> bool {
-        all_finite(&self.values)
+        self.is_finite
     }
 
     /// An asynchronous gradient changes the model by itself.
     pub fn apply(&self, threads: usize) {
         match &self.target {
             Target::Dense(dense) => dense.update(&[&self.values], None, self.pace, threads),
-            Target::Rows(table, ids) => table.update(&table.begin(self.pace), ids, &self.values),
+            Target::Rows(table, ids) => table.update(&table.begin(self.pace), &ids.ids, &self.values),
         }
     }
 }
@@ -207,7 +228,7 @@ fn update_rows(table: &Table, gradients: &[Pushed], divisor: Option<f32>, pace: 
     if let ([only], None) = (gradients, divisor)
         && let Target::Rows(_, ids) = &only.target
     {
-        return table.update(&update, ids, &only.values);
+        return table.update(&update, &ids.ids, &only.values);
     }
     let most = gradients.iter().map(|gradient| gradient.values.len() / row).sum();
     let mut ids: Vec<u64> = Vec::with_capacity(most);
@@ -218,7 +239,7 @@ fn update_rows(table: &Table, gradients: &[Pushed], divisor: Option<f32>, pace: 
         let Target::Rows(_, of_part) = &gradient.target else {
             unreachable!("a tensor is of one kind");
         };
-        for (id, values) in of_part.iter().zip(gradient.values.chunks_exact(row)) {
+        for (id, values) in of_part.ids.iter().zip(gradient.values.chunks_exact(row)) {
             match positions.entry(*id) {
                 MapEntry::Vacant(free) => {
                     free.insert(ids.len());

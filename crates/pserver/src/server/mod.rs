@@ -321,13 +321,31 @@ impl Server {
         Gradients::new(gradients).apply(divisor, self.config.cores);
         state.steps.committed();
         let step = state.steps.step();
+        self.tick(step);
+        self.checkpoint_if_due(state, step);
+    }
+
+    /// Trainer 0 has ended a step of asynchronous training: its steps are the clock of tables and checkpoints.
+    fn end_asynchronous_step(&self, step: u64) {
+        let gate = self.checkpoint_is_due(&self.state(), step).then(|| {
+            // Between pushes, each of which is then in the checkpoint with all its rows or not at all.
+            self.gate.write().unwrap_or_else(PoisonError::into_inner)
+        });
+        // Before the checkpoint: rows that change after it are stamped so that the next one has them.
+        self.tick(step);
+        if gate.is_some() {
+            self.checkpoint_if_due(&self.state(), step);
+        }
+    }
+
+    /// Tables learn how far training is, and drop what was not asked for in time.
+    fn tick(&self, step: u64) {
         for tensor in self.all_tensors() {
             if let Tensor::Table(table) = tensor {
                 table.set_clock(step);
-                table.drop_idle();
+                table.drop_idle(step);
             }
         }
-        self.checkpoint_if_due(state, step);
     }
 }
 

@@ -4,6 +4,8 @@ use super::*;
 use crate::message::{Init, Limits};
 use crate::optimizer::{Optimizer, Pace, Rule};
 
+const TRAIN: Purpose = Purpose::Train { once_per_step: true };
+
 fn spec(limits: Limits) -> TableSpec {
     TableSpec {
         name: "emb".into(),
@@ -29,7 +31,11 @@ fn table(limits: Limits, shards: usize, budget: &Budget) -> Table {
 
 fn rows(table: &Table, ids: &[u64], train: bool) -> Vec<f32> {
     let mut out = vec![0.0; ids.len() * table.row()];
-    table.lookup(ids, train, &mut out).unwrap();
+    let purpose = match train {
+        true => TRAIN,
+        false => Purpose::Evaluate,
+    };
+    table.lookup(ids, purpose, &mut out).unwrap();
     out
 }
 
@@ -95,14 +101,17 @@ fn an_update_changes_the_rows_it_names_once() {
 }
 
 #[test]
-fn a_row_is_admitted_at_its_nth_sighting() {
+fn a_row_is_admitted_in_the_nth_step_that_asks_for_it() {
     let budget = Budget::new(1 << 30);
     let limits = Limits {
         admit_after: 3,
         ..Limits::default()
     };
     let table = table(limits, 1, &budget);
-    for expected in [0, 0, 1, 1] {
+    for (step, expected) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        table.set_clock(step);
+        // What is repeated within a step, by another trainer or after a restart, counts once.
+        rows(&table, &[8], true);
         rows(&table, &[8], true);
         assert_eq!(table.rows(), expected);
     }
@@ -117,7 +126,7 @@ fn a_full_table_refuses_or_drops_the_least_recently_used() {
     };
     let refusing = table(limits, 1, &budget);
     rows(&refusing, &(0..100).collect::<Vec<_>>(), true);
-    let error = refusing.lookup(&[100], true, &mut [0.0; 4]).unwrap_err();
+    let error = refusing.lookup(&[100], TRAIN, &mut [0.0; 4]).unwrap_err();
     assert_eq!(error.what, "emb");
     limits.evict = true;
     let dropping = table(limits, 1, &budget);
@@ -143,7 +152,7 @@ fn idle_rows_are_dropped() {
     table.set_clock(8);
     rows(&table, &[2], true);
     table.set_clock(15);
-    table.drop_idle();
+    table.drop_idle(15);
     assert_eq!(table.rows(), 1);
     assert_eq!(table.shard(table.shard_of(1)).find(1), None);
 }
@@ -153,7 +162,7 @@ fn memory_is_refused_before_it_is_allocated() {
     let budget = Budget::new(200_000);
     let table = table(Limits::default(), 1, &budget);
     let ids: Vec<u64> = (0..100_000).collect();
-    let error = table.lookup(&ids, true, &mut vec![0.0; 400_000]).unwrap_err();
+    let error = table.lookup(&ids, TRAIN, &mut vec![0.0; 400_000]).unwrap_err();
     assert_eq!(error.what, "emb");
     assert!(budget.used() <= 200_000);
     assert!(table.rows() > 0);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use paddlecloud_pserver::client::{Client, Config, Gradients};
-use paddlecloud_pserver::message::Session;
+use paddlecloud_pserver::message::{Limits, Session, TableSpec};
 use paddlecloud_pserver::optimizer::{Pace, Rule};
 use paddlecloud_pserver::server::{self, Admission, Listening, Server, listen};
 use paddlecloud_pserver::steps::Mode;
@@ -20,6 +20,7 @@ struct Fragile {
     running: Mutex<Vec<(Listening, u32)>>,
     trainers: u32,
     mode: Mode,
+    limits: Limits,
 }
 
 impl Fragile {
@@ -30,6 +31,7 @@ impl Fragile {
             running: Mutex::default(),
             trainers,
             mode,
+            limits: Limits::default(),
         };
         for index in 0..servers {
             let listening = job.start(index, 1);
@@ -55,6 +57,13 @@ impl Fragile {
                 // The port is free as soon as the stopped server's thread has ended.
                 Err(_) => thread::yield_now(),
             }
+        }
+    }
+
+    fn table(&self) -> TableSpec {
+        TableSpec {
+            limits: self.limits,
+            ..table("emb")
         }
     }
 
@@ -89,16 +98,23 @@ impl Fragile {
     /// Trains `steps` steps; `at` is called before each by trainer 0. Returns the model.
     fn train(&self, steps: u64, at: impl Fn(u64) + Sync) -> Vec<f32> {
         let elements = 2 * 65_536 + 5;
-        let ids: Vec<u64> = (0..40).collect();
+        let all: Vec<u64> = (0..40).collect();
         let run = |trainer: u32| {
             let mut client = self.connect(trainer);
             client
                 .create_dense(dense("w", elements, ADAM), &vec![0.5; elements as usize])
                 .unwrap();
-            client.create_table(table("emb")).unwrap();
-            let (mut values, mut rows) = (vec![0.0; elements as usize], vec![0.0; ids.len() * 3]);
+            client.create_table(self.table()).unwrap();
+            let (mut values, mut rows) = (vec![0.0; elements as usize], vec![0.0; all.len() * 3]);
             loop {
                 let step = client.step();
+                // Some ids at every step, others now and then.
+                let ids: Vec<u64> = all
+                    .iter()
+                    .copied()
+                    .filter(|id| *id < 10 || step % 9 == id % 9)
+                    .collect();
+                let mut rows = vec![0.0; ids.len() * 3];
                 if step < steps && trainer == 0 {
                     at(step);
                 }
@@ -120,7 +136,7 @@ impl Fragile {
                 }
             }
             client.pull(&mut [("w", &mut values)], false).unwrap();
-            client.lookup("emb", &ids, false, &mut rows).unwrap();
+            client.lookup("emb", &all, false, &mut rows).unwrap();
             [values, rows].concat()
         };
         thread::scope(|scope| {
@@ -134,10 +150,14 @@ impl Fragile {
     }
 }
 
-#[test]
-fn a_synchronous_job_ends_with_the_same_bits_after_crashes_of_its_servers() {
-    let undisturbed = Fragile::new(2, 2, Mode::Sync).train(18, |_| {});
-    let job = Fragile::new(2, 2, Mode::Sync);
+/// Trains undisturbed, and with crashes of the servers; both must end with the same bits.
+fn compare_with_crashes(limits: Limits) {
+    let job = || Fragile {
+        limits,
+        ..Fragile::new(2, 2, Mode::Sync)
+    };
+    let undisturbed = job().train(18, |_| {});
+    let job = job();
     let crashes = Mutex::new(vec![(16, 0), (12, 1), (7, 1), (3, 0)]);
     let disturbed = job.train(18, |step| {
         let mut crashes = crashes.lock().unwrap();
@@ -147,6 +167,78 @@ fn a_synchronous_job_ends_with_the_same_bits_after_crashes_of_its_servers() {
     });
     assert!(crashes.lock().unwrap().is_empty());
     assert!(undisturbed == disturbed, "the model is another");
+}
+
+#[test]
+fn a_synchronous_job_ends_with_the_same_bits_after_crashes_of_its_servers() {
+    compare_with_crashes(Limits::default());
+}
+
+#[test]
+fn sightings_and_ages_of_rows_survive_crashes_too() {
+    compare_with_crashes(Limits {
+        admit_after: 3,
+        idle_steps: 5,
+        ..Limits::default()
+    });
+}
+
+/// Trainer 1 pushes rows after trainer 0's step ended with a base: the checkpoint of changes must have them.
+#[test]
+fn an_asynchronous_push_after_a_base_is_in_the_next_checkpoint() {
+    let job = Fragile::new(1, 2, Mode::Async);
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    for client in [&mut first, &mut second] {
+        client.create_table(table("emb")).unwrap();
+    }
+    let wait_for = |step: u64| {
+        let file = job.folder.path().join(format!("step-{step:012}/server-0-of-1"));
+        while !file.exists() {
+            thread::yield_now();
+        }
+    };
+    let mut start = [0.0; 3];
+    for step in 0..5 {
+        first.lookup("emb", &[1], true, &mut [0.0; 3]).unwrap();
+        if step == 4 {
+            second.lookup("emb", &[7], true, &mut start).unwrap();
+        }
+        first.finish_step(&mut []).unwrap();
+    }
+    wait_for(5);
+    second.push_rows("emb", &[7], &[1.0; 3], rate(1.0)).unwrap();
+    for _ in 5..10 {
+        first.finish_step(&mut []).unwrap();
+    }
+    wait_for(10);
+    job.crash(0);
+    let mut row = [0.0; 3];
+    first.lookup("emb", &[7], false, &mut row).unwrap();
+    assert_ne!(row, start);
+    let mut again = [0.0; 3];
+    second.lookup("emb", &[7], false, &mut again).unwrap();
+    assert_eq!(row, again);
+}
+
+/// A trainer that waits for initial values must not keep trainer 0 from taking the checkpoint that comes before them.
+#[test]
+fn a_push_that_waits_for_initial_values_holds_nobody_up() {
+    let job = Fragile::new(1, 2, Mode::Async);
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    let spec = || dense("late", 3, Rule::Sgd);
+    second.create_dense(spec(), &[0.0; 3]).unwrap();
+    thread::scope(|scope| {
+        let push = scope.spawn(|| second.push(&[("late", &[1.0; 3])], rate(1.0)));
+        // Whether the push is there already or not: trainer 0 gets past its checkpoints.
+        for _ in 0..12 {
+            first.finish_step(&mut []).unwrap();
+        }
+        first.create_dense(spec(), &[0.0; 3]).unwrap();
+        push.join().unwrap().unwrap();
+    });
+    let mut values = [0.0; 3];
+    first.pull(&mut [("late", &mut values)], false).unwrap();
+    assert_eq!(values, [-1.0; 3]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub(super) struct Writing {
     pub(super) header: Header,
     pub(super) kept: Vec<Vec<u8>>,
     pub(super) descriptions: Vec<(u8, Vec<u8>)>,
+    pub(super) sightings: Vec<(u32, Vec<u8>)>,
     pub(super) tensors: Vec<Tensor>,
     /// How many were marked; each arrives once.
     pub(super) pieces: usize,
@@ -51,6 +52,9 @@ impl Writing {
         file.record(kind::HEADER, &self.header.encode(), &[])?;
         for (kind, head) in std::mem::take(&mut self.descriptions) {
             file.record(kind, &head, &[])?;
+        }
+        for (tensor, body) in std::mem::take(&mut self.sightings) {
+            file.record(kind::SIGHTINGS, &Writer::new().u32(tensor).finish(), &[&body])?;
         }
         for (trainer, bytes) in std::mem::take(&mut self.kept).iter().enumerate() {
             if !bytes.is_empty() {

@@ -26,6 +26,10 @@ pub(super) fn waits_for(trainers: Vec<u32>, step: u64) -> String {
     format!("step {step} waits for {}", names(&trainers))
 }
 
+pub(super) fn no_values(tensor: &str) -> String {
+    format!("trainer 0 has not given `{tensor}` its initial values")
+}
+
 pub(super) fn names(trainers: &[u32]) -> String {
     let numbers: Vec<String> = trainers.iter().map(u32::to_string).collect();
     match numbers.len() {

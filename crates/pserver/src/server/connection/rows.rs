@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 
+use crate::sparse::Purpose;
+use crate::steps::{Mode, Verdict};
 use crate::wire::{Writer, bytes_of, bytes_of_ids, bytes_of_ids_mut, bytes_of_mut};
 
 use super::{Connection, Fault, waits_for};
@@ -14,8 +16,12 @@ impl<S: Read + Write> Connection<S> {
         let table = self.server.table(tensor)?;
         let elements = count as usize * table.row();
         self.expect_body(8 * u64::from(count) + 4 * elements as u64)?;
-        let _memory = self.server.budget.reserve(self.unread, &table.spec.name)?;
-        let (mut ids, mut rows) = (vec![0; count as usize], vec![0.0; elements]);
+        let _memory = self
+            .server
+            .budget
+            .reserve(8 * u64::from(count), &table.spec.name)?;
+        let mut rows = self.server.budget.buffer(elements, &table.spec.name)?;
+        let mut ids = vec![0; count as usize];
         self.read_body(bytes_of_ids_mut(&mut ids))?;
         self.read_body(bytes_of_mut(&mut rows))?;
         if !crate::optimizer::all_finite(&rows) {
@@ -36,25 +42,44 @@ impl<S: Read + Write> Connection<S> {
         let table = self.server.table(tensor)?;
         self.expect_body(8 * u64::from(count))?;
         let elements = count as usize * table.row();
-        let held = 8 * u64::from(count) + 4 * elements as u64;
-        let _memory = self.server.budget.reserve(held, &table.spec.name)?;
+        let _memory = self
+            .server
+            .budget
+            .reserve(8 * u64::from(count), &table.spec.name)?;
+        let mut rows = self.server.budget.buffer(elements, &table.spec.name)?;
         let mut ids = vec![0; count as usize];
         self.read_body(bytes_of_ids_mut(&mut ids))?;
-        if train {
-            let sender = self.sender(epoch);
-            self.wait(
-                |state| Ok(state.steps.pull(sender, step)?),
-                |state| {
-                    waits_for(
-                        state.steps.awaited(step.saturating_sub(1)),
-                        step.saturating_sub(1),
-                    )
-                },
-            )?;
-            table.set_clock(step);
+        if !train {
+            table.lookup(&ids, Purpose::Evaluate, &mut rows)?;
+            return self.done_with(&mut Writer::new(), &[bytes_of(&rows)]);
         }
-        let mut rows = vec![0.0; elements];
-        table.lookup(&ids, train, &mut rows)?;
+        let sender = self.sender(epoch);
+        let mut is_done = false;
+        let once_per_step = self.server.state().steps.mode() == Mode::Sync;
+        let purpose = Purpose::Train { once_per_step };
+        self.wait(
+            |state| {
+                let verdict = state.steps.pull(sender, step)?;
+                if verdict != Verdict::Wait {
+                    // Under the lock, so that a lookup of a step that was rolled back meanwhile leaves no trace.
+                    table.set_clock(step);
+                    if table.spec.limits.admit_after > 1 && once_per_step {
+                        table.lookup(&ids, purpose, &mut rows)?;
+                        is_done = true;
+                    }
+                }
+                Ok(verdict)
+            },
+            |state| {
+                waits_for(
+                    state.steps.awaited(step.saturating_sub(1)),
+                    step.saturating_sub(1),
+                )
+            },
+        )?;
+        if !is_done {
+            table.lookup(&ids, purpose, &mut rows)?;
+        }
         self.done_with(&mut Writer::new(), &[bytes_of(&rows)])
     }
 
