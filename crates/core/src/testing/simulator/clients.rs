@@ -10,7 +10,7 @@ use crate::conductor::{Input, Refusal, Reply, Submission};
 use crate::job::{AfterKill, IdempotencyKey};
 use crate::names::{JobId, JobName, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::Quota;
+use crate::scheduler::{Guarantee, Quota};
 use crate::spec::{JobSpec, Resources};
 
 use super::server::Asked;
@@ -199,11 +199,25 @@ impl World {
                 cpu: Some(Cpu::cores(1 + self.rng.below(6) as u64)),
                 ..Quota::default()
             },
-            false => Quota::default(),
+            false => Quota {
+                guarantee: self.some_guarantee(),
+                ..Quota::default()
+            },
         };
         self.quotas.retain(|(other, _)| *other != user);
         self.quotas.push((user.clone(), quota));
         self.serve(vec![Asked::by_nobody(Input::QuotaChanged { user, quota })])
+    }
+
+    fn some_guarantee(&mut self) -> Guarantee {
+        match self.rng.chance(70) {
+            true => Guarantee {
+                cpu: Cpu::cores(1 + self.rng.below(3) as u64),
+                memory: Bytes::mib(4096),
+                gpu: 2,
+            },
+            false => Guarantee::default(),
+        }
     }
 
     pub(super) fn check_reply(
@@ -279,7 +293,7 @@ impl World {
     fn has_quota(&self, user: &UserName) -> bool {
         self.quotas
             .iter()
-            .any(|(other, quota)| other == user && *quota != Quota::default())
+            .any(|(other, quota)| other == user && quota.cpu.is_some())
     }
 
     fn check_killed(&self, id: &JobId) -> Finding {

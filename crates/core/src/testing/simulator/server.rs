@@ -208,6 +208,7 @@ impl World {
                 return broken(format!("{id} is written twice in one batch"));
             }
             if let Write::Save(job) = write {
+                self.check_reclaimed(job)?;
                 self.check_orders(job, &output.commands)?;
                 self.note_write(job);
                 self.check_final(job)?;
@@ -216,11 +217,27 @@ impl World {
         Ok(())
     }
 
+    /// A job that ran is queued again only if its owner borrows.
+    fn check_reclaimed(&mut self, job: &Job) -> Finding {
+        let before = self.store.get(&job.id).map(|job| job.phase);
+        let reclaimed = before == Some(Phase::Running) && job.phase == Phase::Withdrawing;
+        let (true, Some(server)) = (reclaimed, &self.server) else {
+            return Ok(());
+        };
+        self.coverage.reclaimed += 1;
+        let (used, guarantee) = (server.usage(&job.user), server.quota(&job.user).guarantee);
+        let borrows = used.cpu > guarantee.cpu || used.memory > guarantee.memory || used.gpu > guarantee.gpu;
+        match borrows {
+            true => Ok(()),
+            false => broken(format!("{} is stopped for another, but its owner borrows nothing", job.id)),
+        }
+    }
+
     /// A job that starts launches all workers; one that stops stops all of them.
     fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
         let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
         let starts = before == Phase::Pending && job.phase == Phase::Starting;
-        let withdraws = before == Phase::Starting && job.phase == Phase::Withdrawing;
+        let withdraws = before.wants_workers() && job.phase == Phase::Withdrawing;
         let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_)) || withdraws;
         if !starts && !stops {
             return Ok(());
