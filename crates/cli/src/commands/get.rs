@@ -246,7 +246,9 @@ async fn workers(
             false => job_table::workers(&workers, is_wide),
         };
         if args.all_users {
-            let users = workers.iter().map(|worker| worker.user.clone().unwrap_or_default());
+            let users = workers
+                .iter()
+                .map(|worker| worker.user.clone().unwrap_or_default());
             table = table.with_first("USER", users);
         }
         show(&table, &no_workers(args.role, job), context)?;

@@ -142,11 +142,15 @@ fn setting_a_field_changes_its_value_and_no_other_byte() {
     assert_eq!(text, a.replace("'an''n'", "bob"));
     let (text, _) = set(a, &["endpoint", "https://z:8443", "--datacenter", "two"]);
     assert_eq!(text, a.replace("endpoint: y", "endpoint: 'https://z:8443'"));
-    let b = "datacenters:\n  - username: ann\n    name: one\n    active: true\n    endpoint: \"x\"   # here\n";
+    let b =
+        "datacenters:\n  - username: ann\n    name: one\n    active: true\n    endpoint: \"x\"   # here\n";
     let (text, _) = set(b, &["endpoint", "y.example.org"]);
     assert_eq!(text, b.replace("\"x\"", "y.example.org"));
     let (text, _) = set(b, &["cacert", "ca.pem"]);
-    assert_eq!(text, b.replace("    name: one\n", "    name: one\n    cacert: ca.pem\n"));
+    assert_eq!(
+        text,
+        b.replace("    name: one\n", "    name: one\n    cacert: ca.pem\n")
+    );
     let c = "one:\n  endpoint: x\n\n# the other\ntwo:\n  active: true\n  endpoint: y\n";
     let (text, _) = set(c, &["username", "ann"]);
     assert_eq!(text, c.replace("two:\n", "two:\n  username: ann\n"));

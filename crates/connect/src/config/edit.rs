@@ -45,12 +45,17 @@ pub fn set(path: &Path, name: Option<&str>, key: &str, value: &str) -> Result<St
         before.name == after.name
             && SETTABLE.iter().all(|field| {
                 let is_set = before.name == entry.name && *field == key;
-                let wanted = if is_set { Some(value.to_owned()) } else { before.field(field) };
+                let wanted = if is_set {
+                    Some(value.to_owned())
+                } else {
+                    before.field(field)
+                };
                 after.field(field) == wanted
             })
     };
     let mut pairs = file.entries.iter().zip(&check.entries);
-    if file.entries.len() != check.entries.len() || !pairs.all(|(before, after)| is_as_wanted(before, after)) {
+    if file.entries.len() != check.entries.len() || !pairs.all(|(before, after)| is_as_wanted(before, after))
+    {
         return Err(too_unusual(path));
     }
     check.datacenter(Some(&entry.name))?;

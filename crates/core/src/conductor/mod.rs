@@ -487,7 +487,11 @@ impl Conductor {
     }
 
     fn close(&self, batch: Batch) -> Output {
-        let wake_at = self.deadlines.next().into_iter().chain(self.scheduler.reclaim_at());
+        let wake_at = self
+            .deadlines
+            .next()
+            .into_iter()
+            .chain(self.scheduler.reclaim_at());
         batch.close(&self.jobs, wake_at.min())
     }
 }

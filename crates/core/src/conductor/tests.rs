@@ -452,7 +452,11 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
     asked.id = id(2);
     asked.user = user("bob");
     let output = conductor.handle([Input::Submit(asked)], seconds(1));
-    assert_eq!(output.wake_at, Some(seconds(6)), "when bob's job has waited long enough");
+    assert_eq!(
+        output.wake_at,
+        Some(seconds(6)),
+        "when bob's job has waited long enough"
+    );
     let output = conductor.handle([Input::Tick], seconds(6));
     assert_eq!(saved(&output), [(id(1), Phase::Withdrawing)]);
     assert_eq!(orders(&output), ["stop trainer 0 #1", "stop trainer 1 #1"]);
@@ -466,9 +470,16 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
         Input::Report(Report { attempt, news })
     };
     let output = conductor.handle([gone(0), gone(1)], seconds(8));
-    assert_eq!(saved(&output), [(id(1), Phase::Pending), (id(2), Phase::Starting)]);
+    assert_eq!(
+        saved(&output),
+        [(id(1), Phase::Pending), (id(2), Phase::Starting)]
+    );
     let job = conductor.job(&id(1)).unwrap();
-    assert!(job.message.starts_with("queued again: the room that it borrowed"), "{}", job.message);
+    assert!(
+        job.message.starts_with("queued again: the room that it borrowed"),
+        "{}",
+        job.message
+    );
     assert_eq!(job.held_before, SignedDuration::from_secs(8));
     assert!(!job.message.contains("bob"));
     conductor.handle([kill(2, AfterKill::KeepInHistory)], seconds(9));
@@ -482,7 +493,11 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
         Input::Report(Report { attempt, news })
     };
     let output = conductor.handle([ended(0), ended(1)], seconds(10));
-    assert!(orders(&output).contains(&"launch trainer 0 #2".to_owned()), "{:?}", orders(&output));
+    assert!(
+        orders(&output).contains(&"launch trainer 0 #2".to_owned()),
+        "{:?}",
+        orders(&output)
+    );
     let job = conductor.job(&id(1)).unwrap();
     assert!(job.workers.iter().all(|worker| worker.restarts == 0));
 }

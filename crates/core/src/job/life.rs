@@ -335,7 +335,9 @@ impl Job {
         let used = self.workers.iter().map(|worker| worker.attempt).max();
         self.withdrawn = used.unwrap_or(self.withdrawn);
         self.phase = Phase::Pending;
-        let held = self.admitted_at.map(|since| self.changed_at.duration_since(since));
+        let held = self
+            .admitted_at
+            .map(|since| self.changed_at.duration_since(since));
         self.held_before += held.unwrap_or_default();
         self.admitted_at = None;
         self.placement = None;

@@ -118,9 +118,10 @@ impl Scheduler {
         self.withdraw(&request.id);
         let user = self.accounts.id(&request.user);
         let (cluster, policy) = (&self.cluster, self.policy);
-        self.queue.insert(request, (user, since), &mut self.accounts, |shape| {
-            fit(cluster, policy, shape)
-        });
+        self.queue
+            .insert(request, (user, since), &mut self.accounts, |shape| {
+                fit(cluster, policy, shape)
+            });
     }
 
     /// Takes a queued job out. Unknown and running jobs are left alone.

@@ -86,7 +86,10 @@ impl Scheduler {
     /// The claim that is due first. Looks at the first job of each line of the users with a guarantee.
     fn first_claim(&self) -> Option<Claim> {
         let wait = self.policy.reclaim?;
-        let claims = self.accounts.guaranteed().flat_map(|user| self.claims_of(user, wait));
+        let claims = self
+            .accounts
+            .guaranteed()
+            .flat_map(|user| self.claims_of(user, wait));
         claims.min_by_key(|claim| (claim.due, claim.key))
     }
 
@@ -100,9 +103,7 @@ impl Scheduler {
         claims.filter(move |claim| {
             let group = self.queue.group(claim.group);
             let with_it = account.used().plus(group.asked);
-            group.fit == Fit::Beside
-                && account.lets(claim.key)
-                && account.quota().guarantee.covers(with_it)
+            group.fit == Fit::Beside && account.lets(claim.key) && account.quota().guarantee.covers(with_it)
         })
     }
 
@@ -183,7 +184,8 @@ impl<'a> Room<'a> {
         for (node, load) in &run.holding.loads {
             let gone = self.gone.entry(*node).or_default();
             change(gone, load);
-            self.tree.set(*node, self.scheduler.cluster.room_without(*node, gone));
+            self.tree
+                .set(*node, self.scheduler.cluster.room_without(*node, gone));
         }
     }
 }

@@ -60,7 +60,11 @@ impl App {
         match self.store.audit(entry).await {
             Err(error) if action == KILL => {
                 let error = chain_of(&error);
-                tracing::error!(error, subject, "a kill by an administrator is not in the audit log");
+                tracing::error!(
+                    error,
+                    subject,
+                    "a kill by an administrator is not in the audit log"
+                );
                 Ok(())
             }
             recorded => recorded.map_err(store_failed),

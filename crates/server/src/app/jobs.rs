@@ -124,7 +124,10 @@ impl App {
     async fn job_now(&self, id: &JobId) -> Result<JobDetail, ErrorBody> {
         match self.jobs.get_any(id).await? {
             Some(job) => Ok(self.job_told(&job).await),
-            None => Err(ErrorBody::new(ErrorName::NotFound, format!("there is no job `{id}`"))),
+            None => Err(ErrorBody::new(
+                ErrorName::NotFound,
+                format!("there is no job `{id}`"),
+            )),
         }
     }
 
@@ -167,7 +170,8 @@ impl App {
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
         let wanted = |job: &Job| {
-            (query.all_users || job.user == caller.user) && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
+            (query.all_users || job.user == caller.user)
+                && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
         };
         let mut jobs = self.jobs.latest_active(query.after.as_ref(), limit + 1, wanted);
         let more = jobs.len() > limit;

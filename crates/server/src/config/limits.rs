@@ -219,7 +219,11 @@ mod tests {
         assert_eq!(limits.guarantee().cpu, Cpu::cores(8));
         limits.set("cpu", "4").unwrap();
         assert_eq!(limits.guarantee().cpu, Cpu::cores(4));
-        assert_eq!(limits.guarantee().memory, Bytes::new(0), "not named, not guaranteed");
+        assert_eq!(
+            limits.guarantee().memory,
+            Bytes::new(0),
+            "not named, not guaranteed"
+        );
         assert_eq!(limits.guarantee().gpu, 1);
     }
 

@@ -34,5 +34,8 @@ pub(super) async fn worker_list(
 ) -> Reply<Envelope<Vec<WorkerView>>> {
     let named = params.jobname.filter(|name| !name.is_empty());
     let target = named.as_deref().map(job_ref).transpose()?;
-    Ok(envelope(app.worker_list(&caller, target.as_ref(), params.all_users).await?))
+    Ok(envelope(
+        app.worker_list(&caller, target.as_ref(), params.all_users)
+            .await?,
+    ))
 }

@@ -158,7 +158,8 @@ async fn tables(connection: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec
     };
     let mut tables: Vec<Table> = Vec::new();
     for row in sqlx::query(query).fetch_all(connection).await? {
-        let (name, column, kind): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let (name, column, kind): (String, String, String) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let column = (column, kind.eq_ignore_ascii_case("bigint"));
         match tables.last_mut().filter(|table| table.name == name) {
             Some(table) => table.columns.push(column),
@@ -184,7 +185,10 @@ fn values(row: &AnyRow, table: &Table) -> Result<Vec<Value>, sqlx::Error> {
 /// Replaces the database by a backup and merges what the database had. `data` is the server's folder.
 pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64, BackupError> {
     let backup = Header::check(path)?;
-    let mut connection = Place::new(url)?.connect_to_write().await.map_err(OpenError::from)?;
+    let mut connection = Place::new(url)?
+        .connect_to_write()
+        .await
+        .map_err(OpenError::from)?;
     let mut change = connection.begin().await?;
     let before = set_aside(&mut change, url).await?;
     schema::version(&mut change).await?;
@@ -217,7 +221,11 @@ async fn set_aside(change: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec<
     let mut kept = Vec::new();
     for table in ["jobs", "tokens", "accounts", "audit", "audit_head"] {
         if found.iter().any(|one| one.name == table) {
-            execute(change, format!("CREATE TABLE {BEFORE}{table} AS SELECT * FROM {table}")).await?;
+            execute(
+                change,
+                format!("CREATE TABLE {BEFORE}{table} AS SELECT * FROM {table}"),
+            )
+            .await?;
             kept.push(table);
         }
     }
@@ -270,7 +278,10 @@ fn insert_into(path: &Path, table: &str, columns: &[String]) -> Result<String, B
     }
     let places: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
     let columns = columns.join(", ");
-    Ok(format!("INSERT INTO {table} ({columns}) VALUES ({})", places.join(", ")))
+    Ok(format!(
+        "INSERT INTO {table} ({columns}) VALUES ({})",
+        places.join(", ")
+    ))
 }
 
 async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<(), BackupError> {
@@ -278,7 +289,11 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
         // Of the same job, the database knew the later state.
         let now = format!("{BEFORE}jobs n");
         let same = "n.id = jobs.id AND n.owner = jobs.owner";
-        execute(change, format!("DELETE FROM jobs WHERE EXISTS (SELECT 1 FROM {now} WHERE {same})")).await?;
+        execute(
+            change,
+            format!("DELETE FROM jobs WHERE EXISTS (SELECT 1 FROM {now} WHERE {same})"),
+        )
+        .await?;
         let (columns, key) = (JOB_COLUMNS, "j.owner = n.owner AND j.idem_key = n.idem_key");
         let values = columns.replace(", ", ", n.");
         execute(
@@ -293,7 +308,11 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
     }
     if before.contains(&"tokens") {
         let known = format!("SELECT digest FROM {BEFORE}tokens");
-        execute(change, format!("DELETE FROM tokens WHERE digest NOT IN ({known})")).await?;
+        execute(
+            change,
+            format!("DELETE FROM tokens WHERE digest NOT IN ({known})"),
+        )
+        .await?;
     }
     if before.contains(&"accounts") {
         merge_accounts(change).await?;
@@ -337,13 +356,19 @@ async fn merge_audit(change: &mut AnyConnection) -> Result<(), BackupError> {
         "SELECT COUNT(*) FROM audit a WHERE NOT EXISTS \
          (SELECT 1 FROM {BEFORE}audit n WHERE n.seq = a.seq AND n.digest = a.digest)"
     );
-    let row = sqlx::query(AssertSqlSafe(differing)).fetch_one(&mut *change).await?;
+    let row = sqlx::query(AssertSqlSafe(differing))
+        .fetch_one(&mut *change)
+        .await?;
     if row.try_get::<i64, _>(0)? > 0 {
         return Ok(());
     }
     for table in ["audit", "audit_head"] {
         execute(change, format!("DELETE FROM {table}")).await?;
-        execute(change, format!("INSERT INTO {table} SELECT * FROM {BEFORE}{table}")).await?;
+        execute(
+            change,
+            format!("INSERT INTO {table} SELECT * FROM {BEFORE}{table}"),
+        )
+        .await?;
     }
     Ok(())
 }
@@ -397,7 +422,9 @@ pub(super) async fn unknown_runs(
     let rows = sqlx::query("SELECT after_id, upto_id FROM unknown_runs")
         .fetch_all(connection)
         .await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
 }
 
 /// The text consists of our own names.
@@ -418,8 +445,17 @@ impl Header {
     fn check(path: &Path) -> Result<Header, BackupError> {
         let mut lines = lines(path)?;
         let first = lines.next().transpose()?;
-        let Some((text, Line::Backup { format, schema, time, .. })) = first else {
-            return Err(BackupError::unusable(path, "the first line is that of another file"));
+        let Some((
+            text,
+            Line::Backup {
+                format, schema, time, ..
+            },
+        )) = first
+        else {
+            return Err(BackupError::unusable(
+                path,
+                "the first line is that of another file",
+            ));
         };
         if format != FORMAT || schema < 1 || schema > schema::NEWEST {
             return Err(BackupError::unusable(path, "a newer program wrote it"));
@@ -433,7 +469,10 @@ impl Header {
                     let sound = rows == count && digest == hasher.finalize().to_hex().as_str();
                     return match sound {
                         true => Ok(Header { schema, time, rows }),
-                        false => Err(BackupError::unusable(path, "its digest does not match, it is damaged")),
+                        false => Err(BackupError::unusable(
+                            path,
+                            "its digest does not match, it is damaged",
+                        )),
                     };
                 }
                 (text, line) => {

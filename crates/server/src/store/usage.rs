@@ -96,7 +96,10 @@ pub(super) async fn keep_use(id: &str, connection: &mut AnyConnection) -> Result
     };
     let (owner, document): (String, String) = (row.try_get(0)?, row.try_get(1)?);
     let Ok(job) = serde_json::from_str::<Job>(&document) else {
-        tracing::warn!(job = id, "an unreadable job is removed; what it used is not counted");
+        tracing::warn!(
+            job = id,
+            "an unreadable job is removed; what it used is not counted"
+        );
         return Ok(());
     };
     // A job is removed when its last worker is gone, also if its last record does not say so.
@@ -138,7 +141,8 @@ impl Store {
     /// What removed jobs used, by owner, on the days that end after this time.
     pub async fn used_before(&self, since: Timestamp) -> Result<Vec<(UserName, Used)>, StoreError> {
         let day = since.as_millisecond().div_euclid(DAY);
-        let query = sqlx::query("SELECT owner, jobs, millis, mib, cards FROM usage_days WHERE day >= $1").bind(day);
+        let query =
+            sqlx::query("SELECT owner, jobs, millis, mib, cards FROM usage_days WHERE day >= $1").bind(day);
         let rows = query
             .fetch_all(&self.reads)
             .await
@@ -185,7 +189,11 @@ mod tests {
         assert_eq!(Used::since(&job, at(0), at(9999)), Used::default());
         job.held_before = SignedDuration::from_secs(60);
         let held = Used::since(&job, Timestamp::MIN, at(9999));
-        assert_eq!((held.jobs, held.millis / 1000 / 1000), (1, 3 * 60), "before it was queued again");
+        assert_eq!(
+            (held.jobs, held.millis / 1000 / 1000),
+            (1, 3 * 60),
+            "before it was queued again"
+        );
     }
 
     #[test]
@@ -194,7 +202,10 @@ mod tests {
         job.admitted_at = Some(at(86_400 - 10));
         job.finished_at = Some(at(2 * 86_400 + 5));
         let days = by_day(&job, i64::MIN, 0);
-        let seconds: Vec<(i64, i64)> = days.iter().map(|(day, used)| (*day, used.millis / 1000 / 1000)).collect();
+        let seconds: Vec<(i64, i64)> = days
+            .iter()
+            .map(|(day, used)| (*day, used.millis / 1000 / 1000))
+            .collect();
         assert_eq!(seconds, [(0, 10), (1, 86_400), (2, 5)]);
         assert_eq!(days.values().map(|used| used.jobs).sum::<i64>(), 1);
     }

@@ -42,7 +42,10 @@ pub(super) enum Row {
     /// A job that is over gets another owner.
     GiveJob(JobRow),
     /// What a deleted account's removed jobs used gets another owner.
-    GiveUse { from: String, to: String },
+    GiveUse {
+        from: String,
+        to: String,
+    },
     Audit(AuditRow),
 }
 

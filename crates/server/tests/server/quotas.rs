@@ -61,30 +61,47 @@ async fn an_administrator_sees_everybody_and_leaves_a_trace() {
     assert_eq!(all.json()["msg"][0]["user"], "you");
     let request = all.header("x-request-id").unwrap().to_owned();
     let rows = audit(&stage).await;
-    assert_eq!((&rows[0]["action"], &rows[0]["request"]), (&json!("jobs.list"), &json!(request)));
+    assert_eq!(
+        (&rows[0]["action"], &rows[0]["request"]),
+        (&json!("jobs.list"), &json!(request))
+    );
     let workers = stage.get("/api/v1/workers?all_users=true").await.json();
     assert_eq!(workers["msg"][0]["user"], "you");
     let quota = stage.get("/api/v1/quota?all_users=true").await.json();
-    let users: Vec<&str> = quota["msg"].as_array().unwrap().iter().filter_map(|row| row["user"].as_str()).collect();
+    let users: Vec<&str> = quota["msg"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["user"].as_str())
+        .collect();
     assert!(users.contains(&"me") && users.contains(&"you"), "{users:?}");
     for path in ["jobs", "workers", "quota"] {
         let refused = get(&stage, "you", &format!("/api/v1/{path}?all_users=true")).await;
         assert_eq!(refused.status, 403, "{path}: {}", refused.text());
     }
     let one = stage.get("/api/v1/jobs/you%2Fblocker").await;
-    assert_eq!((one.status, &one.json()["msg"]["job"]["user"]), (200, &json!("you")));
+    assert_eq!(
+        (one.status, &one.json()["msg"]["job"]["user"]),
+        (200, &json!("you"))
+    );
     let logs = stage.get("/api/v1/logs?jobname=you%2Fblocker").await;
     assert_eq!(logs.status, 200, "{}", logs.text());
     let before = audit(&stage).await.len();
     let own = get(&stage, "you", "/api/v1/jobs/you%2Fblocker").await;
     assert_eq!(own.status, 200);
-    assert_eq!(audit(&stage).await.len(), before, "their own things are nobody's business");
+    assert_eq!(
+        audit(&stage).await.len(),
+        before,
+        "their own things are nobody's business"
+    );
     stage.submit("mine").await;
     let hidden = get(&stage, "you", "/api/v1/jobs/me%2Fmine").await;
     let absent = get(&stage, "you", "/api/v1/jobs/me%2Fnone").await;
     assert_eq!(hidden.status, 404);
     assert_eq!(hidden.text().replace("mine", "none"), absent.text());
-    let killed = stage.send(Request::new("DELETE", "/api/v1/jobs/you%2Fblocker")).await;
+    let killed = stage
+        .send(Request::new("DELETE", "/api/v1/jobs/you%2Fblocker"))
+        .await;
     assert_eq!(killed.status, 200, "{}", killed.text());
     let rows = audit(&stage).await;
     let seen: Vec<(&str, &str)> = rows
@@ -102,7 +119,8 @@ async fn an_administrator_sees_everybody_and_leaves_a_trace() {
 #[tokio::test]
 async fn all_guarantees_together_fit_the_machine() {
     let stage = Stage::new().await;
-    let add = json!({"name": "ann", "password": "a long secret", "limits": {"guaranteed_cpu": "4", "cpu": "5"}});
+    let add =
+        json!({"name": "ann", "password": "a long secret", "limits": {"guaranteed_cpu": "4", "cpu": "5"}});
     assert_eq!(stage.post("/api/v1/admin/users", add).await.status, 200);
     let group = json!({"limits": {"guaranteed_cpu": "3"}});
     let set = |body: Value| stage.send(Request::new("PUT", "/api/v1/admin/groups/g").json(body));
@@ -111,7 +129,10 @@ async fn all_guarantees_together_fit_the_machine() {
     let refused = stage.post("/api/v1/admin/users", bob.clone()).await;
     assert_eq!(refused.status, 409);
     let text = refused.text();
-    assert!(text.contains("all guarantees together would be 7 cores, and there are 6 cores"), "{text}");
+    assert!(
+        text.contains("all guarantees together would be 7 cores, and there are 6 cores"),
+        "{text}"
+    );
     assert_eq!(set(json!({"limits": {"guaranteed_cpu": "2"}})).await.status, 200);
     assert_eq!(stage.post("/api/v1/admin/users", bob).await.status, 200);
     let raised = set(json!({"limits": {"guaranteed_cpu": "3"}})).await;
@@ -121,7 +142,10 @@ async fn all_guarantees_together_fit_the_machine() {
     assert_eq!(stage.send(patch).await.status, 200);
     let quota = stage.get("/api/v1/quota?all_users=true").await.json();
     let rows = quota["msg"].as_array().unwrap();
-    let of_ann = rows.iter().find(|row| row["user"] == "ann" && row["resource"] == "cpu").unwrap();
+    let of_ann = rows
+        .iter()
+        .find(|row| row["user"] == "ann" && row["resource"] == "cpu")
+        .unwrap();
     assert_eq!(of_ann["guarantee"], "1", "no more than the limit");
     stage.finish().await;
 }
@@ -141,10 +165,16 @@ async fn a_job_that_borrows_makes_room_for_a_guaranteed_one_and_runs_again() {
     wait_until(&stage, "you", &of_short, |msg| msg["job"]["status"] == "Running").await;
     let why = get(&stage, "me", &format!("{of_long}/why")).await.json();
     let reason = why["msg"]["reason"].as_str().unwrap();
-    assert!(reason.starts_with("queued again: the room that it borrowed"), "{reason}");
+    assert!(
+        reason.starts_with("queued again: the room that it borrowed"),
+        "{reason}"
+    );
     assert!(!why.to_string().contains("you"), "{why}");
     let detail = get(&stage, "me", &of_long).await.text();
-    assert!(detail.contains("withdrawn: the room that it borrowed"), "{detail}");
+    assert!(
+        detail.contains("withdrawn: the room that it borrowed"),
+        "{detail}"
+    );
     let kill = Request::new("DELETE", &format!("{of_short}?now=true"));
     assert_eq!(send(&stage, "you", kill).await.status, 200);
     let again = wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Running").await;

@@ -84,7 +84,11 @@ fn only_those_are_stopped_whose_room_helps() {
     scheduler.run([job(1, 1).of_size(size(4, 4, 0)).by("bob")], 0);
     scheduler.run([job(2, 2).by("bob")], 1);
     scheduler.run([job(3, 1).of_size(size(4, 4, 0)).by("ann")], 2);
-    assert_eq!(scheduler.reclaim(at(2)), [id(1)], "job 2 is newer and on the smaller node");
+    assert_eq!(
+        scheduler.reclaim(at(2)),
+        [id(1)],
+        "job 2 is newer and on the smaller node"
+    );
 }
 
 #[test]

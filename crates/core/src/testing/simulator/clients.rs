@@ -12,6 +12,7 @@ use crate::names::{JobId, JobName, UserName};
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{Guarantee, Quota};
 use crate::spec::{JobSpec, Resources};
+use crate::testing::rng::Rng;
 
 use super::server::Asked;
 use super::{Finding, World, broken};
@@ -44,6 +45,32 @@ impl Clients {
 
 pub(super) fn users() -> [UserName; 2] {
     ["ada", "bob@example.org"].map(|name| name.parse().expect("a valid user name"))
+}
+
+/// In half of the worlds everybody is guaranteed something from the start.
+pub(super) fn guarantees(rng: &mut Rng) -> Vec<(UserName, Quota)> {
+    let everybody = rng.chance(50);
+    let mut guaranteed = |user| {
+        let guarantee = some_guarantee(rng);
+        let quota = Quota {
+            guarantee,
+            ..Quota::default()
+        };
+        (user, quota)
+    };
+    users()
+        .into_iter()
+        .filter(|_| everybody)
+        .map(&mut guaranteed)
+        .collect()
+}
+
+fn some_guarantee(rng: &mut Rng) -> Guarantee {
+    Guarantee {
+        cpu: Cpu::cores(2 + rng.below(2) as u64),
+        memory: Bytes::mib(4096),
+        gpu: 2,
+    }
 }
 
 impl World {
@@ -200,24 +227,13 @@ impl World {
                 ..Quota::default()
             },
             false => Quota {
-                guarantee: self.some_guarantee(),
+                guarantee: some_guarantee(&mut self.rng),
                 ..Quota::default()
             },
         };
         self.quotas.retain(|(other, _)| *other != user);
         self.quotas.push((user.clone(), quota));
         self.serve(vec![Asked::by_nobody(Input::QuotaChanged { user, quota })])
-    }
-
-    fn some_guarantee(&mut self) -> Guarantee {
-        match self.rng.chance(70) {
-            true => Guarantee {
-                cpu: Cpu::cores(1 + self.rng.below(3) as u64),
-                memory: Bytes::mib(4096),
-                gpu: 2,
-            },
-            false => Guarantee::default(),
-        }
     }
 
     pub(super) fn check_reply(

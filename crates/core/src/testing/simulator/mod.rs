@@ -221,9 +221,11 @@ impl World {
             policy: Policy {
                 oversubscribe_alone: rng.chance(50),
                 fair_share: rng.chance(50),
-                reclaim: rng.chance(50).then(|| SignedDuration::from_secs(rng.below(4) as i64)),
+                reclaim: rng
+                    .chance(50)
+                    .then(|| SignedDuration::from_secs(rng.below(2) as i64)),
             },
-            quotas: Vec::new(),
+            quotas: clients::guarantees(&mut rng),
             store: SimStore::default(),
             engine: SimEngine::new(inventory.clone()),
             inventory,

@@ -54,7 +54,10 @@ fn entry(subject: &str) -> AuditEntry {
 }
 
 async fn add(store: &Store, id: u64, name: &str) {
-    store.accounts_save(&[record(id, name)], entry(name)).await.unwrap();
+    store
+        .accounts_save(&[record(id, name)], entry(name))
+        .await
+        .unwrap();
 }
 
 async fn names(store: &Store) -> Vec<String> {
@@ -72,7 +75,13 @@ async fn names(store: &Store) -> Vec<String> {
 /// A backup of one database, taken while it is open, is the content of the other.
 async fn carries(place: &Place, from: &DatabaseUrl, to: &DatabaseUrl) {
     let store = opened(from).await;
-    store.save(&[save(&over(job(1, "ann", "old"), 5)), save(&job(2, "ann", "waits"))]).await.unwrap();
+    store
+        .save(&[
+            save(&over(job(1, "ann", "old"), 5)),
+            save(&job(2, "ann", "waits")),
+        ])
+        .await
+        .unwrap();
     add(&store, 1, "ann").await;
     back_up(from, &place.file()).await.unwrap();
     store.save(&[save(&job(3, "ann", "later"))]).await.unwrap();
@@ -114,13 +123,23 @@ async fn what_is_newer_than_the_backup_stays() {
     store.save(&[save(&job(1, "ann", "ran"))]).await.unwrap();
     add(&store, 1, "ann").await;
     back_up(&url, &place.file()).await.unwrap();
-    store.save(&[save(&over(job(1, "ann", "ran"), 50)), save(&job(2, "ann", "later"))]).await.unwrap();
+    store
+        .save(&[
+            save(&over(job(1, "ann", "ran"), 50)),
+            save(&job(2, "ann", "later")),
+        ])
+        .await
+        .unwrap();
     add(&store, 2, "bob").await;
     store.close().await;
     restore(&url, &place.file(), &place.data()).await.unwrap();
     let store = opened(&url).await;
     assert_eq!(names(&store).await, ["later", "ran"]);
-    assert_eq!(store.load_active().await.unwrap().len(), 1, "the end of `ran` is known");
+    assert_eq!(
+        store.load_active().await.unwrap().len(),
+        1,
+        "the end of `ran` is known"
+    );
     assert_eq!(store.accounts_load().await.unwrap().len(), 2);
     let state = store.audit_verify().await.unwrap();
     assert!(matches!(state, AuditState::Sound { rows: 2, .. }), "{state:?}");
@@ -132,7 +151,10 @@ async fn a_job_that_started_after_the_backup_is_not_run_again() {
     let place = Place::new();
     let (url, lost) = (place.sqlite("a.db"), place.sqlite("lost.db"));
     let store = opened(&url).await;
-    store.save(&[save(&job(1, "ann", "ran")), save(&job(2, "ann", "waits"))]).await.unwrap();
+    store
+        .save(&[save(&job(1, "ann", "ran")), save(&job(2, "ann", "waits"))])
+        .await
+        .unwrap();
     back_up(&url, &place.file()).await.unwrap();
     store.close().await;
     let ran = job(1, "ann", "ran").id;
@@ -187,7 +209,9 @@ async fn a_damaged_backup_changes_nothing() {
     let store = opened(&url).await;
     assert_eq!(names(&store).await, ["kept"]);
     store.close().await;
-    let missing = back_up(&place.sqlite("none.db"), &place.file()).await.unwrap_err();
+    let missing = back_up(&place.sqlite("none.db"), &place.file())
+        .await
+        .unwrap_err();
     assert!(matches!(missing, BackupError::NoDatabase(_)), "{missing}");
 }
 
@@ -199,14 +223,21 @@ async fn what_removed_jobs_used_is_still_counted_and_a_new_account_does_not_inhe
     done.admitted_at = Some(at(0));
     done.finished_at = Some(at(3_600_000));
     let used = crate::store::Used::since(&done, Timestamp::MIN, at(0));
-    assert_eq!((used.jobs, used.millis), (1, 2 * 1000 * 3_600_000), "two workers of one core");
+    assert_eq!(
+        (used.jobs, used.millis),
+        (1, 2 * 1000 * 3_600_000),
+        "two workers of one core"
+    );
     store.save(&[save(&done)]).await.unwrap();
     let removed = Write::Remove(done.id.clone());
     store.save(std::slice::from_ref(&removed)).await.unwrap();
     store.save(&[removed]).await.unwrap();
     let kept = store.used_before(Timestamp::UNIX_EPOCH).await.unwrap();
     let ann: UserName = "ann".parse().unwrap();
-    let sum = kept.iter().map(|(_, used)| *used).fold(Default::default(), crate::store::Used::plus);
+    let sum = kept
+        .iter()
+        .map(|(_, used)| *used)
+        .fold(Default::default(), crate::store::Used::plus);
     assert!(kept.iter().all(|(user, _)| *user == ann));
     assert_eq!(sum, used, "once, whatever was repeated");
     let mut gone = record(1, "ann");

@@ -53,7 +53,11 @@ async fn upgrades(url: &DatabaseUrl, version: usize) {
 
 #[tokio::test]
 async fn data_of_every_version_is_upgraded_in_sqlite() {
-    assert_eq!(VERSIONS.len(), NEWEST as usize, "a new version needs its data in `versions`");
+    assert_eq!(
+        VERSIONS.len(),
+        NEWEST as usize,
+        "a new version needs its data in `versions`"
+    );
     for version in 1..=VERSIONS.len() {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join("server.db"));
