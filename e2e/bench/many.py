@@ -147,15 +147,23 @@ class User(threading.Thread):
             status, reply = self.server.call("POST", "/api/v1/jobs", self.token, body, {"idempotency-key": key})
             return json.loads(reply)["id"] if status == 200 else None
 
-        self.left -= 1
-        for _ in range(50):
-            job = self.phase.timed("submit", once)
-            if job:
+        def until_acknowledged():
+            for _ in range(300):
+                try:
+                    if job := once():
+                        return job
+                except OSError:
+                    pass
                 with self.phase.lock:
-                    self.phase.jobs[job] = (self.user, self.token, name)
-                self.own.append(job)
-                return
-            time.sleep(0.2)
+                    self.phase.failed["submit"] += 1
+                time.sleep(0.1)
+            return None
+
+        self.left -= 1
+        if job := self.phase.timed("submit", until_acknowledged):
+            with self.phase.lock:
+                self.phase.jobs[job] = (self.user, self.token, name)
+            self.own.append(job)
 
     def follow(self, job):
         self.phase.timed("logs", lambda: self.get(f"/api/v1/jobs/{job}/logs?follow=true"))

@@ -287,13 +287,13 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
         let out = &mut context.world.out;
         rows.iter().try_for_each(|row| out.line(&row.resource))?;
     } else if !context.world.out.structured(args.output, &rows)? {
-        let mut table = Table::new(&["RESOURCE", "LIMIT", "GUARANTEE", "USED", "RESERVED"]);
+        let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED", "GUARANTEE"]);
         let users: Vec<String> = rows.iter().filter_map(|row| row.user.clone()).collect();
         for row in rows {
             let limit = row.limit.unwrap_or_else(|| "unlimited".to_owned());
             let guarantee = row.guarantee.unwrap_or_else(|| "-".to_owned());
             let reserved = row.reserved.unwrap_or_else(|| "-".to_owned());
-            table.push(vec![row.resource, limit, guarantee, row.used, reserved]);
+            table.push(vec![row.resource, limit, row.used, reserved, guarantee]);
         }
         if args.all_users {
             table = table.with_first("USER", users);

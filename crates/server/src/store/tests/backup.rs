@@ -88,7 +88,7 @@ async fn carries(place: &Place, from: &DatabaseUrl, to: &DatabaseUrl) {
     restore(to, &place.file(), &place.data()).await.unwrap();
     let restored = opened(to).await;
     assert_eq!(names(&restored).await, ["waits", "old"]);
-    assert_eq!(restored.accounts_load().await.unwrap(), [record(1, "ann")]);
+    assert!(restored.accounts_load().await.unwrap() == [record(1, "ann")]);
     let state = restored.audit_verify().await.unwrap();
     assert!(matches!(state, AuditState::Sound { rows: 1, .. }), "{state:?}");
     assert!(restored.may_be_unknown(&job(3, "ann", "later").id));
