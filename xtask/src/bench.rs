@@ -77,7 +77,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "many",
         "200 users, 10,000 jobs, reads, logs and uploads while the server is killed; --short: two minutes",
-        "e2e/bench/many.sh",
+        "tools/bench_many/many.sh",
     ),
 ];
 

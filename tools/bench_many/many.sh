@@ -9,4 +9,4 @@ if [ -z "$program" ]; then
     cargo build --locked --release -p paddlecloud
     program=target/release/paddlecloud
 fi
-exec python3 e2e/bench/many.py --program "$program" "$@"
+exec python3 tools/bench_many/many.py --program "$program" "$@"
