@@ -62,7 +62,7 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
-/// Benchmarks of the wheel: their name, what they measure, and the script that does it.
+/// Benchmarks that are scripts: their name, what they measure, and the script that does it.
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "pserver",
@@ -73,6 +73,11 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
         "v2",
         "programs of 2017 beside the same networks in PaddlePaddle 3, processor time per sample",
         "crates/py/bench/v2.sh",
+    ),
+    (
+        "many",
+        "200 users, 10,000 jobs, reads, logs and uploads while the server is killed; --short: two minutes",
+        "tools/bench_many/many.sh",
     ),
 ];
 
@@ -146,7 +151,7 @@ mod tests {
         let error = find("luck").err().unwrap().to_string();
         assert_eq!(
             error,
-            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine, pserver, v2"
+            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine, pserver, v2, many"
         );
     }
 

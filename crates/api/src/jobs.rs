@@ -101,6 +101,9 @@ impl std::fmt::Display for JobStatus {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkerView {
+    /// The owner, in lists of all users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub name: String,
     pub job: String,
     pub job_id: String,
@@ -187,9 +190,15 @@ pub struct FailureView {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QuotaRow {
+    /// The user, in lists of all users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// `cpu`, `memory`, `gpu`, `parallelism`, `storage`.
     pub resource: String,
     pub limit: Option<String>,
+    /// What the user can count on. Use above it is borrowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<String>,
     pub used: String,
     /// The part of it that is held and not in use yet: jobs that start, unfinished uploads.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -253,6 +253,16 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Adds a column in front, with a cell for each row.
+    pub fn with_first(mut self, head: &str, cells: impl IntoIterator<Item = String>) -> Table {
+        self.header.insert(0, head.to_owned());
+        for (row, cell) in self.rows.iter_mut().zip(cells) {
+            row.insert(0, cell);
+        }
+        self.flexible = self.flexible.map(|column| column + 1);
+        self
+    }
+
     /// Adds a row; tabs and newlines in a cell would break it apart and become spaces.
     pub fn push(&mut self, cells: Vec<String>) {
         let one_line = |cell: String| cell.replace(['\t', '\n', '\r'], " ");

@@ -184,11 +184,13 @@ impl FromStr for JobId {
     }
 }
 
-/// How people refer to a job: by id (one run), by name (its latest run), or `last`.
+/// How people refer to a job: by id (one run), by name (its latest run), as `user/name`, or `last`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobRef {
     Id(JobId),
     Name(JobName),
+    /// The latest run of a user's job, for administrators.
+    Of(UserName, JobName),
     Latest,
 }
 
@@ -202,6 +204,9 @@ impl FromStr for JobRef {
         if text.starts_with(ID_PREFIX) {
             return text.parse().map(JobRef::Id);
         }
+        if let Some((user, name)) = text.rsplit_once('/') {
+            return Ok(JobRef::Of(user.parse()?, name.parse()?));
+        }
         text.parse().map(JobRef::Name)
     }
 }
@@ -211,6 +216,7 @@ impl fmt::Display for JobRef {
         match self {
             JobRef::Id(id) => id.fmt(f),
             JobRef::Name(name) => name.fmt(f),
+            JobRef::Of(user, name) => write!(f, "{user}/{name}"),
             JobRef::Latest => f.write_str(LATEST),
         }
     }

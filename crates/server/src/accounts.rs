@@ -3,12 +3,14 @@
 //! A change is made durable with its audit entry first, then it is visible. Who may make it is decided by the caller.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
+use paddlecloud_core::quantity::{Bytes, Cpu};
+use paddlecloud_core::scheduler::Guarantee;
 use tokio::sync::Mutex;
 
 use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers};
@@ -32,6 +34,8 @@ pub enum AccountError {
     NoGroup(String),
     #[error("`{0}` is not a group name: use letters, digits, `-`, `_` and `.`, at most 63")]
     GroupName(String),
+    #[error("all guarantees together would be {asked}, and there are {there}")]
+    Guarantees { asked: String, there: String },
     #[error(transparent)]
     Limit(#[from] LimitError),
     #[error(transparent)]
@@ -49,9 +53,11 @@ pub struct Accounts {
     system_users: SystemUserMap,
     /// Held while a change is made: one after the other.
     state: Mutex<State>,
+    /// What the engine's nodes have together; `None` until they are known.
+    capacity: RwLock<Option<Guarantee>>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct State {
     /// By folded name; without deleted ones.
     records: BTreeMap<String, Record>,
@@ -85,10 +91,16 @@ impl Accounts {
             defaults: config.default_limits,
             system_users,
             state: Mutex::new(State::default()),
+            capacity: RwLock::new(None),
         };
         accounts.publish(&state);
         *accounts.state.lock().await = state;
         Ok(accounts)
+    }
+
+    /// What the nodes have together now: guarantees are checked against it.
+    pub fn set_capacity(&self, capacity: Guarantee) {
+        *self.capacity.write().unwrap_or_else(PoisonError::into_inner) = Some(capacity);
     }
 
     pub fn users(&self) -> Users {
@@ -124,6 +136,9 @@ impl Accounts {
         record.created = Timestamp::now().as_second();
         fill(&mut record)?;
         self.check(&state, &record)?;
+        self.check_guarantees(&state, |next| {
+            next.records.insert(record.folded(), record.clone());
+        })?;
         self.store
             .accounts_save(std::slice::from_ref(&record), entry)
             .await?;
@@ -145,6 +160,9 @@ impl Accounts {
         change(&mut record)?;
         self.check(&state, &record)?;
         self.check_administrators(&state, &record)?;
+        self.check_guarantees(&state, |next| {
+            next.records.insert(record.folded(), record.clone());
+        })?;
         self.store
             .accounts_save(std::slice::from_ref(&record), entry)
             .await?;
@@ -190,6 +208,9 @@ impl Accounts {
             limits: Limits::default(),
         });
         change(&mut group.limits)?;
+        self.check_guarantees(&state, |next| {
+            next.groups.insert(name.to_owned(), group.clone());
+        })?;
         self.store.group_save(&group, entry).await?;
         state.groups.insert(name.to_owned(), group.clone());
         self.publish(&state);
@@ -262,6 +283,53 @@ impl Accounts {
         }
     }
 
+    /// The sum of all guarantees fits the nodes. A change that raises none is made even if nodes were lost meanwhile.
+    fn check_guarantees(&self, state: &State, change: impl FnOnce(&mut State)) -> Result<(), AccountError> {
+        let capacity = *self.capacity.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(there) = capacity else { return Ok(()) };
+        let mut next = state.clone();
+        change(&mut next);
+        let (before, asked) = (self.guaranteed(state), self.guaranteed(&next));
+        let broken = [
+            (asked.cpu > there.cpu && asked.cpu > before.cpu)
+                .then(|| (format!("{} cores", asked.cpu), format!("{} cores", there.cpu))),
+            (asked.memory > there.memory && asked.memory > before.memory).then(|| {
+                let words = |bytes: Bytes| format!("{bytes} of memory");
+                (words(asked.memory), words(there.memory))
+            }),
+            (asked.gpu > there.gpu && asked.gpu > before.gpu)
+                .then(|| (format!("{} GPUs", asked.gpu), format!("{} GPUs", there.gpu))),
+        ];
+        match broken.into_iter().flatten().next() {
+            Some((asked, there)) => Err(AccountError::Guarantees { asked, there }),
+            None => Ok(()),
+        }
+    }
+
+    /// The sum of all users' guarantees, disabled users included: they may come back.
+    fn guaranteed(&self, state: &State) -> Guarantee {
+        let guarantees = self.limits_of_all(state).map(|limits| limits.guarantee());
+        guarantees.fold(Guarantee::default(), |sum, one| Guarantee {
+            cpu: Cpu::millis(sum.cpu.as_millis().saturating_add(one.cpu.as_millis())),
+            memory: Bytes::new(sum.memory.as_u64().saturating_add(one.memory.as_u64())),
+            gpu: sum.gpu.saturating_add(one.gpu),
+        })
+    }
+
+    fn limits_of_all(&self, state: &State) -> impl Iterator<Item = Limits> {
+        let stored = state.records.values();
+        let stored = stored.filter(|record| !self.is_configured(&record.name));
+        let stored = stored.map(|record| self.limits(state, record));
+        self.configured.iter().map(|account| account.limits).chain(stored)
+    }
+
+    /// Their own limits, then those of their groups, then the server's defaults.
+    fn limits(&self, state: &State, record: &Record) -> Limits {
+        let groups = record.groups.iter().filter_map(|name| state.groups.get(name));
+        let limits = groups.fold(record.limits, |limits, group| limits.or(&group.limits));
+        limits.or(&self.defaults)
+    }
+
     /// Nobody could undo the removal of the last one.
     fn check_administrators(&self, state: &State, changed: &Record) -> Result<(), AccountError> {
         let rules = |record: &Record| record.admin && !record.disabled && !record.deleted;
@@ -306,8 +374,6 @@ impl Accounts {
                 (None, false)
             }
         };
-        let groups = record.groups.iter().filter_map(|name| state.groups.get(name));
-        let limits = groups.fold(record.limits, |limits, group| limits.or(&group.limits));
         Account {
             id: record.id,
             origin: Origin::Database,
@@ -323,7 +389,7 @@ impl Accounts {
             run_as,
             ..Account::new(record.name.clone())
         }
-        .with_limits(limits.or(&self.defaults))
+        .with_limits(self.limits(state, record))
     }
 }
 

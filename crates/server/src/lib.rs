@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod app;
 pub mod auth;
 pub mod authority;
+mod backup;
 pub mod config;
 mod connections;
 mod data_folder;

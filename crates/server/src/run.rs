@@ -10,6 +10,7 @@ use paddlecloud_core::names::UserName;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::hash_password;
+use crate::backup::{self, BackupCommandError};
 use crate::config::{self, Config, ConfigError};
 use crate::data_folder::TakeError;
 use crate::error_chain::chain_of;
@@ -60,6 +61,26 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "admin")]
         admin: UserName,
     },
+    /// Write all jobs, accounts, tokens, secrets and the audit log to a file; the server may run
+    ///
+    /// Keys are not in the backup, and neither are logs and users' files.
+    Backup {
+        /// The backup to write; replaced if it exists
+        file: PathBuf,
+        /// The configuration file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Replace the database by a backup; the server must be stopped
+    ///
+    /// Runs, logs, packages, jobs and accounts that are newer than the backup stay.
+    Restore {
+        /// The backup to read
+        file: PathBuf,
+        /// The configuration file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Read a password from standard input and print its hash for `password_hash`
     HashPassword,
     /// Print the OpenAPI document
@@ -79,6 +100,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     };
     match line.command {
         Some(Command::Init { config, admin }) => initialize(&config, admin),
+        Some(Command::Backup { file, config }) => report(&config, |config| backup::back_up(config, &file)),
+        Some(Command::Restore { file, config }) => report(&config, |config| backup::restore(config, &file)),
         Some(Command::HashPassword) => print_hash(),
         Some(Command::Openapi) => {
             // A reader that closes the pipe early has what it wanted.
@@ -112,6 +135,20 @@ fn initialize(file: &Path, admin: UserName) -> ExitCode {
                 println!("password {password}");
             }
             println!("authority {}", made.fingerprint);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&chain_of(&error), error.hint().as_deref()),
+    }
+}
+
+fn report(file: &Path, work: impl FnOnce(&Config) -> Result<String, BackupCommandError>) -> ExitCode {
+    let config = match Config::read(file) {
+        Ok(config) => config,
+        Err(error) => return fail(&error.to_string(), error.hint()),
+    };
+    match work(&config) {
+        Ok(done) => {
+            println!("{done}");
             ExitCode::SUCCESS
         }
         Err(error) => fail(&chain_of(&error), error.hint().as_deref()),

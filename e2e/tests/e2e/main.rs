@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod attack;
+mod backup;
 mod bad_input;
 mod cluster;
 mod crash;

@@ -14,7 +14,7 @@ const ENTRIES: &[&str] = &["lib.rs", "main.rs"];
 /// The server's modules, from the program's start down to those that know none of the others.
 const ROWS: &[&[&str]] = &[
     &["run"],
-    &["init", "start"],
+    &["backup", "init", "start"],
     &["http", "openapi"],
     &["app"],
     &["engine"],

@@ -26,6 +26,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(50);
 pub struct JobFilter {
     /// Include ended jobs.
     pub all: bool,
+    /// Jobs of everybody, for administrators.
+    pub all_users: bool,
     pub limit: Option<u32>,
     pub name: Option<String>,
     /// `next` of the previous page.
@@ -58,6 +60,7 @@ impl Client {
     pub async fn jobs_list(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         let target = Target::new("/jobs")
             .maybe("all", filter.all.then_some("true"))
+            .maybe("all_users", filter.all_users.then_some("true"))
             .maybe("limit", filter.limit)
             .maybe("name", filter.name.as_deref())
             .maybe("after", filter.after.as_deref());
@@ -153,14 +156,21 @@ impl Client {
         self.message(&call.lasting(TREES)).await
     }
 
-    /// The workers of one job, or of all running jobs.
-    pub async fn workers_list(&self, job: Option<&str>) -> Result<Vec<WorkerView>, ClientError> {
-        self.message(&Call::get(Target::new("/workers").maybe("jobname", job)))
-            .await
+    /// The workers of one job, or of all running jobs; with `all_users`, of everybody.
+    pub async fn workers_list(
+        &self,
+        job: Option<&str>,
+        all_users: bool,
+    ) -> Result<Vec<WorkerView>, ClientError> {
+        let target = Target::new("/workers")
+            .maybe("jobname", job)
+            .maybe("all_users", all_users.then_some("true"));
+        self.message(&Call::get(target)).await
     }
 
-    pub async fn quota_get(&self) -> Result<Vec<QuotaRow>, ClientError> {
-        let call = Call::get(Target::new("/quota"));
+    pub async fn quota_get(&self, all_users: bool) -> Result<Vec<QuotaRow>, ClientError> {
+        let target = Target::new("/quota").maybe("all_users", all_users.then_some("true"));
+        let call = Call::get(target);
         self.message(&call.lasting(TREES)).await
     }
 

@@ -113,7 +113,7 @@ async fn jobs(client: &Client) -> Option<Vec<String>> {
 
 /// Workers as `logs -w` accepts them: `trainer-0`, and their full names.
 async fn workers(client: &Client, job: Option<&str>) -> Option<Vec<String>> {
-    let workers = client.workers_list(job).await.ok()?;
+    let workers = client.workers_list(job, false).await.ok()?;
     let short = workers
         .iter()
         .map(|worker| format!("{}-{}", worker.role, worker.index));

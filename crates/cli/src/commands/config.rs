@@ -1,11 +1,12 @@
-//! `config view|use`: shows the configuration without its secrets, or chooses a datacenter.
+//! `config get-datacenters|use-datacenter|set`: shows the configuration without its secrets, or changes it.
 
 use serde::Serialize;
 
 use super::{Context, done};
-use crate::config::{self, ConfigFile, EMBEDDED};
+use crate::config::{self, ConfigFile, EMBEDDED, SETTABLE};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
+use crate::secret_input;
 
 /// Show the configuration, choose a datacenter
 #[derive(Debug, clap::Args)]
@@ -17,15 +18,25 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Show the datacenters and the current one, without secrets
+    #[command(visible_alias = "get-datacenters")]
     View {
         /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
     /// Use this datacenter from now on; changes only that line of the file
+    #[command(visible_alias = "use-datacenter")]
     Use {
         /// Its name in the configuration
         name: String,
+    },
+    /// Set a field of the current datacenter, or of that of `--datacenter`; changes only that line of the file
+    Set {
+        /// What to set
+        #[arg(value_parser = SETTABLE)]
+        key: String,
+        /// The value; a password or token is asked for, or read from PADDLECLOUD_PASSWORD or stdin
+        value: Option<String>,
     },
 }
 
@@ -44,6 +55,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         None => view(None, context),
         Some(Action::View { output }) => view(*output, context),
         Some(Action::Use { name }) => choose(name, context),
+        Some(Action::Set { key, value }) => set(key, value.as_deref(), context),
     }
 }
 
@@ -112,6 +124,31 @@ fn embedded_entry() -> EntryView {
         endpoint: "this machine".to_owned(),
         login: "none",
     }
+}
+
+fn set(key: &str, value: Option<&str>, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let is_secret = ["password", "token"].contains(&key);
+    let value = match value {
+        Some(_) if is_secret => {
+            return Err(CliError::usage(format!(
+                "`config set {key}` takes no value: others could see it in the list of processes"
+            ))
+            .with_hint("leave it out; it is asked for, or read from stdin"));
+        }
+        Some(value) => value.to_owned(),
+        None if is_secret => secret_input::must_read("PADDLECLOUD_PASSWORD", &format!("{key}: "), context)?,
+        None => return Err(CliError::usage(format!("`config set {key}` needs a value"))),
+    };
+    let location = config::location(&context.flags.wanted(), &context.world.env);
+    let file = location.as_ref().map(config::load).transpose()?.flatten();
+    let wanted = context.flags.datacenter.as_deref();
+    let Some(file) = file else {
+        let name = wanted.unwrap_or(EMBEDDED).to_owned();
+        return Err(config::ConfigError::NothingConfigured(name).into());
+    };
+    let name = config::set(&file.path, wanted, key, &value)?;
+    context.world.err.line(format!("`{key}` of `{name}` is set"));
+    done()
 }
 
 fn choose(name: &str, context: &mut Context<'_>) -> Result<u8, CliError> {

@@ -18,7 +18,7 @@ const PAGE: u32 = 1000;
 /// Print resources
 ///
 /// `get jobs` lists pending and running jobs, `get jobs -a` the whole history, `get workers JOB` a job's workers,
-/// `get quota` your limits and use.
+/// `get quota` your limits and use. Administrators see everybody's with `--all-users`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to list
@@ -30,6 +30,10 @@ pub struct Args {
     /// Include ended jobs
     #[arg(long, short)]
     all: bool,
+
+    /// Of all users (administrators); recorded in the audit log
+    #[arg(long)]
+    all_users: bool,
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT")]
@@ -91,6 +95,12 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if (args.resource, args.output) == (Resource::Quota, Some(Format::Wide)) {
         return Err(CliError::usage("`get quota` has no wide format"));
     }
+    if args.all_users && (args.resource == Resource::Registry || job.is_some()) {
+        return Err(CliError::usage(
+            "`--all-users` is for `get jobs`, `get workers` without a job, and `get quota`",
+        )
+        .with_hint("name another user's job as `USER/JOB` or by its id"));
+    }
     let session = context.session().await?;
     match args.resource {
         Resource::Jobs => jobs(args, &session, context).await,
@@ -119,6 +129,7 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
     let layout = Layout::of(args, context);
     let mut filter = JobFilter {
         all: args.all,
+        all_users: args.all_users,
         ..JobFilter::default()
     };
     let mut left = args.limit.filter(|limit| *limit > 0).unwrap_or(u32::MAX);
@@ -137,7 +148,10 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
                 .iter()
                 .try_for_each(|job| context.world.out.line(&job.name))?;
         } else {
-            let table = layout.table(&page.msg, number);
+            let mut table = layout.table(&page.msg, number);
+            if args.all_users {
+                table = table.with_first("USER", page.msg.iter().map(|job| job.user.clone()));
+            }
             number += page.msg.len();
             // A history may be long: each page is printed as it arrives, with the column widths of the first.
             match &widths {
@@ -219,7 +233,7 @@ async fn workers(
     session: &Session,
     context: &mut Context<'_>,
 ) -> Result<u8, CliError> {
-    let mut workers = session.client.workers_list(job).await?;
+    let mut workers = session.client.workers_list(job, args.all_users).await?;
     if let Some(role) = args.role {
         workers.retain(|worker| worker.role == role.as_str());
     }
@@ -228,10 +242,16 @@ async fn workers(
         workers.iter().try_for_each(|worker| out.line(&worker.name))?;
     } else if !out.structured(args.output, &workers)? {
         let is_wide = args.output == Some(Format::Wide);
-        let table = match out.is_terminal && !is_wide {
+        let mut table = match out.is_terminal && !is_wide {
             true => job_table::workers_at_a_glance(&workers, (context.world.now)()),
             false => job_table::workers(&workers, is_wide),
         };
+        if args.all_users {
+            let users = workers
+                .iter()
+                .map(|worker| worker.user.clone().unwrap_or_default());
+            table = table.with_first("USER", users);
+        }
         show(&table, &no_workers(args.role, job), context)?;
     }
     done()
@@ -263,22 +283,27 @@ async fn registries(args: &Args, session: &Session, context: &mut Context<'_>) -
 }
 
 async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let rows = session.client.quota_get().await?;
+    let rows = session.client.quota_get(args.all_users).await?;
     if args.output == Some(Format::Name) {
         let out = &mut context.world.out;
         rows.iter().try_for_each(|row| out.line(&row.resource))?;
     } else if !context.world.out.structured(args.output, &rows)? {
         let is_terminal = context.world.out.is_terminal;
-        let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED"]);
+        let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED", "GUARANTEE"]);
+        let users: Vec<String> = rows.iter().filter_map(|row| row.user.clone()).collect();
         for row in rows {
             let shown = |amount: String| match is_terminal {
                 true => readable(&row.resource, amount),
                 false => amount,
             };
             let limit = row.limit.map_or_else(|| "unlimited".to_owned(), shown);
+            let guarantee = row.guarantee.map_or_else(|| "-".to_owned(), shown);
             let reserved = row.reserved.map_or_else(|| "-".to_owned(), shown);
             let used = shown(row.used);
-            table.push(vec![row.resource, limit, used, reserved]);
+            table.push(vec![row.resource, limit, used, reserved, guarantee]);
+        }
+        if args.all_users {
+            table = table.with_first("USER", users);
         }
         context.world.out.table(&table)?;
     }

@@ -128,6 +128,39 @@ fn choosing_a_datacenter_changes_one_line_and_nothing_else() {
 }
 
 #[test]
+fn setting_a_field_changes_its_value_and_no_other_byte() {
+    let set = |text: &str, words: &[&str]| {
+        let shell = Shell::new();
+        let file = shell.write(".paddle/config", text);
+        let outcome = shell.run(&[&["config", "set"], words].concat());
+        (std::fs::read_to_string(file).unwrap(), outcome)
+    };
+    let a = "# mine\r\ndatacenters:\r\n- name: one # first\r\n  username:   'an''n' \t# me\r\n  \
+             endpoint: x.example.org\r\n- name: two\r\n  endpoint: y\r\ncurrent-datacenter: one\r\n";
+    let (text, outcome) = set(a, &["username", "bob"]);
+    assert_eq!(outcome.err, "`username` of `one` is set\n");
+    assert_eq!(text, a.replace("'an''n'", "bob"));
+    let (text, _) = set(a, &["endpoint", "https://z:8443", "--datacenter", "two"]);
+    assert_eq!(text, a.replace("endpoint: y", "endpoint: 'https://z:8443'"));
+    let b =
+        "datacenters:\n  - username: ann\n    name: one\n    active: true\n    endpoint: \"x\"   # here\n";
+    let (text, _) = set(b, &["endpoint", "y.example.org"]);
+    assert_eq!(text, b.replace("\"x\"", "y.example.org"));
+    let (text, _) = set(b, &["cacert", "ca.pem"]);
+    assert_eq!(
+        text,
+        b.replace("    name: one\n", "    name: one\n    cacert: ca.pem\n")
+    );
+    let c = "one:\n  endpoint: x\n\n# the other\ntwo:\n  active: true\n  endpoint: y\n";
+    let (text, _) = set(c, &["username", "ann"]);
+    assert_eq!(text, c.replace("two:\n", "two:\n  username: ann\n"));
+    let (text, outcome) = set(c, &["endpoint", "ftp://nowhere"]);
+    assert_eq!((text.as_str(), outcome.code != 0), (c, true), "{}", outcome.err);
+    let (text, outcome) = set(c, &["password", "secret"]);
+    assert_eq!((text.as_str(), outcome.code), (c, 2), "{}", outcome.err);
+}
+
+#[test]
 fn a_token_is_fetched_once_kept_and_used_again() {
     let server = crate::scripted::server_with(|line| {
         line.starts_with("POST /api-token-auth")

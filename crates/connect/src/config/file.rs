@@ -267,6 +267,21 @@ impl ConfigFile {
 }
 
 impl EntryLines {
+    /// A field that can be set, as it is written.
+    pub(super) fn field(&self, key: &str) -> Option<String> {
+        let fields = &self.fields;
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        match key {
+            "username" => fields.username.clone(),
+            "password" => fields.password.clone(),
+            "token" => fields.token.clone(),
+            "usercert" => path(&fields.usercert),
+            "userkey" => path(&fields.userkey),
+            "cacert" => path(&fields.cacert),
+            _ => fields.endpoint.as_ref().map(|endpoint| endpoint.value.clone()),
+        }
+    }
+
     pub fn is_active(&self) -> bool {
         self.fields.active.as_ref().is_some_and(|active| active.value)
     }

@@ -1,6 +1,6 @@
 //! Which server a command talks to: the file `~/.paddle/config` in its three shapes, flags and environment.
 //!
-//! The only change it makes to the file is `edit`'s selection of a datacenter.
+//! The file is changed only by `edit`: the selection of a datacenter, or one field of one.
 
 mod edit;
 mod error;
@@ -13,7 +13,7 @@ use paddlecloud_api::client::Endpoint;
 
 use crate::environment::Environment;
 
-pub use self::edit::choose;
+pub use self::edit::{SETTABLE, choose, set};
 pub use self::error::ConfigError;
 pub use self::file::ConfigFile;
 

@@ -29,7 +29,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::job::{Action, AfterKill, Event, IdempotencyKey, Job, Phase};
 use crate::names::{JobId, JobName, UserName};
 use crate::ports::{EngineCommand, Report};
-use crate::scheduler::{Excess, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why};
+use crate::scheduler::{Excess, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why};
 use crate::spec::JobSpec;
 use crate::testing::planted::{Planted, bug};
 
@@ -167,6 +167,7 @@ impl Conductor {
             batch.replies.push(reply);
         }
         self.admit(now, &mut batch);
+        self.reclaim(now, &mut batch);
         self.close(batch)
     }
 
@@ -226,6 +227,11 @@ impl Conductor {
 
     pub fn quota(&self, user: &UserName) -> Quota {
         self.scheduler.quota(user)
+    }
+
+    /// What all nodes have together.
+    pub fn capacity(&self) -> Guarantee {
+        self.scheduler.capacity()
     }
 
     /// What a user's jobs hold now.
@@ -400,6 +406,13 @@ impl Conductor {
         }
     }
 
+    /// Stops jobs that borrow for one within its owner's guarantee.
+    fn reclaim(&mut self, now: Timestamp, batch: &mut Batch) {
+        for id in self.scheduler.reclaim(now) {
+            self.change(&id, now, batch, |job| job.on_event(Event::Reclaimed, now));
+        }
+    }
+
     /// The one place where a job changes: updates every index and records what must be done.
     fn change(
         &mut self,
@@ -433,7 +446,7 @@ impl Conductor {
         }
     }
 
-    /// A job found no room after all: it returns its resources and gets its old place in the queue.
+    /// A job found no room after all, or borrowed its room: it returns its resources and gets its old place in the queue.
     fn queue_again(&mut self, id: &JobId, held: Vec<String>, now: Timestamp) {
         for address in held {
             self.addresses.give_back(&address);
@@ -474,14 +487,19 @@ impl Conductor {
     }
 
     fn close(&self, batch: Batch) -> Output {
-        batch.close(&self.jobs, self.deadlines.next())
+        let wake_at = self
+            .deadlines
+            .next()
+            .into_iter()
+            .chain(self.scheduler.reclaim_at());
+        batch.close(&self.jobs, wake_at.min())
     }
 }
 
 /// The addresses of a job that may still be withdrawn.
 fn addresses_that_may_go(job: &Job) -> Vec<String> {
     match job.phase {
-        Phase::Starting | Phase::Withdrawing => {
+        Phase::Starting | Phase::Running | Phase::Withdrawing => {
             job.workers.iter().map(|worker| worker.address.clone()).collect()
         }
         _ => Vec::new(),

@@ -61,6 +61,7 @@ impl Conductor {
             conductor.change(id, now, &mut batch, |job| job.on_event(Event::Tick, now));
         }
         conductor.admit(now, &mut batch);
+        conductor.reclaim(now, &mut batch);
         let output = conductor.close(batch);
         (conductor, output)
     }
@@ -81,11 +82,14 @@ impl Conductor {
     fn take_up(&mut self, job: Job, now: Timestamp) {
         let request = Request::of(&job.spec, job.id.clone(), job.user.clone(), job.order);
         match (&job.placement, job.phase) {
-            (_, Phase::Pending) | (None, _) => self.scheduler.enqueue(request, now),
+            (_, Phase::Pending) | (None, _) => self.scheduler.enqueue(request, job.changed_at),
             (Some(_), _) if bug(Planted::AdoptedTakeNoRoom) => {}
             (Some(placement), _) => {
                 let since = job.admitted_at.unwrap_or(job.submitted_at);
                 self.scheduler.occupy(request, placement.clone(), since);
+                if job.phase == Phase::Withdrawing {
+                    self.scheduler.leave(&job.id, now);
+                }
             }
         }
         for worker in &job.workers {

@@ -13,7 +13,7 @@ const T0: WorkerKey = WorkerKey {
     index: 0,
 };
 
-fn scheduler(cores: u64) -> Scheduler {
+fn scheduler(cores: u64, policy: Policy) -> Scheduler {
     let node = Node {
         name: "here".into(),
         cpu: Cpu::cores(cores),
@@ -21,7 +21,7 @@ fn scheduler(cores: u64) -> Scheduler {
         gpus: 0,
         taken: Default::default(),
     };
-    Scheduler::new(Inventory { nodes: vec![node] }, Policy::default())
+    Scheduler::new(Inventory { nodes: vec![node] }, policy)
 }
 
 fn nothing() -> EngineState {
@@ -33,8 +33,12 @@ fn nothing() -> EngineState {
 }
 
 fn restored(cores: u64, jobs: Vec<Job>, engine: EngineState) -> (Conductor, Output) {
+    restored_with(scheduler(cores, Policy::default()), jobs, engine)
+}
+
+fn restored_with(scheduler: Scheduler, jobs: Vec<Job>, engine: EngineState) -> (Conductor, Output) {
     Conductor::restore(
-        scheduler(cores),
+        scheduler,
         Box::new(Loopback::default()),
         jobs,
         engine,
@@ -417,4 +421,83 @@ fn a_gang_without_room_waits_again_at_its_old_place_with_the_reason() {
         job.timeline
     );
     assert_eq!(conductor.job(&id(2)).unwrap().phase, Phase::Pending);
+}
+
+#[test]
+fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries() {
+    let policy = Policy {
+        reclaim: Some(SignedDuration::from_secs(5)),
+        ..Policy::default()
+    };
+    let (mut conductor, _) = restored_with(scheduler(2, policy), Vec::new(), nothing());
+    let guarantee = Guarantee {
+        cpu: Cpu::cores(2),
+        memory: Bytes::mib(1 << 20),
+        gpu: 0,
+    };
+    let quota = Input::QuotaChanged {
+        user: user("bob"),
+        quota: Quota {
+            guarantee,
+            ..Quota::default()
+        },
+    };
+    let mut asked = Submission {
+        id: id(1),
+        user: user("ada"),
+        spec: Arc::new(spec("long", 0, 2)),
+        key: None,
+    };
+    conductor.handle([quota, Input::Submit(asked.clone())], noon());
+    asked.id = id(2);
+    asked.user = user("bob");
+    let output = conductor.handle([Input::Submit(asked)], seconds(1));
+    assert_eq!(
+        output.wake_at,
+        Some(seconds(6)),
+        "when bob's job has waited long enough"
+    );
+    let output = conductor.handle([Input::Tick], seconds(6));
+    assert_eq!(saved(&output), [(id(1), Phase::Withdrawing)]);
+    assert_eq!(orders(&output), ["stop trainer 0 #1", "stop trainer 1 #1"]);
+    let gone = |index| {
+        let attempt = AttemptKey {
+            job: id(1),
+            worker: WorkerKey::trainer(index),
+            attempt: 1,
+        };
+        let news = News::Exited(Exit::by_signal(15));
+        Input::Report(Report { attempt, news })
+    };
+    let output = conductor.handle([gone(0), gone(1)], seconds(8));
+    assert_eq!(
+        saved(&output),
+        [(id(1), Phase::Pending), (id(2), Phase::Starting)]
+    );
+    let job = conductor.job(&id(1)).unwrap();
+    assert!(
+        job.message.starts_with("queued again: the room that it borrowed"),
+        "{}",
+        job.message
+    );
+    assert_eq!(job.held_before, SignedDuration::from_secs(8));
+    assert!(!job.message.contains("bob"));
+    conductor.handle([kill(2, AfterKill::KeepInHistory)], seconds(9));
+    let ended = |index| {
+        let attempt = AttemptKey {
+            job: id(2),
+            worker: WorkerKey::trainer(index),
+            attempt: 1,
+        };
+        let news = News::Exited(Exit::by_signal(15));
+        Input::Report(Report { attempt, news })
+    };
+    let output = conductor.handle([ended(0), ended(1)], seconds(10));
+    assert!(
+        orders(&output).contains(&"launch trainer 0 #2".to_owned()),
+        "{:?}",
+        orders(&output)
+    );
+    let job = conductor.job(&id(1)).unwrap();
+    assert!(job.workers.iter().all(|worker| worker.restarts == 0));
 }

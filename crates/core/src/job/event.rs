@@ -27,6 +27,8 @@ pub enum Event {
         attempt: u32,
         news: News,
     },
+    /// The room that it borrowed is needed by a job within its owner's guarantee: it is stopped and queued again.
+    Reclaimed,
     /// A user asked to kill it.
     KillRequested(AfterKill),
     /// Kill its workers without waiting for the grace period (`kill --now`). Has no effect unless the job is stopping.

@@ -40,6 +40,7 @@ impl Job {
                 attempt,
                 news,
             } => self.on_news(worker, attempt, news, now),
+            Event::Reclaimed => self.reclaim(now),
             Event::KillRequested(after) => self.kill(after, now),
             Event::SkipGrace => self.skip_grace(now),
             Event::Tick => self.tick(now),
@@ -151,23 +152,38 @@ impl Job {
     /// All or nothing: a job that has not started returns its resources and is queued again at its old place.
     fn no_room(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
         if self.phase == Phase::Starting && self.started_at.is_none() {
-            self.touch(now);
-            self.phase = Phase::Withdrawing;
-            self.message = format!("queued again: {why}");
-            self.note_moment(format!("withdrawn: {why}"));
-            self.timers = super::Timers {
-                stopping_since: Some(now),
-                ..Default::default()
-            };
-            for worker in &mut self.workers {
-                worker.restart_at = None;
-            }
+            self.withdraw(&why, now);
             let mut actions = self.stop_orders();
             actions.retain(|action| !matches!(action, Action::Stop { worker, .. } if *worker == key));
             actions.extend(self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now));
             return actions;
         }
         self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now)
+    }
+
+    /// No failure of its own: it uses no retry, and starts again from its place in the queue.
+    fn reclaim(&mut self, now: Timestamp) -> Vec<Action> {
+        if !self.phase.wants_workers() {
+            return Vec::new();
+        }
+        self.withdraw(words::RECLAIMED, now);
+        let mut actions = self.stop_orders();
+        actions.extend(self.finish_when_all_are_gone());
+        actions
+    }
+
+    fn withdraw(&mut self, why: &str, now: Timestamp) {
+        self.touch(now);
+        self.phase = Phase::Withdrawing;
+        self.message = format!("queued again: {why}");
+        self.note_moment(format!("withdrawn: {why}"));
+        self.timers = super::Timers {
+            stopping_since: Some(now),
+            ..Default::default()
+        };
+        for worker in &mut self.workers {
+            worker.restart_at = None;
+        }
     }
 
     fn advance(&mut self, key: WorkerKey, status: WorkerStatus, now: Timestamp) -> Vec<Action> {
@@ -319,6 +335,10 @@ impl Job {
         let used = self.workers.iter().map(|worker| worker.attempt).max();
         self.withdrawn = used.unwrap_or(self.withdrawn);
         self.phase = Phase::Pending;
+        let held = self
+            .admitted_at
+            .map(|since| self.changed_at.duration_since(since));
+        self.held_before += held.unwrap_or_default();
         self.admitted_at = None;
         self.placement = None;
         self.note = None;

@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::exit;
@@ -119,9 +119,12 @@ pub struct Job {
     pub skip_grace: bool,
     /// `kill -rm`: the record is removed as soon as the job is final.
     pub remove_when_final: bool,
-    /// The highest number of an attempt that was withdrawn because there was no room. Numbers are never reused.
+    /// The highest number of an attempt that was withdrawn before the job was queued again. Numbers are never reused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub withdrawn: u32,
+    /// How long it held its resources before it was queued again.
+    #[serde(default, skip_serializing_if = "SignedDuration::is_zero")]
+    pub held_before: SignedDuration,
     pub timeline: Timeline,
     pub timers: Timers,
     /// Grows with every change.
@@ -188,6 +191,7 @@ impl Job {
             skip_grace: false,
             remove_when_final: false,
             withdrawn: 0,
+            held_before: SignedDuration::ZERO,
             timeline,
             timers: Timers::default(),
             revision: 1,

@@ -17,6 +17,10 @@ pub fn runs_alone(excess: &Excess) -> String {
     format!("{excess}: it runs alone, other jobs wait")
 }
 
+/// Why a job that borrowed was stopped. Names no other user.
+pub(super) const RECLAIMED: &str =
+    "the room that it borrowed beyond its owner's guarantee is needed for another user's guarantee";
+
 /// See [`Job::message_in_full`].
 pub(super) fn message_in_full(job: &Job) -> Option<String> {
     let parts = [Some(job.message.clone()), job.note.clone(), lost_output(job)];

@@ -2,7 +2,7 @@
 //!
 //! Knows of each line of jobs only the first one; the queue tells it which that is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use super::queue::{GroupId, Key, Rank};
@@ -40,6 +40,8 @@ pub(super) struct Account {
 pub(super) struct Accounts {
     ids: HashMap<UserName, UserId>,
     accounts: Vec<Account>,
+    /// Those with a guarantee.
+    guaranteed: BTreeSet<UserId>,
 }
 
 impl Summary for Tally {
@@ -171,6 +173,19 @@ impl Accounts {
 
     pub fn all(&self) -> impl Iterator<Item = UserId> + use<> {
         (0..self.accounts.len()).map(UserId)
+    }
+
+    /// Users with a guarantee.
+    pub fn guaranteed(&self) -> impl Iterator<Item = UserId> {
+        self.guaranteed.iter().copied()
+    }
+
+    /// To be called when a user's quota was set.
+    pub fn list_guarantee(&mut self, id: UserId) {
+        match self.get(id).quota().guarantee.is_nothing() {
+            true => self.guaranteed.remove(&id),
+            false => self.guaranteed.insert(id),
+        };
     }
 
     pub fn get(&self, id: UserId) -> &Account {

@@ -276,6 +276,15 @@ impl Cluster {
         }
     }
 
+    /// Takes again what was just given back, for a job that will not stay.
+    pub fn take_for_now(&mut self, holding: &mut Holding) {
+        holding.is_endless = false;
+        for (node, card) in &holding.cards {
+            self.machines[*node].holders[*card as usize] += 1;
+        }
+        self.take(holding);
+    }
+
     /// Gives back what a job held.
     pub fn give(&mut self, holding: &Holding) {
         for (node, card) in &holding.cards {

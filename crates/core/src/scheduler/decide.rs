@@ -23,7 +23,8 @@ impl Scheduler {
         if self.alone.is_some() {
             return admitted;
         }
-        self.stuck = self.start_in_order(now, &mut admitted);
+        let claim = self.start_claims(now, &mut admitted);
+        self.stuck = claim.or_else(|| self.start_in_order(now, &mut admitted));
         if let Some(stuck) = self.stuck() {
             self.start_behind(stuck, now, &mut admitted);
         }
@@ -37,15 +38,19 @@ impl Scheduler {
             let Some(shares) = self.place_first(key, group) else {
                 return Some(key);
             };
-            let (admission, turn) = self.admit(key, &shares, now);
-            let loads = &self.running.get(turn).holding.loads;
-            self.spare.started(&self.cluster, turn, loads);
-            admitted.push(admission);
+            admitted.push(self.start(key, &shares, now));
         }
         None
     }
 
-    fn place_first(&self, key: Key, group: GroupId) -> Option<Vec<Share>> {
+    pub(super) fn start(&mut self, key: Key, shares: &[Share], now: Timestamp) -> Admission {
+        let (admission, turn) = self.admit(key, shares, now);
+        let loads = &self.running.get(turn).holding.loads;
+        self.spare.started(&self.cluster, turn, loads);
+        admission
+    }
+
+    pub(super) fn place_first(&self, key: Key, group: GroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         match group.fit {
             _ if self.spare.is_too_big_now(key) => None,
@@ -144,6 +149,8 @@ impl Scheduler {
             user,
             asked: Tally::of(&shape),
             holding,
+            started: now,
+            leaving: false,
         };
         let turn = self.count(run, end);
         let admission = Admission { id, placement, alone };

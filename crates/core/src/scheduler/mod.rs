@@ -1,9 +1,11 @@
 //! Decides which queued job starts when and where.
 //!
 //! Whole jobs (all workers or none), each worker on one node, within the user's quota, by priority. Within one
-//! priority the user with the smallest weighted dominant share is next, and within a user it is first in, first out. The first job that does not fit gets a reservation; a later one passes it only if it fits beside
-//! that reservation or is over before it begins. A job that waits for its own user's quota keeps no room from
-//! others, and no later job of that user passes it.
+//! priority the user with the smallest weighted dominant share is next, and within a user it is first in, first out.
+//! The first job that does not fit gets a reservation; a later one passes it only if it fits beside that reservation or
+//! is over before it begins. A job that waits for its own user's quota keeps no room from others, and no later job of
+//! that user passes it. A job within its owner's guarantee that has waited long enough goes before all others, and
+//! jobs that borrow are stopped for it (`reclaim`).
 //!
 //! Values in, values out: it neither starts anything nor asks the clock.
 
@@ -19,6 +21,7 @@ mod future;
 mod placing;
 mod queue;
 mod quota;
+mod reclaim;
 mod request;
 mod reservation;
 mod reserved_nodes;
@@ -35,12 +38,13 @@ mod why;
 use jiff::Timestamp;
 
 pub use excess::{Excess, ResourceKind, Shortage};
-pub use quota::{Limit, Quota, Usage};
+pub use quota::{Guarantee, Limit, Quota, Usage};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
 pub use why::{Change, Holders, Reason, Why};
 
 use crate::names::{JobId, UserName};
+use crate::quantity::{Bytes, Cpu};
 use accounts::{Accounts, UserId};
 use cluster::{Cluster, Difference};
 use queue::{Fit, GroupId, Key, Queue};
@@ -65,6 +69,8 @@ pub struct Scheduler {
     /// The first job that did not fit in the last round: what it needs is kept for it.
     stuck: Option<Key>,
     spare: Spare,
+    /// When jobs to stop were looked for the last time.
+    reclaimed_at: Option<Timestamp>,
 }
 
 /// A running job that is larger than all nodes together.
@@ -86,6 +92,7 @@ impl Scheduler {
             accounts: Accounts::default(),
             alone: None,
             stuck: None,
+            reclaimed_at: None,
         }
     }
 
@@ -103,17 +110,18 @@ impl Scheduler {
         (self.fit(&shape) == Fit::Alone).then(|| self.excess(&shape))
     }
 
-    /// Queues a job. The same id again replaces the first; a job that runs is not queued.
-    pub fn enqueue(&mut self, request: Request, _now: Timestamp) {
+    /// Queues a job that waits since then. The same id again replaces the first; a job that runs is not queued.
+    pub fn enqueue(&mut self, request: Request, since: Timestamp) {
         if self.running.contains(&request.id) {
             return;
         }
         self.withdraw(&request.id);
         let user = self.accounts.id(&request.user);
         let (cluster, policy) = (&self.cluster, self.policy);
-        self.queue.insert(request, user, &mut self.accounts, |shape| {
-            fit(cluster, policy, shape)
-        });
+        self.queue
+            .insert(request, (user, since), &mut self.accounts, |shape| {
+                fit(cluster, policy, shape)
+            });
     }
 
     /// Takes a queued job out. Unknown and running jobs are left alone.
@@ -141,6 +149,8 @@ impl Scheduler {
             id: request.id,
             asked: Tally::of(&shape),
             holding,
+            started,
+            leaving: false,
         };
         let turn = self.count(run, End::of(started, request.max_runtime));
         self.spare.started(&self.cluster, turn, &loads);
@@ -164,6 +174,7 @@ impl Scheduler {
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
         let user = self.accounts.id(&user);
         self.queue.set_quota(user, quota, &mut self.accounts);
+        self.accounts.list_guarantee(user);
         self.reshare(user);
     }
 
@@ -183,6 +194,16 @@ impl Scheduler {
     pub fn usage(&self, user: &UserName) -> Usage {
         let used = self.accounts.find(user).map(|account| account.used());
         used.unwrap_or_default().usage()
+    }
+
+    /// What all nodes have together.
+    pub fn capacity(&self) -> Guarantee {
+        let all = self.cluster.idle().total();
+        Guarantee {
+            cpu: Cpu::millis(u64::try_from(all.cpu).unwrap_or(u64::MAX)),
+            memory: Bytes::new(u64::try_from(all.memory).unwrap_or(u64::MAX)),
+            gpu: u32::try_from(all.gpu).unwrap_or(u32::MAX),
+        }
     }
 
     /// A node was added, has changed or is gone. Running jobs stay on the nodes of the same name.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::accounts::{Accounts, UserId};
 use super::demand::{Demand, code};
@@ -98,6 +98,7 @@ pub(super) struct Waiting {
     pub request: Request,
     pub user: UserId,
     pub group: GroupId,
+    pub since: Timestamp,
 }
 
 /// Jobs that fit or fail together.
@@ -199,7 +200,7 @@ impl Queue {
     pub fn insert(
         &mut self,
         request: Request,
-        user: UserId,
+        (user, since): (UserId, Timestamp),
         accounts: &mut Accounts,
         fit: impl FnOnce(&Shape) -> Fit,
     ) {
@@ -214,7 +215,12 @@ impl Queue {
         self.line_mut(group, user).jobs.insert(key);
         accounts.get_mut(user).waiting += 1;
         self.keys.insert(request.id.clone(), key);
-        let waiting = Waiting { request, user, group };
+        let waiting = Waiting {
+            request,
+            user,
+            group,
+            since,
+        };
         self.waiting.insert(key, waiting);
         self.line_changed(group, user, before, accounts);
     }

@@ -28,6 +28,17 @@ pub struct Quota {
     /// The share beside other users: twice the weight, twice the share. `None` is 1.
     #[serde(default)]
     pub weight: Option<u32>,
+    /// What the user can count on. Use above it is borrowed, see `reclaim`.
+    #[serde(default)]
+    pub guarantee: Guarantee,
+}
+
+/// Amounts that a user gets back from those who borrowed them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarantee {
+    pub cpu: Cpu,
+    pub memory: Bytes,
+    pub gpu: u32,
 }
 
 /// What a user has running now, in the same terms as [`Quota`].
@@ -112,6 +123,19 @@ impl Tally {
             parallelism: narrow(self.trainers),
             jobs: narrow(self.jobs),
         }
+    }
+}
+
+impl Guarantee {
+    pub fn is_nothing(&self) -> bool {
+        *self == Guarantee::default()
+    }
+
+    /// Whether all of this is guaranteed.
+    pub(super) fn covers(&self, used: Tally) -> bool {
+        used.cpu <= u128::from(self.cpu.as_millis())
+            && used.memory <= u128::from(self.memory.as_u64())
+            && used.gpu <= u128::from(self.gpu)
     }
 }
 

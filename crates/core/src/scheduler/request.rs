@@ -128,4 +128,8 @@ pub struct Policy {
     /// Among equal priorities the user with the smallest weighted dominant share is next; otherwise the first in.
     #[serde(default)]
     pub fair_share: bool,
+    /// How long a job within its owner's guarantee waits before jobs that borrow are stopped for it; `None`: they are
+    /// not.
+    #[serde(default)]
+    pub reclaim: Option<SignedDuration>,
 }

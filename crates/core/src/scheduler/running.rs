@@ -64,6 +64,9 @@ pub(super) struct Run {
     pub user: UserId,
     pub asked: Tally,
     pub holding: Holding,
+    pub started: Timestamp,
+    /// It is being stopped to make room.
+    pub leaving: bool,
 }
 
 /// All running jobs.
@@ -114,6 +117,17 @@ impl Running {
 
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// All, the latest start first.
+    pub fn newest_first(&self) -> Vec<&Run> {
+        let mut runs: Vec<(Timestamp, u64, &Run)> = self
+            .runs
+            .iter()
+            .map(|((_, number), run)| (run.started, *number, run))
+            .collect();
+        runs.sort_unstable_by_key(|(started, number, _)| std::cmp::Reverse((*started, *number)));
+        runs.into_iter().map(|(_, _, run)| run).collect()
     }
 
     /// Those with an end, the next to end first.

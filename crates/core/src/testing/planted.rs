@@ -71,6 +71,8 @@ planted! {
     KeyForgotten,
     /// A job that found no room is queued again while some of its workers still run.
     RequeuedTooEarly,
+    /// A job is stopped for another although its owner uses no more than the guarantee.
+    ReclaimFromTheGuaranteed,
     /// Jobs adopted from an earlier server hold no resources.
     AdoptedTakeNoRoom,
     /// A kill that was carried out while the store refused writes is not stored later.

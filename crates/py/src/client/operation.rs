@@ -105,6 +105,7 @@ impl Operation {
                     limit,
                     name,
                     after,
+                    ..JobFilter::default()
                 };
                 reply(&client.jobs_list(&filter).await?)
             }
@@ -135,8 +136,8 @@ impl Operation {
                 };
                 reply(&client.jobs_prune(older_than.map(seconds), options).await?)
             }
-            Operation::WorkersList { job } => reply(&client.workers_list(job.as_deref()).await?),
-            Operation::QuotaGet => reply(&client.quota_get().await?),
+            Operation::WorkersList { job } => reply(&client.workers_list(job.as_deref(), false).await?),
+            Operation::QuotaGet => reply(&client.quota_get(false).await?),
             Operation::ServerGet => reply(&client.server_get().await?),
             Operation::ServerStop => reply(&stop(session).await?),
             Operation::WhoamiGet => reply(&client.whoami_get().await?),

@@ -52,6 +52,7 @@ impl App {
             record.service = request.service == Some(true);
             apply(record, &request, hash)
         };
+        self.know_capacity().await;
         let record = self.accounts.add(name, fill, entry).await?;
         self.user_show(record.name.as_str()).await
     }
@@ -77,6 +78,7 @@ impl App {
         };
         let entry = audit(caller, action, name.as_str(), &shown(&request));
         let change = |record: &mut Record| apply(record, &request, hash);
+        self.know_capacity().await;
         let record = self.accounts.change(&name, change, entry).await?;
         if request.disabled == Some(true) {
             for job in self.jobs_of(&record.name) {
@@ -86,6 +88,13 @@ impl App {
             }
         }
         self.user_show(record.name.as_str()).await
+    }
+
+    /// Nodes come and go: guarantees are checked against those there are now.
+    async fn know_capacity(&self) {
+        if let Some(capacity) = self.jobs.capacity().await {
+            self.accounts.set_capacity(capacity);
+        }
     }
 
     /// Deletes an account, whatever step an earlier try reached. Its jobs are stopped first.
@@ -248,6 +257,7 @@ impl App {
             .collect();
         let entry = audit(caller, "group.set", name, &detail.join(" "));
         let set = |limits: &mut Limits| set_limits(limits, &request.limits);
+        self.know_capacity().await;
         let group = self.accounts.group_set(name, set, entry).await?;
         let all = self.group_list().await;
         all.into_iter()
@@ -385,7 +395,7 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
 }
 
 /// The user themselves, for what is done in their name.
-fn as_user(user: &UserName) -> Caller {
+pub(super) fn as_user(user: &UserName) -> Caller {
     Caller {
         user: user.clone(),
         scopes: paddlecloud_core::access::Scopes::user(),
@@ -423,6 +433,8 @@ impl From<AccountError> for ErrorBody {
             AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
                 "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
             ),
+            AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
+                .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
             AccountError::SystemUser(error) => {
                 let hint = error.hint();
                 ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)

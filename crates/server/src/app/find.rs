@@ -7,26 +7,78 @@ use paddlecloud_core::job::Job;
 use paddlecloud_core::names::JobRef;
 use paddlecloud_core::ports::JobStore;
 
+use super::accounts::audit;
 use super::{App, store_failed};
 use crate::auth::{Action, Caller};
+use crate::error_chain::chain_of;
 use crate::nearest::nearest;
 
+/// The audit log's word for a kill.
+pub(super) const KILL: &str = "job.kill";
+
 impl App {
-    /// The job a caller means: any run by id, the latest by name. Other users' jobs do not exist for the caller.
+    /// The job a caller means, for what the audit log calls `action`: any run by id, the latest by name. Other users'
+    /// jobs do not exist for the caller; an administrator's access to one is recorded.
     ///
     /// The store is as current as memory: every change is written before anyone sees it.
-    pub async fn job_find(&self, caller: &Caller, target: &JobRef) -> Result<Arc<Job>, ErrorBody> {
+    pub async fn job_find(
+        &self,
+        caller: &Caller,
+        target: &JobRef,
+        action: &str,
+    ) -> Result<Arc<Job>, ErrorBody> {
         let found = match target {
             JobRef::Id(id) => match self.jobs.get(id) {
                 Some(job) => Ok(Some(job)),
                 None => self.store.get(id).await,
             },
             JobRef::Name(name) => self.store.latest(&caller.user, Some(name)).await,
+            JobRef::Of(user, name) => self.store.latest(user, Some(name)).await,
             JobRef::Latest => self.store.latest(&caller.user, None).await,
         };
         let job = found.map_err(store_failed)?;
         let own = job.filter(|job| caller.may(Action::UseOf(&job.user)));
-        own.ok_or_else(|| self.no_such_job(caller, target))
+        let job = own.ok_or_else(|| self.no_such_job(caller, target))?;
+        if job.user != caller.user {
+            let subject = format!("{}/{}", job.user, job.spec.name);
+            self.record_access(caller, action, &subject, job.id.as_str())
+                .await?;
+        }
+        Ok(job)
+    }
+
+    /// Records that an administrator uses what belongs to others. Without the record there is no access, except for a
+    /// kill, which may be what frees the database's disk.
+    pub(super) async fn record_access(
+        &self,
+        caller: &Caller,
+        action: &str,
+        subject: &str,
+        detail: &str,
+    ) -> Result<(), ErrorBody> {
+        let entry = audit(caller, action, subject, detail);
+        match self.store.audit(entry).await {
+            Err(error) if action == KILL => {
+                let error = chain_of(&error);
+                tracing::error!(
+                    error,
+                    subject,
+                    "a kill by an administrator is not in the audit log"
+                );
+                Ok(())
+            }
+            recorded => recorded.map_err(store_failed),
+        }
+    }
+
+    /// Only administrators look at everybody's things, and that is recorded.
+    pub(super) async fn check_all_users(&self, caller: &Caller, action: &str) -> Result<(), ErrorBody> {
+        if !caller.may(Action::Administer) {
+            let problem = "only administrators see the jobs and quotas of all users";
+            return Err(ErrorBody::new(ErrorName::Forbidden, problem)
+                .with_hint("leave out `--all-users` to see your own"));
+        }
+        self.record_access(caller, action, "all users", "").await
     }
 
     fn no_such_job(&self, caller: &Caller, target: &JobRef) -> ErrorBody {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillOptions, KillReply, WorkerView};
-use paddlecloud_core::job::Job;
+use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
+use super::find::KILL;
 use super::{App, store_failed, view};
 use crate::auth::Caller;
 
@@ -25,6 +26,8 @@ const EXPLAINED: usize = 10;
 pub struct ListQuery {
     /// Include ended jobs.
     pub all: bool,
+    /// Jobs of everybody, for administrators.
+    pub all_users: bool,
     pub name: Option<JobName>,
     pub after: Option<JobId>,
     pub limit: Option<usize>,
@@ -50,6 +53,9 @@ impl App {
     /// One page of the caller's jobs, latest first.
     pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobPage, ErrorBody> {
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MOST);
+        if query.all_users {
+            self.check_all_users(caller, "jobs.list").await?;
+        }
         let (jobs, more) = match query.all {
             true => self.history(caller, query, limit).await?,
             false => self.unfinished(caller, query, limit),
@@ -64,10 +70,14 @@ impl App {
 
     /// A job with its workers and timeline.
     pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
-        let mut detail = self.job_detail(&job);
-        self.tell_why_it_waits(&mut detail.job, &job).await;
-        Ok(detail)
+        let job = self.job_find(caller, target, "job.show").await?;
+        Ok(self.job_told(&job).await)
+    }
+
+    async fn job_told(&self, job: &Job) -> JobDetail {
+        let mut detail = self.job_detail(job);
+        self.tell_why_it_waits(&mut detail.job, job).await;
+        detail
     }
 
     /// Kills a job; with `remove` it also leaves the history, with `now` its workers get no grace period. They
@@ -78,7 +88,7 @@ impl App {
         target: &JobRef,
         options: KillOptions,
     ) -> Result<KillReply, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
+        let job = self.job_find(caller, target, KILL).await?;
         let id = JobRef::Id(job.id.clone());
         let reply = self.jobs.kill(&job.user, id, options.remove).await?;
         if options.now {
@@ -94,8 +104,8 @@ impl App {
         target: &JobRef,
         limit: Option<Duration>,
     ) -> Result<WaitEnd, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
-        let id = JobRef::Id(job.id.clone());
+        let job = self.job_find(caller, target, "job.wait").await?;
+        let id = job.id.clone();
         let pause = async {
             match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
@@ -104,42 +114,64 @@ impl App {
         };
         tokio::select! {
             () = self.jobs.wait_final(&job.id) => {}
-            () = pause => return Ok(WaitEnd::Timeout(self.job_show(caller, &id).await?)),
+            () = pause => return Ok(WaitEnd::Timeout(self.job_now(&id).await?)),
             () = self.stop.cancelled() => return Err(stopping()),
         }
-        Ok(WaitEnd::Final(self.job_show(caller, &id).await?))
+        Ok(WaitEnd::Final(self.job_now(&id).await?))
+    }
+
+    /// A job that the caller was allowed to see a moment ago.
+    async fn job_now(&self, id: &JobId) -> Result<JobDetail, ErrorBody> {
+        match self.jobs.get_any(id).await? {
+            Some(job) => Ok(self.job_told(&job).await),
+            None => Err(ErrorBody::new(
+                ErrorName::NotFound,
+                format!("there is no job `{id}`"),
+            )),
+        }
     }
 
     /// Workers of a job, including earlier runs of its name that are still stopping; without a job, of all running
-    /// jobs.
+    /// jobs of the caller or of everybody.
     pub async fn worker_list(
         &self,
         caller: &Caller,
         target: Option<&JobRef>,
+        all_users: bool,
     ) -> Result<Vec<WorkerView>, ErrorBody> {
+        if all_users {
+            self.check_all_users(caller, "workers.list").await?;
+        }
         let mut active = self.jobs.active();
-        active.retain(|job| job.user == caller.user);
         active.sort_by(|left, right| right.id.cmp(&left.id));
         let jobs = match target {
-            None => active,
+            None => {
+                active.retain(|job| all_users || job.user == caller.user);
+                active
+            }
             Some(target) => {
-                let job = self.job_find(caller, target).await?;
-                let by_name = matches!(target, JobRef::Name(_));
-                let earlier =
-                    |other: &Arc<Job>| by_name && other.id < job.id && other.spec.name == job.spec.name;
+                let job = self.job_find(caller, target, "job.workers").await?;
+                let by_name = matches!(target, JobRef::Name(_) | JobRef::Of(..));
+                let same = |other: &Job| other.user == job.user && other.spec.name == job.spec.name;
+                let earlier = |other: &Arc<Job>| by_name && other.id < job.id && same(other);
                 active.retain(earlier);
                 std::iter::once(job).chain(active).collect()
             }
         };
+        let view = |job: &Job, worker: &Worker| WorkerView {
+            user: all_users.then(|| job.user.to_string()),
+            ..view::worker_view(job, worker)
+        };
         let views = jobs
             .iter()
-            .flat_map(|job| job.workers.iter().map(|worker| view::worker_view(job, worker)));
+            .flat_map(|job| job.workers.iter().map(|worker| view(job, worker)));
         Ok(views.collect())
     }
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
         let wanted = |job: &Job| {
-            job.user == caller.user && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
+            (query.all_users || job.user == caller.user)
+                && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
         };
         let mut jobs = self.jobs.latest_active(query.after.as_ref(), limit + 1, wanted);
         let more = jobs.len() > limit;
@@ -154,7 +186,7 @@ impl App {
         limit: usize,
     ) -> Result<(Vec<Arc<Job>>, bool), ErrorBody> {
         let request = PageRequest {
-            user: Some(caller.user.clone()),
+            user: (!query.all_users).then(|| caller.user.clone()),
             name: query.name.clone(),
             before: query.after.clone(),
             limit,

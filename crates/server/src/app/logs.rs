@@ -22,7 +22,7 @@ impl App {
         target: &JobRef,
         query: LogQuery,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
+        let job = self.job_find(caller, target, "job.logs").await?;
         let reading = self
             .log_readers
             .begin(&caller.user, job.workers.len())
@@ -42,7 +42,7 @@ impl App {
         target: &JobRef,
         query: LogQuery,
     ) -> Result<String, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
+        let job = self.job_find(caller, target, "job.logs").await?;
         let _reading = self
             .log_readers
             .begin(&caller.user, job.workers.len())

@@ -103,6 +103,10 @@ impl App {
     /// removed.
     async fn sweep_home(&self, user: &UserName, latest: Latest, strays: Outputs) -> Result<u64, ErrorBody> {
         let mut bytes = self.sweep_runs(user, strays, Removal::Real).await?;
+        if self.has_unknown_runs(user).await? {
+            // Any package may be theirs.
+            return Ok(bytes);
+        }
         let locks = self.storage.locks(user);
         let alone = Arc::clone(&locks.packages).write_owned().await;
         let kept = self.store.snapshots(user, &[]).await.map_err(store_failed)?;
@@ -121,6 +125,18 @@ impl App {
         Ok(bytes)
     }
 
+    /// Whether the home has runs that are younger than the backup that the database was restored from.
+    async fn has_unknown_runs(&self, user: &UserName) -> Result<bool, ErrorBody> {
+        let owner = user.clone();
+        let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
+        for run in runs.iter().filter(|run| self.store.may_be_unknown(run)) {
+            if self.jobs.get_any(run).await?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// A run that was removed while its package's path led to it kept its copy, until a later run replaced it.
     async fn sweep_runs(
         &self,
@@ -132,7 +148,7 @@ impl App {
         let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
         let mut bytes = 0;
         for run in runs {
-            if self.jobs.get_any(&run).await?.is_some() {
+            if self.jobs.get_any(&run).await?.is_some() || self.store.may_be_unknown(&run) {
                 continue;
             }
             let (owner, id) = (user.clone(), run.clone());

@@ -8,6 +8,7 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Usage;
 
 use super::App;
+use super::accounts::as_user;
 use crate::auth::Caller;
 
 impl App {
@@ -43,6 +44,23 @@ impl App {
         jobs.iter().filter(waits).count()
     }
 
+    /// The same for every user, for administrators.
+    pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
+        self.check_all_users(caller, "quota.list").await?;
+        let mut accounts = self.auth.users().all();
+        accounts.sort_by(|left, right| left.name.cmp(&right.name));
+        let mut all = Vec::new();
+        for account in accounts {
+            for row in self.quota_show(&as_user(&account.name)).await? {
+                all.push(QuotaRow {
+                    user: Some(account.name.to_string()),
+                    ..row
+                });
+            }
+        }
+        Ok(all)
+    }
+
     /// Limit and use of everything that is counted.
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         let (quota, usage) = self.jobs.usage(&caller.user).await;
@@ -51,16 +69,21 @@ impl App {
         let starting = self.starting(&caller.user);
         let queued = self.queued_jobs(&caller.user);
         let number = |limit: Option<u32>| limit.map(|count| count.to_string());
+        let guarantee = quota.guarantee;
         let mut rows = vec![
             row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string())
-                .reserving(starting.cpu.to_string()),
+                .reserving(starting.cpu.to_string())
+                .guaranteeing(guarantee.cpu),
             row(
                 "memory",
                 quota.memory.map(|memory| memory.to_string()),
                 usage.memory.to_string(),
             )
-            .reserving(starting.memory.to_string()),
-            row("gpu", number(quota.gpu), usage.gpu.to_string()).reserving(starting.gpu.to_string()),
+            .reserving(starting.memory.to_string())
+            .guaranteeing(guarantee.memory),
+            row("gpu", number(quota.gpu), usage.gpu.to_string())
+                .reserving(starting.gpu.to_string())
+                .guaranteeing(guarantee.gpu),
             row(
                 "parallelism",
                 number(quota.parallelism),
@@ -108,20 +131,28 @@ impl App {
 
 fn row(resource: &str, limit: Option<String>, used: String) -> QuotaRow {
     QuotaRow {
+        user: None,
         resource: resource.to_owned(),
         limit,
+        guarantee: None,
         used,
         reserved: None,
     }
 }
 
-trait Reserving {
+trait Amounts {
     fn reserving(self, amount: String) -> Self;
+    fn guaranteeing<T: Default + PartialEq + ToString>(self, amount: T) -> Self;
 }
 
-impl Reserving for QuotaRow {
+impl Amounts for QuotaRow {
     fn reserving(mut self, amount: String) -> QuotaRow {
         self.reserved = Some(amount);
+        self
+    }
+
+    fn guaranteeing<T: Default + PartialEq + ToString>(mut self, amount: T) -> QuotaRow {
+        self.guarantee = (amount != T::default()).then(|| amount.to_string());
         self
     }
 }

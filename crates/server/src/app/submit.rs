@@ -139,7 +139,7 @@ impl App {
         self.own_system_user(caller)?;
         self.check_disk()?;
         self.file_check_room(caller).await?;
-        let job = self.job_find(caller, target).await?;
+        let job = self.job_find(caller, target, "job.rerun").await?;
         self.secrets_check(&caller.user, &job.spec).await?;
         let kept = self.keep_packages(&caller.user).await;
         let checked = self.package_check(&caller.user, &job.spec).await;

@@ -39,6 +39,7 @@ pub fn job_detail(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> 
 
 pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
     WorkerView {
+        user: None,
         name: worker.name.clone(),
         job: job.spec.name.to_string(),
         job_id: job.id.to_string(),

@@ -55,7 +55,7 @@ impl Reader<'_> {
 
 impl App {
     pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, ErrorBody> {
-        let job = self.job_find(caller, target).await?;
+        let job = self.job_find(caller, target, "job.why").await?;
         let mut answer = WhyView {
             job: self.job_view(&job),
             reason: reason(&job),
@@ -76,7 +76,7 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            answer.reason = words::reason(&why.reason);
+            answer.reason = with_history(&job, words::reason(&why.reason));
             answer.ahead = why.ahead.iter().map(words::mention).collect();
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate;
@@ -100,7 +100,7 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            view.message = Some(words::reason(&why.reason));
+            view.message = Some(with_history(job, words::reason(&why.reason)));
         }
     }
 
@@ -124,6 +124,14 @@ impl App {
 /// A suggestion to kill a job is made only to a caller who may kill it.
 fn is_up_to_the_reader(change: &Change<Mention>) -> bool {
     !matches!(change, Change::End(Mention::Hidden | Mention::Ended))
+}
+
+/// A job that was queued again also says why.
+fn with_history(job: &Job, reason: String) -> String {
+    match job.withdrawn {
+        0 => reason,
+        _ => format!("{}; {reason}", job.message),
+    }
 }
 
 fn reason(job: &Job) -> String {

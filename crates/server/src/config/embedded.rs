@@ -40,6 +40,7 @@ pub fn embedded(data: &Path) -> Config {
         policy: Policy {
             oversubscribe_alone: true,
             fair_share: false,
+            reclaim: None,
         },
         default_image: None,
         logs: LogLimits {

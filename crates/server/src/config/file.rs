@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use paddlecloud_core::duration;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
@@ -40,6 +41,8 @@ pub(super) struct File {
     users_file: Option<PathBuf>,
     #[serde(default)]
     default_quota: QuotaEntry,
+    #[serde(default, deserialize_with = "parsed_option")]
+    reclaim: Option<Reclaim>,
     #[serde(default)]
     secrets: SecretsEntry,
     #[serde(default)]
@@ -101,6 +104,11 @@ struct QuotaEntry {
     files: Option<u64>,
     priority: Option<i32>,
     weight: Option<u32>,
+    #[serde(deserialize_with = "parsed_option")]
+    guaranteed_cpu: Option<Cpu>,
+    #[serde(deserialize_with = "parsed_option")]
+    guaranteed_memory: Option<Bytes>,
+    guaranteed_gpu: Option<u32>,
 }
 
 impl QuotaEntry {
@@ -116,6 +124,9 @@ impl QuotaEntry {
             files: self.files,
             priority: self.priority,
             weight: self.weight.filter(|weight| *weight > 0),
+            guaranteed_cpu: self.guaranteed_cpu,
+            guaranteed_memory: self.guaranteed_memory,
+            guaranteed_gpu: self.guaranteed_gpu,
         }
     }
 }
@@ -163,6 +174,24 @@ impl TokensEntry {
             lifetime: lifetime.min(max_age),
             max_age,
         }
+    }
+}
+
+/// `off`, or how long a job within its owner's guarantee waits before jobs that borrow are stopped for it.
+#[derive(Debug)]
+struct Reclaim(Option<SignedDuration>);
+
+impl FromStr for Reclaim {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reclaim, String> {
+        // YAML 1.1 readers take `off` for false.
+        if ["off", "false"].contains(&text) {
+            return Ok(Reclaim(None));
+        }
+        let span = duration::parse(text);
+        let span = span.map_err(|error| format!("`reclaim` is `off` or a time: {error}"))?;
+        Ok(Reclaim(Some(span)))
     }
 }
 
@@ -370,6 +399,7 @@ impl File {
             policy: Policy {
                 oversubscribe_alone: false,
                 fair_share: true,
+                reclaim: self.reclaim.and_then(|reclaim| reclaim.0),
             },
             default_image: self.default_image,
             logs: self.logs.check(path)?,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::Quota;
+use paddlecloud_core::scheduler::{Guarantee, Quota};
 use serde::{Deserialize, Serialize};
 
 /// Limits of a user, a group, or everybody. `None`: this one says nothing about it.
@@ -36,10 +36,17 @@ pub struct Limits {
     /// The share beside other users: twice the weight, twice the share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// What the user can count on; use above it is borrowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_cpu: Option<Cpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_memory: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_gpu: Option<u32>,
 }
 
 /// The names of all limits, in the order they are shown.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "cpu",
     "memory",
     "gpu",
@@ -50,6 +57,9 @@ const NAMES: [&str; 10] = [
     "files",
     "priority",
     "weight",
+    "guaranteed_cpu",
+    "guaranteed_memory",
+    "guaranteed_gpu",
 ];
 
 /// A limit that cannot be set.
@@ -79,6 +89,9 @@ impl Limits {
             "files" => self.files = parsed(name, value)?,
             "priority" => self.priority = parsed(name, value)?,
             "weight" => self.weight = parsed(name, value)?.filter(|weight| *weight > 0),
+            "guaranteed_cpu" => self.guaranteed_cpu = parsed(name, value)?,
+            "guaranteed_memory" => self.guaranteed_memory = parsed(name, value)?,
+            "guaranteed_gpu" => self.guaranteed_gpu = parsed(name, value)?,
             other => return Err(LimitError::Unknown(other.to_owned())),
         }
         Ok(())
@@ -97,7 +110,10 @@ impl Limits {
                 "storage" => text(self.storage),
                 "files" => text(self.files),
                 "priority" => text(self.priority),
-                _ => text(self.weight),
+                "weight" => text(self.weight),
+                "guaranteed_cpu" => text(self.guaranteed_cpu),
+                "guaranteed_memory" => text(self.guaranteed_memory),
+                _ => text(self.guaranteed_gpu),
             };
             value.map(|value| (name, value))
         });
@@ -117,6 +133,9 @@ impl Limits {
             files: self.files.or(other.files),
             priority: self.priority.or(other.priority),
             weight: self.weight.or(other.weight),
+            guaranteed_cpu: self.guaranteed_cpu.or(other.guaranteed_cpu),
+            guaranteed_memory: self.guaranteed_memory.or(other.guaranteed_memory),
+            guaranteed_gpu: self.guaranteed_gpu.or(other.guaranteed_gpu),
         }
     }
 
@@ -131,6 +150,21 @@ impl Limits {
             queued: self.queued_jobs,
             priority: self.priority,
             weight: self.weight,
+            guarantee: self.guarantee(),
+        }
+    }
+
+    /// What the user can count on, which is never more than the limit.
+    pub fn guarantee(&self) -> Guarantee {
+        let (cpu, memory) = (
+            self.guaranteed_cpu.unwrap_or_default(),
+            self.guaranteed_memory.unwrap_or_default(),
+        );
+        let gpu = self.guaranteed_gpu.unwrap_or_default();
+        Guarantee {
+            cpu: self.cpu.map_or(cpu, |limit| limit.min(cpu)),
+            memory: self.memory.map_or(memory, |limit| limit.min(memory)),
+            gpu: self.gpu.map_or(gpu, |limit| limit.min(gpu)),
         }
     }
 }
@@ -162,7 +196,7 @@ mod tests {
         let mut limits = Limits::default();
         for (number, name) in NAMES.into_iter().enumerate() {
             let value = match name {
-                "memory" | "storage" => format!("{}Gi", number + 1),
+                "memory" | "storage" | "guaranteed_memory" => format!("{}Gi", number + 1),
                 _ => (number + 1).to_string(),
             };
             limits.set(name, &value).unwrap();
@@ -175,6 +209,22 @@ mod tests {
             limits.set(name, "none").unwrap();
         }
         assert_eq!(limits, Limits::default());
+    }
+
+    #[test]
+    fn nobody_is_guaranteed_more_than_they_may_have() {
+        let mut limits = Limits::default();
+        limits.set("guaranteed_cpu", "8").unwrap();
+        limits.set("guaranteed_gpu", "1").unwrap();
+        assert_eq!(limits.guarantee().cpu, Cpu::cores(8));
+        limits.set("cpu", "4").unwrap();
+        assert_eq!(limits.guarantee().cpu, Cpu::cores(4));
+        assert_eq!(
+            limits.guarantee().memory,
+            Bytes::new(0),
+            "not named, not guaranteed"
+        );
+        assert_eq!(limits.guarantee().gpu, 1);
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub(super) struct ListParams {
     /// Include ended jobs.
     #[serde(deserialize_with = "flag")]
     all: bool,
+    /// Jobs of all users, for administrators.
+    #[serde(deserialize_with = "flag")]
+    all_users: bool,
     /// Only runs of this name.
     name: Option<String>,
     /// `next` of the previous page.
@@ -47,6 +50,7 @@ impl ListParams {
         let after = self.after.as_deref().map(str::parse).transpose();
         Ok(ListQuery {
             all: self.all,
+            all_users: self.all_users,
             name: name.map_err(|error| wrong(format!("`name`: {error}")))?,
             after: after.map_err(|error| wrong(format!("`after`: {error}")))?,
             limit: self.limit,

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 
 use super::query::Asked;
 use super::reply::{Reply, envelope};
-use super::request::job_ref;
+use super::request::{flag, job_ref};
 use super::{Shared, scope};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -17,6 +17,9 @@ use super::{Shared, scope};
 pub(super) struct WorkerParams {
     /// Name or id of the job; by default all running jobs.
     jobname: Option<String>,
+    /// Workers of all users, for administrators.
+    #[serde(deserialize_with = "flag")]
+    all_users: bool,
 }
 
 /// Lists trainers and parameter servers of a job.
@@ -31,5 +34,8 @@ pub(super) async fn worker_list(
 ) -> Reply<Envelope<Vec<WorkerView>>> {
     let named = params.jobname.filter(|name| !name.is_empty());
     let target = named.as_deref().map(job_ref).transpose()?;
-    Ok(envelope(app.worker_list(&caller, target.as_ref()).await?))
+    Ok(envelope(
+        app.worker_list(&caller, target.as_ref(), params.all_users)
+            .await?,
+    ))
 }

@@ -7,7 +7,7 @@ use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
 use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
-use paddlecloud_core::scheduler::{Quota, Usage, Why};
+use paddlecloud_core::scheduler::{Guarantee, Quota, Usage, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -195,6 +195,7 @@ impl Jobs {
                 None => self.store.get(&id).await,
             },
             JobRef::Name(name) => self.store.latest(user, Some(&name)).await,
+            JobRef::Of(user, name) => self.store.latest(&user, Some(&name)).await,
             JobRef::Latest => self.store.latest(user, None).await,
         };
         found?.ok_or(JobsError::NoSuchJob)
@@ -216,6 +217,13 @@ impl Jobs {
             Ok(()) => reply.await.unwrap_or_default(),
             Err(_) => Default::default(),
         }
+    }
+
+    /// What all nodes have together; `None` while nobody can say.
+    pub async fn capacity(&self) -> Option<Guarantee> {
+        let (answer, reply) = oneshot::channel();
+        self.messages.send(Message::Capacity(answer)).await.ok()?;
+        reply.await.ok()
     }
 
     /// Follows a job's changes; `None` if it is final or unknown: the store knows which.

@@ -25,7 +25,7 @@ use paddlecloud_core::ports::{
     AttemptKey, Engine, EngineError, EngineEvent, EngineState, JobStore, LogStore, PageRequest, Report,
     RunPreparer, SecretSource, StoreError,
 };
-use paddlecloud_core::scheduler::{Excess, Inventory, Node, Policy, Quota, Scheduler, Usage, Why};
+use paddlecloud_core::scheduler::{Excess, Guarantee, Inventory, Node, Policy, Quota, Scheduler, Usage, Why};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use board::Board;
@@ -62,6 +62,7 @@ enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
     Usage(UserName, oneshot::Sender<(Quota, Usage)>),
+    Capacity(oneshot::Sender<Guarantee>),
     Check(
         conductor::Submission,
         oneshot::Sender<Result<Option<Excess>, Refusal>>,
@@ -385,7 +386,9 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
         Err(error) => return tracing::warn!(%error, "the logs cannot be listed"),
     };
     for job in found {
-        if let Ok(None) = store.get(&job).await {
+        if !store.may_be_unknown(&job)
+            && let Ok(None) = store.get(&job).await
+        {
             orders.discard(&job).await;
         }
     }
@@ -410,6 +413,7 @@ fn sort_messages(
             Message::Usage(user, answer) => {
                 let _ = answer.send((conductor.quota(&user), conductor.usage(&user)));
             }
+            Message::Capacity(answer) => drop(answer.send(conductor.capacity())),
             Message::Check(submission, answer) => drop(answer.send(conductor.check(&submission))),
         }
     }

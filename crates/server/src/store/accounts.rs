@@ -105,6 +105,10 @@ impl Store {
             Row::SaveAccount(AccountRow::new(record)?),
             Row::RemoveTokensOf(i64::try_from(record.id).unwrap_or(i64::MAX)),
             Row::RemoveSecretsOf(record.name.to_string()),
+            Row::GiveUse {
+                from: record.name.to_string(),
+                to: record.retired_name().to_string(),
+            },
         ];
         if let Some(heir) = heir {
             rows.extend(self.given(heir).await?.into_iter().map(Row::GiveJob));

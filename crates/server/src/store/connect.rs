@@ -67,6 +67,15 @@ impl DatabaseTarget {
         Ok(DatabaseTarget { options, file })
     }
 
+    /// A connection beside the server's own, which may be another process.
+    pub async fn connect_to_read(&self) -> Result<AnyConnection, sqlx::Error> {
+        let mut connection = AnyConnection::connect_with(&self.options).await?;
+        if self.file.is_some() {
+            connection.execute("PRAGMA busy_timeout = 10000").await?;
+        }
+        Ok(connection)
+    }
+
     /// The connection to write on. On PostgreSQL it holds the lock of the database for as long as it lives, so that a
     /// server whose connection broke cannot write before it has the lock again. A SQLite file is locked with its folder.
     pub async fn connect_to_write(&self) -> Result<AnyConnection, ConnectError> {

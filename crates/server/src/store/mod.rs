@@ -5,6 +5,7 @@
 
 mod accounts;
 mod audit;
+mod backup;
 mod connect;
 mod damage;
 mod jobs;
@@ -12,6 +13,7 @@ mod reserve;
 mod schema;
 mod secrets;
 mod tokens;
+mod usage;
 mod writer;
 
 #[cfg(test)]
@@ -19,14 +21,17 @@ mod tests;
 
 use std::sync::Arc;
 
+use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
 use sqlx::AnyPool;
 
 pub use accounts::Heir;
 pub use audit::{AuditEntry, AuditRecord, AuditState};
+pub use backup::{BackupError, back_up, restore};
 pub use damage::{Damaged, damage, hint, jobs_below};
 pub use secrets::SecretRow;
 pub use tokens::TokenRow;
+pub use usage::Used;
 pub use writer::WriterCounts;
 
 use crate::config::DatabaseUrl;
@@ -45,6 +50,8 @@ pub struct Store {
     /// Kept for a database that is a file.
     reserve: Option<Arc<Reserve>>,
     audit_key: AuditKey,
+    /// Ids between which runs may exist that the database does not know, see [`Store::may_be_unknown`].
+    unknown: Arc<[(String, String)]>,
 }
 
 /// Why a database cannot be used.
@@ -156,13 +163,24 @@ impl Store {
         place.sync_folder().map_err(OpenError::Folder)?;
         let reserve = url.sqlite_path().map(|path| Arc::new(Reserve::take(path)));
         let audit_key = AuditKey::default();
+        let unknown = backup::unknown_runs(&mut connection).await?;
         Ok(Store {
+            unknown: unknown.into(),
             reads: place.pool(),
             writer: Writer::start(place, connection, reserve.clone(), audit_key.clone()),
             audit_key,
             place: shown(url).into(),
             reserve,
         })
+    }
+
+    /// Whether a run that has no record may have had one: a backup was restored that is older than the run. Its logs and
+    /// files must stay.
+    pub fn may_be_unknown(&self, run: &JobId) -> bool {
+        let id = run.as_str();
+        self.unknown
+            .iter()
+            .any(|(after, upto)| after.as_str() < id && id <= upto.as_str())
     }
 
     /// Whether the disk has room for more than ending and removing jobs.

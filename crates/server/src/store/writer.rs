@@ -16,7 +16,7 @@ use super::jobs::JobRow;
 use super::reserve::Reserve;
 use super::secrets::SecretRow;
 use super::tokens::TokenRow;
-use super::{WriteError, says_full};
+use super::{WriteError, says_full, usage};
 
 /// Most rows of one transaction, so that no caller waits long behind a flood.
 const MOST_ROWS: usize = 4096;
@@ -41,6 +41,11 @@ pub(super) enum Row {
     RemoveSecretsOf(String),
     /// A job that is over gets another owner.
     GiveJob(JobRow),
+    /// What a deleted account's removed jobs used gets another owner.
+    GiveUse {
+        from: String,
+        to: String,
+    },
     Audit(AuditRow),
 }
 
@@ -252,7 +257,10 @@ impl Task {
         for row in rows {
             match row {
                 Row::SaveJob(job) => job.save(&mut change).await?,
-                Row::RemoveJob(id) => JobRow::remove(id, &mut change).await?,
+                Row::RemoveJob(id) => {
+                    usage::keep_use(id, &mut change).await?;
+                    JobRow::remove(id, &mut change).await?;
+                }
                 Row::SaveToken(token) => token.save(&mut change).await?,
                 Row::RemoveTokensBefore(time) => TokenRow::remove_before(*time, &mut change).await?,
                 Row::RemoveToken(digest) => TokenRow::remove(digest, &mut change).await?,
@@ -264,6 +272,7 @@ impl Task {
                 Row::RemoveSecret(secret) => secret.remove(&mut change).await?,
                 Row::RemoveSecretsOf(owner) => SecretRow::remove_of(owner, &mut change).await?,
                 Row::GiveJob(job) => job.give(&mut change).await?,
+                Row::GiveUse { from, to } => usage::give_use(from, to, &mut change).await?,
                 Row::Audit(entry) => entry.append(&self.audit_key, &mut change).await?,
             }
         }

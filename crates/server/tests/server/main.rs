@@ -16,6 +16,7 @@ mod life;
 mod logins;
 mod package_turns;
 mod packages;
+mod quotas;
 mod resilience;
 mod scopes;
 mod secrets;

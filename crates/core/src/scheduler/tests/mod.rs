@@ -4,4 +4,5 @@ mod build;
 mod examples;
 mod explaining;
 mod properties;
+mod reclaiming;
 mod reference;

@@ -10,8 +10,9 @@ use crate::conductor::{Input, Refusal, Reply, Submission};
 use crate::job::{AfterKill, IdempotencyKey};
 use crate::names::{JobId, JobName, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::Quota;
+use crate::scheduler::{Guarantee, Quota};
 use crate::spec::{JobSpec, Resources};
+use crate::testing::rng::Rng;
 
 use super::server::Asked;
 use super::{Finding, World, broken};
@@ -44,6 +45,32 @@ impl Clients {
 
 pub(super) fn users() -> [UserName; 2] {
     ["ada", "bob@example.org"].map(|name| name.parse().expect("a valid user name"))
+}
+
+/// In half of the worlds everybody is guaranteed something from the start.
+pub(super) fn guarantees(rng: &mut Rng) -> Vec<(UserName, Quota)> {
+    let everybody = rng.chance(50);
+    let mut guaranteed = |user| {
+        let guarantee = some_guarantee(rng);
+        let quota = Quota {
+            guarantee,
+            ..Quota::default()
+        };
+        (user, quota)
+    };
+    users()
+        .into_iter()
+        .filter(|_| everybody)
+        .map(&mut guaranteed)
+        .collect()
+}
+
+fn some_guarantee(rng: &mut Rng) -> Guarantee {
+    Guarantee {
+        cpu: Cpu::cores(2 + rng.below(2) as u64),
+        memory: Bytes::mib(4096),
+        gpu: 2,
+    }
 }
 
 impl World {
@@ -199,7 +226,10 @@ impl World {
                 cpu: Some(Cpu::cores(1 + self.rng.below(6) as u64)),
                 ..Quota::default()
             },
-            false => Quota::default(),
+            false => Quota {
+                guarantee: some_guarantee(&mut self.rng),
+                ..Quota::default()
+            },
         };
         self.quotas.retain(|(other, _)| *other != user);
         self.quotas.push((user.clone(), quota));
@@ -279,7 +309,7 @@ impl World {
     fn has_quota(&self, user: &UserName) -> bool {
         self.quotas
             .iter()
-            .any(|(other, quota)| other == user && *quota != Quota::default())
+            .any(|(other, quota)| other == user && quota.cpu.is_some())
     }
 
     fn check_killed(&self, id: &JobId) -> Finding {

@@ -5,6 +5,7 @@
 //! - an acknowledged submit is stored and never lost; one key creates one job; one name has one holder;
 //! - a final job never changes, and is written after its last worker and the last byte of its log;
 //! - an old attempt changes nothing; a stored exit is what really happened;
+//! - only a job whose owner uses more than the guarantee is stopped for another;
 //! - a job starts as a whole, on free resources, with cards of its own;
 //! - a run is prepared before anything of it is launched, also if the server dies in between, and is removed with its
 //!   job;
@@ -86,6 +87,7 @@ pub struct Coverage {
     pub removed: usize,
     pub restarts: usize,
     pub withdrawn: usize,
+    pub reclaimed: usize,
     pub prepared: usize,
     pub crashes: usize,
     pub reboots: usize,
@@ -111,6 +113,7 @@ impl std::ops::AddAssign for Coverage {
         self.removed += other.removed;
         self.restarts += other.restarts;
         self.withdrawn += other.withdrawn;
+        self.reclaimed += other.reclaimed;
         self.prepared += other.prepared;
         self.crashes += other.crashes;
         self.reboots += other.reboots;
@@ -218,8 +221,11 @@ impl World {
             policy: Policy {
                 oversubscribe_alone: rng.chance(50),
                 fair_share: rng.chance(50),
+                reclaim: rng
+                    .chance(50)
+                    .then(|| SignedDuration::from_secs(rng.below(2) as i64)),
             },
-            quotas: Vec::new(),
+            quotas: clients::guarantees(&mut rng),
             store: SimStore::default(),
             engine: SimEngine::new(inventory.clone()),
             inventory,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::conductor::{Conductor, Input, Loopback, Output, Refusal, Reply, Unrecorded, Write};
 use crate::job::{Boot, Event, Job, News, Outcome, Phase, Worker, WorkerKey};
 use crate::ports::{AttemptKey, EngineCommand, EngineState, Report};
-use crate::scheduler::Scheduler;
+use crate::quantity::{Bytes, Cpu};
+use crate::scheduler::{Scheduler, Usage};
 
 use super::engine::Stage;
 use super::faults::CrashPoint;
@@ -167,24 +168,29 @@ impl World {
         self.check_usage()
     }
 
-    /// Resources are held by admitted jobs, and by nothing else.
+    /// Resources are held by admitted jobs, and by nothing else: counted again from what is stored, every user's use is
+    /// exactly what the server counts.
     fn check_usage(&self) -> Finding {
         let Some(server) = &self.server else {
             return Ok(());
         };
-        let mut held = 0;
-        for job in server.jobs().filter(|job| job.phase.occupies()) {
-            held += job.spec.total().cpu.as_millis();
-        }
-        let used: u64 = self
-            .users
-            .iter()
-            .map(|user| server.usage(user).cpu.as_millis())
-            .sum();
-        if used != held {
-            return broken(format!(
-                "{used} thousandths of a core are taken, jobs hold {held}"
-            ));
+        for user in &self.users {
+            let mut held = Usage::default();
+            let own = self.store.active().filter(|job| job.user == *user);
+            for job in own.filter(|job| job.phase.occupies()) {
+                let total = job.spec.total();
+                held = Usage {
+                    cpu: Cpu::millis(held.cpu.as_millis() + total.cpu.as_millis()),
+                    memory: Bytes::new(held.memory.as_u64() + total.memory.as_u64()),
+                    gpu: held.gpu + total.gpu,
+                    parallelism: held.parallelism + job.spec.parallelism,
+                    jobs: held.jobs + 1,
+                };
+            }
+            let used = server.usage(user);
+            if used != held {
+                return broken(format!("{user} uses {used:?}, the stored jobs hold {held:?}"));
+            }
         }
         Ok(())
     }
@@ -208,6 +214,7 @@ impl World {
                 return broken(format!("{id} is written twice in one batch"));
             }
             if let Write::Save(job) = write {
+                self.check_reclaimed(job)?;
                 self.check_orders(job, &output.commands)?;
                 self.note_write(job);
                 self.check_final(job)?;
@@ -216,11 +223,31 @@ impl World {
         Ok(())
     }
 
+    /// A job is stopped for another only if its owner borrows.
+    fn check_reclaimed(&mut self, job: &Job) -> Finding {
+        let before = self.store.get(&job.id).map(|job| job.phase);
+        let runs = before.is_some_and(Phase::wants_workers);
+        let reclaimed = runs && job.phase == Phase::Withdrawing && job.message.contains("borrowed");
+        let (true, Some(server)) = (reclaimed, &self.server) else {
+            return Ok(());
+        };
+        self.coverage.reclaimed += 1;
+        let (used, guarantee) = (server.usage(&job.user), server.quota(&job.user).guarantee);
+        let borrows = used.cpu > guarantee.cpu || used.memory > guarantee.memory || used.gpu > guarantee.gpu;
+        match borrows {
+            true => Ok(()),
+            false => broken(format!(
+                "{} is stopped for another, but its owner borrows nothing",
+                job.id
+            )),
+        }
+    }
+
     /// A job that starts launches all workers; one that stops stops all of them.
     fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
         let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
         let starts = before == Phase::Pending && job.phase == Phase::Starting;
-        let withdraws = before == Phase::Starting && job.phase == Phase::Withdrawing;
+        let withdraws = before.wants_workers() && job.phase == Phase::Withdrawing;
         let stops = before.outcome().is_none() && matches!(job.phase, Phase::Stopping(_)) || withdraws;
         if !starts && !stops {
             return Ok(());

@@ -109,7 +109,8 @@ fn check_step(before: &Job, after: &Job) -> Finding {
         return broken(format!("the time of {id} runs backwards"));
     }
     let rebooted = (before.phase, after.phase) == (Phase::Running, Phase::Starting);
-    let withdrawn = after.phase == Phase::Pending && before.started_at.is_none();
+    let queued_again = matches!(after.phase, Phase::Withdrawing | Phase::Pending);
+    let withdrawn = queued_again && !matches!(before.phase, Phase::Stopping(_));
     if rank(after.phase) < rank(before.phase) && !rebooted && !withdrawn {
         return broken(format!(
             "{id} goes back from {:?} to {:?}",

@@ -28,6 +28,7 @@ fn no_seed_breaks_a_promise() {
         ("removed", total.removed),
         ("restarts", total.restarts),
         ("withdrawn", total.withdrawn),
+        ("reclaimed", total.reclaimed),
         ("crashes between preparing and launching", total.prepared),
         ("crashes", total.crashes),
         ("reboots", total.reboots),

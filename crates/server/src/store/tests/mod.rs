@@ -1,10 +1,12 @@
 //! The store on both databases, through crashes, and the order in which it syncs and answers.
 
+mod backup;
 mod crash;
 mod damage;
 mod full_disk;
 mod postgres;
 mod suite;
+mod upgrade;
 
 use std::path::Path;
 use std::sync::Arc;

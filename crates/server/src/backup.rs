@@ -1,0 +1,74 @@
+//! `paddlecloud-server backup|restore`: the database as a file, and back.
+
+use std::path::Path;
+
+use crate::auth::{Authenticator, Secret, SecretError};
+use crate::config::Config;
+use crate::data_folder::{DataFolder, TakeError};
+use crate::store::{self, AuditEntry, BackupError, OpenError, Store};
+
+/// Why there is no backup, or why it was not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupCommandError {
+    #[error(transparent)]
+    Data(#[from] TakeError),
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("the backup is restored, but the audit log does not say so")]
+    Audit(#[source] paddlecloud_core::ports::StoreError),
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
+}
+
+impl BackupCommandError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            BackupCommandError::Data(TakeError::Locked { .. }) => {
+                Some("stop the server, restore, and start it again".to_owned())
+            }
+            BackupCommandError::Open(error) | BackupCommandError::Backup(BackupError::Open(error)) => {
+                error.hint()
+            }
+            BackupCommandError::Secret(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// Writes a backup; the server may run.
+pub fn back_up(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
+    let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
+    let rows = runtime.block_on(store::back_up(&config.database, file))?;
+    Ok(format!("wrote {rows} rows to {}", file.display()))
+}
+
+/// Restores a backup; the server must not run.
+pub fn restore(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
+    let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
+    let data = DataFolder::take(&config.data)?;
+    let restored = runtime.block_on(restore_there(config, file));
+    data.release();
+    let rows = restored?;
+    Ok(format!("restored {rows} rows from {}", file.display()))
+}
+
+async fn restore_there(config: &Config, file: &Path) -> Result<u64, BackupCommandError> {
+    let rows = store::restore(&config.database, file, &config.data).await?;
+    let store = Store::open(&config.database).await?;
+    store.set_audit_key(Authenticator::audit_key(&Secret::open(&config.data)?));
+    let entry = AuditEntry {
+        action: "backup.restore".to_owned(),
+        subject: file.display().to_string(),
+        detail: format!("{rows} rows, by `paddlecloud-server restore`"),
+        ..AuditEntry::default()
+    };
+    let recorded = store.audit(entry).await;
+    store.close().await;
+    recorded.map_err(BackupCommandError::Audit)?;
+    Ok(rows)
+}
