@@ -9,6 +9,7 @@ use kube::{Client, Config, ResourceExt as _};
 use serde_json::Value;
 
 use crate::engine::CallError;
+use crate::manifests::GROUP;
 
 /// The kinds that belong to no namespace.
 const OF_THE_CLUSTER: [&str; 1] = ["PersistentVolume"];
@@ -29,6 +30,8 @@ pub enum CreateError {
         kind: String,
         name: String,
         namespace: String,
+        /// What all objects of its job have in common.
+        group: String,
     },
     #[error("cannot create {kind} `{name}`: {source}")]
     Call {
@@ -41,16 +44,10 @@ pub enum CreateError {
 impl CreateError {
     pub fn hint(&self) -> Option<String> {
         match self {
-            CreateError::There {
-                kind,
-                name,
-                namespace,
-            } => {
-                let kind = kind.to_lowercase();
-                Some(format!(
-                    "choose another job name, or remove the old job: `kubectl delete {kind} {name} -n {namespace}`"
-                ))
-            }
+            CreateError::There { group, namespace, .. } => Some(format!(
+                "choose another job name, or remove the old job: `kubectl delete service,job,pvc,pv -n {namespace} -l \
+                 {GROUP}={group}`"
+            )),
             CreateError::NoContext => Some("choose one: `kubectl config use-context NAME`".to_owned()),
             _ => None,
         }
@@ -118,6 +115,7 @@ impl Planned {
                 kind,
                 name,
                 namespace: namespace.to_owned(),
+                group: self.object.labels().get(GROUP).cloned().unwrap_or_default(),
             }),
             Err(source) => Err(CreateError::Call { kind, name, source }),
         }
