@@ -8,8 +8,11 @@
 #   build_docker.sh <base image> <runtime image>
 #       an image without a package: jobs bring theirs when they are submitted
 #
-# PADDLECLOUD_PROGRAM: a static `paddlecloud`, put into the image under the names a worker uses, with /root/start.sh
-# PADDLECLOUD_WHEEL: the Python wheel, installed with the image's own `pip`
+# The image gets our program under all its names, /root/start.sh and the Python wheel. They come from the server's image;
+# `cargo xtask image server` makes it.
+#
+# PADDLECLOUD_IMAGE: another name of the server's image
+# PADDLECLOUD_PROGRAM, PADDLECLOUD_WHEEL: a static `paddlecloud` and a wheel (or none) instead of that image
 # DOCKER: another program than `docker`, for instance `podman`
 set -euo pipefail
 
@@ -52,28 +55,35 @@ check_package() {
     if [[ ! -d $1 ]]; then fail 1 "the package \`$1\` is not a folder here"; fi
 }
 
-# The program, the names a worker calls it by, and what starts a pod of a hand-written Job.
-add_program() {
+# Where the program and the wheel come from: the server's image, or files of this machine.
+add_source() {
+    if [[ -z ${PADDLECLOUD_PROGRAM:-} ]]; then
+        printf 'FROM %s AS program\n' "$server" >>"$context/Dockerfile"
+        return
+    fi
+    mkdir "$context/wheels"
     cp -- "$PADDLECLOUD_PROGRAM" "$context/paddlecloud"
-    cp -- "$here/../deploy/images/runtime/start.sh" "$context/start.sh"
-    chmod 755 "$context/paddlecloud" "$context/start.sh"
+    chmod 755 "$context/paddlecloud"
+    if [[ -n ${PADDLECLOUD_WHEEL:-} ]]; then cp -- "$PADDLECLOUD_WHEEL" "$context/wheels/"; fi
     cat >>"$context/Dockerfile" <<'TEXT'
+FROM scratch AS program
 COPY paddlecloud /usr/local/bin/paddlecloud
-COPY start.sh /root/start.sh
-RUN cd /usr/local/bin && ln -sf paddlecloud paddle && ln -sf paddlecloud paddle-data && ln -sf paddlecloud paddlectl && \
-    ln -sf paddlecloud paddle_k8s && ln -sf paddlecloud start_paddle && ln -sf paddlecloud start_paddle.py && chmod 755 /root
+COPY wheels /usr/share/paddlecloud
 TEXT
 }
 
-add_wheel() {
-    local name
-    name=$(basename -- "$PADDLECLOUD_WHEEL")
-    if [[ ! $name =~ ^[A-Za-z0-9._+-]+\.whl$ ]]; then
-        fail 2 "\`$name\` is not the name of a wheel"
-    fi
-    cp -- "$PADDLECLOUD_WHEEL" "$context/$name"
-    printf 'COPY %s /tmp/%s\nRUN pip install --no-cache-dir /tmp/%s && rm /tmp/%s\n' \
-        "$name" "$name" "$name" "$name" >>"$context/Dockerfile"
+# The program and the wheel, as deploy/images/runtime/Dockerfile has them.
+add_program() {
+    cp -- "$here/../deploy/images/runtime/install.sh" "$here/../deploy/images/runtime/start.sh" "$context/"
+    printf 'FROM %s\n' "$base" >>"$context/Dockerfile"
+    cat >>"$context/Dockerfile" <<'TEXT'
+USER 0:0
+COPY --from=program /usr/local/bin/paddlecloud /usr/local/lib/paddlecloud/paddlecloud
+COPY start.sh /root/start.sh
+COPY install.sh /usr/local/lib/paddlecloud/install.sh
+RUN --mount=type=bind,from=program,source=/usr/share/paddlecloud,target=/mnt sh /usr/local/lib/paddlecloud/install.sh /mnt
+WORKDIR /
+TEXT
 }
 
 # What is in the package, with its hidden files and its links as they are.
@@ -92,6 +102,8 @@ esac
 
 check_image 'base image' "$base"
 check_image 'runtime image' "$image"
+server=${PADDLECLOUD_IMAGE:-paddlecloud/server:0.1.0}
+check_image "server's image" "$server"
 if [[ $# == 4 ]]; then
     check_dest "$dest"
     check_package "$package"
@@ -99,8 +111,12 @@ fi
 if [[ -n ${PADDLECLOUD_PROGRAM:-} && ! -f $PADDLECLOUD_PROGRAM ]]; then
     fail 1 "PADDLECLOUD_PROGRAM: there is no file \`$PADDLECLOUD_PROGRAM\`"
 fi
-if [[ -n ${PADDLECLOUD_WHEEL:-} && ! -f $PADDLECLOUD_WHEEL ]]; then
-    fail 1 "PADDLECLOUD_WHEEL: there is no file \`$PADDLECLOUD_WHEEL\`"
+if [[ -n ${PADDLECLOUD_WHEEL:-} ]]; then
+    if [[ ! -f $PADDLECLOUD_WHEEL ]]; then fail 1 "PADDLECLOUD_WHEEL: there is no file \`$PADDLECLOUD_WHEEL\`"; fi
+    if [[ $PADDLECLOUD_WHEEL != *.whl ]]; then fail 2 "PADDLECLOUD_WHEEL: \`$PADDLECLOUD_WHEEL\` is not a wheel"; fi
+    if [[ -z ${PADDLECLOUD_PROGRAM:-} ]]; then
+        fail 2 'PADDLECLOUD_WHEEL needs PADDLECLOUD_PROGRAM too' 'leave both out to take them from the image of the server'
+    fi
 fi
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 docker=${DOCKER:-docker}
@@ -111,13 +127,8 @@ fi
 context=$(mktemp -d "${TMPDIR:-/tmp}/paddlecloud-image.XXXXXX")
 trap 'rm -rf "$context"' EXIT
 
-printf 'FROM %s\n' "$base" >"$context/Dockerfile"
-if [[ -n ${PADDLECLOUD_PROGRAM:-} ]]; then
-    add_program
-elif [[ $# == 2 ]]; then
-    printf 'note: PADDLECLOUD_PROGRAM is not set, so %s is %s under another name\n' "$image" "$base" >&2
-fi
-if [[ -n ${PADDLECLOUD_WHEEL:-} ]]; then add_wheel; fi
+add_source
+add_program
 if [[ $# == 4 ]]; then add_package; fi
 
 "$docker" build --tag "$image" "$context"

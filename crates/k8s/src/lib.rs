@@ -3,6 +3,7 @@
 //! Kubernetes places and runs pods. Which workers should run, and what their ends mean, is decided by the job's state
 //! machine. Only this crate names Kubernetes' client.
 
+mod by_hand;
 mod engine;
 mod link;
 pub mod manifests;
@@ -12,6 +13,7 @@ mod quantity;
 pub mod render;
 pub mod settings;
 
+pub use by_hand::{CreateError, create_objects};
 pub use engine::{KubernetesEngine, Options, StartError};
 pub use link::LinkSettings;
 pub use objects::{ObjectName, objects};

@@ -16,7 +16,7 @@ use crate::render::tree;
 use crate::settings::{PodIdentity, PodSettings, Volume};
 
 /// What the pods of a group have in common with their Service.
-const GROUP: &str = "cloud.paddlepaddle.org/group";
+pub(crate) const GROUP: &str = "cloud.paddlepaddle.org/group";
 /// Where the init container puts the launcher and the worker's small files.
 const OWN: &str = "/paddlecloud/own";
 /// Files of the pod that programs expect in the root folder.

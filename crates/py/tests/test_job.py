@@ -1,9 +1,11 @@
 """`paddle.job`: the documents' names and example, and real jobs on the embedded server."""
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from embedded import ENDLESS, LIMIT_SECONDS, home, package  # noqa: F401
@@ -53,7 +55,7 @@ def test_the_example_is_answered_with_all_that_is_missing(home):  # noqa: F811
     message = found.value.message
     assert "CephFS volume of `172.19.32.166:6789`" in message
     assert "`/example/word2vec` of the image `yancey1989/paddle-job`" in message
-    assert "Kubernetes engine" in message and found.value.hints
+    assert "by a kubeconfig" in message and found.value.hints
     assert paddlecloud.Client().jobs_list(all=True).jobs == ()
 
 
@@ -182,38 +184,77 @@ def test_a_kubeconfig_and_nothing_else_is_answered(tmp_path, monkeypatch):
     assert not (tmp_path / ".paddle" / "local" / "server.sock").exists()
 
 
-KUBECTL = """#!/bin/sh
-echo "$@" >>"$RECORD/calls"
-case "$*" in
-"config current-context") echo minikube ;;
-*) cat >"$RECORD/applied.json" ;;
-esac
-"""
+class ApiServer(http.server.BaseHTTPRequestHandler):
+    """Takes every object, except of the kinds that it has already."""
+
+    def do_POST(self):
+        made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if made["kind"] in self.server.there:
+            status = {"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "message": "there", "code": 409}
+            return self.answer(409, status)
+        self.server.made.append((self.path.split("?")[0], made))
+        self.answer(201, made)
+
+    def do_DELETE(self):
+        self.server.deleted.append(self.path.split("?")[0])
+        self.answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})
+
+    def answer(self, code, body):
+        body = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
 
 
-def test_a_job_in_an_image_goes_to_the_cluster_of_the_kubeconfig(home, tmp_path, monkeypatch, capsys):  # noqa: F811
-    import paddle.job as job
-
-    program = tmp_path / "bin" / "kubectl"
-    program.parent.mkdir()
-    program.write_text(KUBECTL)
-    program.chmod(0o755)
-    (tmp_path / "kubeconfig").write_text("apiVersion: v1\n")
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A stand-in for an API server, with a kubeconfig that leads to it."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    server.made, server.deleted, server.there = [], [], set()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "minikube",
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "minikube", "context": {"cluster": "here", "user": "me", "namespace": "own"}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setenv("RECORD", str(tmp_path))
-    paddle_job = job.PaddleJob(
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def job_in_an_image(job, **more):
+    return job.PaddleJob(
         job_name="paddle-job",
         entry_point="python train.py",
         runtime_image="yancey1989/paddle-job",
         trainer_package_path="/example/word2vec",
-        namespace="yanxu",
+        **more,
     )
-    paddle_job.submit()
+
+
+def test_a_job_in_an_image_goes_to_the_cluster_of_the_kubeconfig(home, cluster, capsys):  # noqa: F811
+    import paddle.job as job
+
+    job_in_an_image(job, namespace="yanxu").submit()
     assert "context `minikube`" in capsys.readouterr().err
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert calls == ["config current-context", "--context minikube --namespace yanxu apply -f -"]
-    objects = json.loads((tmp_path / "applied.json").read_text())["items"]
+    assert [path for path, _ in cluster.made] == [
+        "/api/v1/namespaces/yanxu/services",
+        "/apis/batch/v1/namespaces/yanxu/jobs",
+        "/apis/batch/v1/namespaces/yanxu/jobs",
+    ]
+    objects = [made for _, made in cluster.made]
     named = [(item["kind"], item["metadata"]["name"]) for item in objects]
     assert named == [("Service", "paddle-job"), ("Job", "paddle-job-pserver"), ("Job", "paddle-job-trainer")]
     assert [item["spec"]["completions"] for item in objects[1:]] == [2, 3]
@@ -221,3 +262,51 @@ def test_a_job_in_an_image_goes_to_the_cluster_of_the_kubeconfig(home, tmp_path,
     assert container["image"] == "yancey1989/paddle-job"
     assert container["command"][-1] == "cd /example/word2vec && python train.py"
     assert paddlecloud.Client().jobs_list(all=True, name="paddle-job").jobs == ()
+
+
+def test_a_cephfs_is_a_volume_of_ceph_csi_without_a_key(home, cluster):  # noqa: F811
+    import paddle.job as job
+
+    the_documents_job(job).submit()
+    paths = [path for path, _ in cluster.made]
+    assert paths[:2] == ["/api/v1/persistentvolumes", "/api/v1/namespaces/yanxu/persistentvolumeclaims"]
+    volume, claim, _, *jobs = [made for _, made in cluster.made]
+    csi = volume["spec"]["csi"]
+    assert csi["driver"] == "cephfs.csi.ceph.com"
+    assert csi["volumeAttributes"] == {
+        "monitors": "172.19.32.166:6789",
+        "provisionVolume": "false",
+        "rootPath": "/",
+    }
+    assert csi["nodeStageSecretRef"] == {"namespace": "ceph-csi", "name": "cephfs-secret"}
+    assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
+    assert len(jobs) == 2
+    for item in jobs:
+        pod = item["spec"]["template"]["spec"]
+        assert {"name": "cephfs", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}} in pod["volumes"]
+        mounts = pod["containers"][0]["volumeMounts"]
+        places = [mount["mountPath"] for mount in mounts if mount["name"] == "cephfs"]
+        assert places == ["/mnt/cephfs", "/data"]
+    assert all(item["kind"] != "Secret" for _, item in cluster.made)
+
+
+def test_a_job_that_is_there_already_leaves_nothing_half_created(home, cluster):  # noqa: F811
+    import paddle.job as job
+
+    cluster.there = {"Job"}
+    with pytest.raises(errors.NotPossibleHere, match="Job `paddle-job-pserver` is there already") as found:
+        job_in_an_image(job).submit()
+    assert "kubectl delete service,job" in found.value.hints[0]
+    assert cluster.deleted == ["/api/v1/namespaces/own/services/paddle-job"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("monitors_addr", "a b"), ("path", "data"), ("mount_path", "/"), ("secret_name", "A/B"), ("user", "")],
+)
+def test_a_cephfs_that_cannot_be_is_refused(field, value):
+    import paddle.job as job
+
+    fields = {"monitors_addr": "10.0.0.1:6789,ceph.example.org", field: value}
+    with pytest.raises(ValueError, match=f"`{field}`"):
+        job_in_an_image(job, cephfs_volume=job.CephFSVolume(**fields))

@@ -83,6 +83,13 @@ enum Command {
     },
     /// Read a password from standard input and print its hash for `password_hash`
     HashPassword,
+    /// Create the objects that standard input lists in the cluster of the kubeconfig, and print its context
+    #[command(hide = true)]
+    CreateObjects {
+        /// Instead of the context's own
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+    },
     /// Print the OpenAPI document
     #[command(hide = true)]
     Openapi,
@@ -103,6 +110,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Some(Command::Backup { file, config }) => report(&config, |config| backup::back_up(config, &file)),
         Some(Command::Restore { file, config }) => report(&config, |config| backup::restore(config, &file)),
         Some(Command::HashPassword) => print_hash(),
+        Some(Command::CreateObjects { namespace }) => create_objects(namespace.as_deref()),
         Some(Command::Openapi) => {
             // A reader that closes the pipe early has what it wanted.
             let _ = std::io::stdout().write_all(crate::openapi::document().as_bytes());
@@ -173,6 +181,25 @@ fn print_hash() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => fail(&format!("cannot hash the password: {error}"), None),
+    }
+}
+
+/// For the Python package, which plans jobs without a server.
+fn create_objects(namespace: Option<&str>) -> ExitCode {
+    let objects: Vec<serde_json::Value> = match serde_json::from_reader(std::io::stdin().lock()) {
+        Ok(objects) => objects,
+        Err(error) => return fail(&format!("standard input is not a list of objects: {error}"), None),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}"), None),
+    };
+    match runtime.block_on(paddlecloud_k8s::create_objects(&objects, namespace)) {
+        Ok(context) => {
+            println!("{context}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error.to_string(), error.hint().as_deref()),
     }
 }
 

@@ -59,7 +59,7 @@ impl CallError {
         matches!(self, CallError::Refused { code: 404, .. })
     }
 
-    fn is_there_already(&self) -> bool {
+    pub fn is_there_already(&self) -> bool {
         matches!(self, CallError::Refused { code: 409, .. })
     }
 }

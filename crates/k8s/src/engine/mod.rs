@@ -17,6 +17,7 @@ mod table;
 mod watching;
 mod worker_plan;
 
+pub use cluster::CallError;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,7 +14,7 @@
         print(line)
 
 Jobs go to the server that `~/.paddle/config` chooses, else to this machine's own. A job whose program is in its
-`runtime_image` needs a cluster: without a configured server it goes to the one of the kubeconfig.
+`runtime_image`, or that needs a CephFS, needs a cluster: without a configured server it goes to the one of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddlecloud import _kubectl, views
+from paddlecloud import _cephfs, _kubeconfig, views
 from paddlecloud._job_fields import JobFields
 from paddlecloud.client import Client, Logs
 from paddlecloud.errors import JobFailedError, NoServerError, NotPossibleHere, PackageError
@@ -36,6 +36,9 @@ from paddlecloud.errors import JobFailedError, NoServerError, NotPossibleHere, P
 __all__ = ["CephFSVolume", "PaddleJob", "dist_train"]
 
 T = TypeVar("T")
+
+# In every image that `build_docker.sh` made, whatever runs it.
+_IMAGE_MARK = "/usr/local/lib/paddlecloud/install.sh"
 
 # Those of a request that `PaddleJob` has no argument of its own for.
 _MORE_FIELDS = frozenset(JobFields.__annotations__) - frozenset(
@@ -45,7 +48,10 @@ _MORE_FIELDS = frozenset(JobFields.__annotations__) - frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class CephFSVolume:
-    """A CephFS file system that every worker sees, at `mount_path` and at `/data`."""
+    """A CephFS file system that every worker sees, at `mount_path` and at `/data`.
+
+    ceph-csi mounts it. `secret_name` is a Secret of ceph-csi's own namespace with the key of `user`.
+    """
 
     monitors_addr: str
     user: str = "admin"
@@ -84,6 +90,9 @@ class PaddleJob:
             raise TypeError(f"PaddleJob() got an unexpected keyword argument {unknown[0]!r}")
         if cephfs_volume is not None and not isinstance(cephfs_volume, CephFSVolume):
             raise TypeError(f"`cephfs_volume` must be a CephFSVolume, not {type(cephfs_volume).__name__}")
+        problem = None if cephfs_volume is None else _cephfs.check(cephfs_volume)
+        if problem is not None:
+            raise ValueError(problem)
         self.job_name = job_name
         self.entry_point = entry_point
         self.runtime_image = runtime_image
@@ -143,21 +152,19 @@ class PaddleJob:
 
     def _goes_to_kubeconfig(self) -> bool:
         """The program is in the image, this machine's own server runs no images, and there is a cluster."""
-        return (
-            self._is_in_image()
-            and self.cephfs_volume is None
-            and self.client.is_embedded
-            and _kubectl.kubeconfig() is not None
-        )
+        return self._is_in_image() and self.client.is_embedded and _kubeconfig.find() is not None
 
     def _create_objects(self) -> views.Submitted:
         """A job without a server of ours: Kubernetes runs it, and `kubectl` shows it."""
         folder = shlex.quote(os.fspath(self.trainer_package_path or "."))
         entry = f"cd {folder} && {self.entry_point}"
         planned = self.client.job_submit(None, dry_run=True, manifests=True, entry=entry, **self._request())
-        context = _kubectl.apply(self.job_name, planned.manifests, self.namespace)
+        objects = planned.manifests
+        if self.cephfs_volume is not None:
+            objects = _cephfs.add(self.cephfs_volume, objects)
+        context = _kubeconfig.create(self.job_name, objects, self.namespace)
         note = (
-            f"created in the context `{context}` of the kubeconfig `{_kubectl.kubeconfig()}`; "
+            f"created in the context `{context}` of the kubeconfig `{_kubeconfig.find()}`; "
             f"`kubectl logs -l paddle-job={self.job_name}` shows its trainers"
         )
         print(f"{self.job_name}: {note}", file=sys.stderr)
@@ -217,10 +224,10 @@ class PaddleJob:
         missing = []
         if self.cephfs_volume is not None:
             missing.append(f"the CephFS volume of `{self.cephfs_volume.monitors_addr}`")
-        if self._is_in_image():
+        if self._is_in_image() and not os.path.isdir(os.fspath(self.trainer_package_path or "")):
             missing.append(f"the folder `{self.trainer_package_path}` of the image `{self.runtime_image}`")
         if missing:
-            raise _without_kubernetes(self.job_name, missing, engine)
+            raise _without_cluster(self.job_name, missing, engine)
         self._check_namespace()
 
     def _check_namespace(self) -> None:
@@ -235,11 +242,14 @@ class PaddleJob:
             )
 
     def _is_in_image(self) -> bool:
+        """A path from the root that this machine does not have, or has because it is a container of that image."""
         path = self.trainer_package_path
         if path is None or self.runtime_image is None:
             return False
         place = os.fspath(path)
-        return os.path.isabs(place) and not _is_on_cluster(place) and not os.path.isdir(place)
+        if not os.path.isabs(place) or _is_on_cluster(place):
+            return False
+        return not os.path.isdir(place) or _is_container()
 
     def _package(self) -> str | os.PathLike[str]:
         if self.trainer_package_path is not None:
@@ -289,6 +299,11 @@ def _cards(gpu_nums: int | None, use_gpu: bool | None) -> int:
     return gpu_nums
 
 
+def _is_container() -> bool:
+    """Whether this program runs in a container, where what it has is what its image has."""
+    return any(map(os.path.exists, ["/.dockerenv", "/run/.containerenv", _IMAGE_MARK]))
+
+
 def _is_on_cluster(place: str) -> bool:
     return place == "/pfs" or place.startswith("/pfs/")
 
@@ -309,10 +324,10 @@ def _own_folder(job_name: str) -> Path:
     return folder
 
 
-def _without_kubernetes(job_name: str, missing: list[str], engine: str) -> NotPossibleHere:
+def _without_cluster(job_name: str, missing: list[str], engine: str) -> NotPossibleHere:
     return NotPossibleHere(
-        f"cannot submit `{job_name}`: only the Kubernetes engine supports {' and '.join(missing)} "
-        f"(this server's engine is `{engine}`)",
+        f"cannot submit `{job_name}`: {' and '.join(missing)} need a Kubernetes cluster reached by a kubeconfig, "
+        f"but this job would go to a server (engine `{engine}`)",
         hints=[
             "leave out `cephfs_volume` and `runtime_image`, and name a folder of this machine as "
             "`trainer_package_path`: it is uploaded",
@@ -323,13 +338,4 @@ def _without_kubernetes(job_name: str, missing: list[str], engine: str) -> NotPo
 
 def _only_kubeconfig(job_name: str) -> NotPossibleHere | None:
     """What is said where there is a kubeconfig and nothing else; `None` where there is none."""
-    found = _kubectl.kubeconfig()
-    if found is None:
-        return None
-    return NotPossibleHere(
-        f"cannot submit `{job_name}` with the kubeconfig `{found}` alone: `paddlectl`, which plans the job, is not here",
-        hints=[
-            "put `paddlectl` on the `PATH`: the job then goes to the kubeconfig's cluster",
-            "or describe a PaddleCloud server in `~/.paddle/config`: name, username, password and endpoint",
-        ],
-    )
+    return None if _kubeconfig.find() is None else _kubeconfig.program_is_missing(job_name)

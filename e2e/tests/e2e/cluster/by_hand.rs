@@ -1,8 +1,10 @@
 //! Jobs that run without our server: the hand-written Job of 2017, and manifests that `submit` prints.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use e2e::cluster::{Cluster, ClusterServer};
 use e2e::{TestEnvironment, wait_until};
@@ -164,6 +166,158 @@ fn the_job_of_the_document_runs_as_printed() {
     place.apply(&manifest);
     place.wait_for("paddle-cluster-job", "Complete");
     check_output(&job);
+}
+
+/// The Job of the document that prepares data, with the names of this test's image and folder. Its claim is `mfs`.
+fn document_data_job(image: &str) -> String {
+    format!(
+        r#"apiVersion: batch/v1
+kind: Job
+metadata:
+  name: paddle-data
+spec:
+  template:
+    metadata:
+      name: pi
+    spec:
+      hostNetwork: true
+      containers:
+      - name: paddle-data
+        image: {image}
+        imagePullPolicy: Always
+        volumeMounts:
+        - mountPath: "/mnt"
+          name: nfs
+        env:
+        - name: OUT_DIR
+          value: /mnt/paddle-cluster-job
+        - name: SPLIT_COUNT
+          value: "3"
+      volumes:
+        - name: nfs
+          persistentVolumeClaim:
+            claimName: mfs
+      restartPolicy: Never
+"#
+    )
+}
+
+/// A registry on loopback, which nodes of this machine pull from, with the image of `deploy/images/data`.
+struct Registry {
+    server: Child,
+    image: String,
+    folder: tempfile::TempDir,
+}
+
+impl Registry {
+    /// The registry, or `None` and a word on why the test is skipped.
+    fn with_data_image() -> Option<Registry> {
+        let program = std::env::var_os("PADDLECLOUD_TEST_LAUNCHER").map(PathBuf::from);
+        let tools = ["/usr/bin/buildah", "/usr/bin/docker-registry"];
+        let (Some(program), true) = (program, tools.iter().all(|tool| Path::new(tool).exists())) else {
+            eprintln!("skipped: this needs Debian's `buildah` and `docker-registry`");
+            return None;
+        };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|free| free.local_addr())
+            .expect("a free port")
+            .port();
+        let config = format!(
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/blobs}}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n",
+            folder.path().display()
+        );
+        let file = folder.path().join("registry.yaml");
+        fs::write(&file, config).expect("a file in the test's own folder");
+        let server = Command::new("docker-registry")
+            .arg("serve")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`docker-registry` can be run");
+        let registry = Registry {
+            server,
+            image: format!("127.0.0.1:{port}/paddlecloud/data:1"),
+            folder,
+        };
+        wait_until("the registry must listen", || {
+            TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
+        });
+        registry.push(&program);
+        Some(registry)
+    }
+
+    /// Builds the image as `cargo xtask image data` does.
+    fn push(&self, program: &Path) {
+        let context = self.folder.path().join("context");
+        let programs = context.join("rootfs/usr/local/bin");
+        fs::create_dir_all(&programs).expect("a folder in the test's own");
+        fs::copy(program, programs.join("paddle-data")).expect("the launcher can be copied");
+        let dockerfile = include_str!("../../../../deploy/images/data/Dockerfile");
+        fs::write(context.join("Dockerfile"), dockerfile).expect("a file in the test's own folder");
+        let at = self.folder.path().display();
+        let buildah = format!("buildah --storage-driver vfs --root {at}/images --runroot {at}/run");
+        let (image, context) = (&self.image, context.display());
+        let line = format!(
+            "{buildah} build --isolation chroot --quiet --tag {image} {context} && \
+             {buildah} push --quiet --tls-verify=false {image}"
+        );
+        let done = Command::new("sh")
+            .args(["-c", &line])
+            .output()
+            .expect("there is a shell");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn the_data_job_of_the_document_runs_as_printed() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(registry) = Registry::with_data_image() else {
+        return;
+    };
+    let place = Place::new(&cluster);
+    let job = place.folder.path().join("paddle-cluster-job");
+    fs::create_dir_all(job.join("quick_start")).unwrap();
+    let lines: String = (0..10).map(|line| format!("line {line}\n")).collect();
+    fs::write(job.join("quick_start/train.txt"), &lines).unwrap();
+    // The image runs as uid 1000.
+    for path in [&job, &job.join("quick_start")] {
+        chown(path, Some(1000), Some(1000)).expect("cluster tests run as root");
+    }
+    let (namespace, folder) = (&place.namespace, place.folder.path().display());
+    place.apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {namespace}}}\n\
+         spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteMany], storageClassName: \"\", \
+         persistentVolumeReclaimPolicy: Retain, hostPath: {{path: {folder}}}, claimRef: {{namespace: {namespace}, name: mfs}}}}\n\
+         ---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mfs}}\n\
+         spec: {{accessModes: [ReadWriteMany], storageClassName: \"\", volumeName: {namespace}, \
+         resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    ));
+    place.apply(&document_data_job(&registry.image));
+    place.wait_for("paddle-data", "Complete");
+    cluster.kubectl(&["delete", "pv", namespace, "--wait=false"]);
+    let mut seen = Vec::new();
+    for node in 0..3 {
+        let text = fs::read_to_string(job.join(format!("{node}/data/train.txt"))).expect("it was written");
+        assert!((3..=4).contains(&text.lines().count()), "{text}");
+        seen.extend(text.lines().map(str::to_owned));
+    }
+    seen.sort();
+    assert_eq!(seen, lines.lines().collect::<Vec<_>>(), "every line once");
+    assert!(job.join("output").is_dir());
+    assert_eq!(
+        fs::read_to_string(job.join("quick_start/train.txt")).unwrap(),
+        lines
+    );
 }
 
 fn check_output(job: &Path) {

@@ -176,3 +176,45 @@ fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
     env.wait_for_status("steady", "Succeeded");
     said("ended").expect("its log is complete");
 }
+
+#[test]
+fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.server_image() else {
+        return;
+    };
+    let installed = Installed::new(&cluster, &image);
+    let env = TestEnvironment::new();
+    installed.wait_until_ready();
+    installed.configure(&env);
+    let package = env.package("orphan").file(
+        "train.sh",
+        "mkdir -p output\necho begun\nuntil [ -e output/gate ]; do sleep 0.1; done\necho > output/seen\nsleep 1000\n",
+    );
+    let small = ["-cpu", "100m", "-memory", "64Mi", "-pservers", "0"];
+    env.submit(
+        "orphan",
+        &package,
+        &[&["-entry", "sh train.sh"], &small[..]].concat(),
+    );
+    wait_until("the trainer must begin", || {
+        let logs = env.logs("orphan");
+        logs.iter().any(|line| line.ends_with("begun")).then_some(())
+    });
+    let id = env.describe("orphan")["job"]["id"].as_str().unwrap().to_owned();
+
+    cluster.kubectl(&["delete", "-f", &installed.path("install.yaml"), "--timeout=120s"]);
+    let output = installed.path(&format!(
+        "storage/home/{}/.paddlecloud/runs/{id}/orphan/output",
+        installed.user
+    ));
+    fs::write(format!("{output}/gate"), "").unwrap();
+    wait_until("the trainer must go on without a server", || {
+        fs::exists(format!("{output}/seen")).unwrap().then_some(())
+    });
+    let managed = "app.kubernetes.io/managed-by=paddlecloud";
+    cluster.kubectl(&["delete", "secret", "-n", &installed.user, "-l", managed]);
+    wait_until("nothing of the run may be left", || {
+        cluster.objects("pods", &installed.user).is_empty().then_some(())
+    });
+}
