@@ -12,6 +12,6 @@ mod quantity;
 pub mod render;
 pub mod settings;
 
-pub use engine::{KubernetesEngine, Options, StartError};
+pub use engine::{Accounts, KubernetesEngine, Options, StartError, Tenancy};
 pub use link::LinkSettings;
 pub use objects::{ObjectName, objects};

@@ -8,5 +8,6 @@ mod disruptions;
 mod installed;
 mod life;
 mod nodes;
+mod secrets;
 mod storage;
 mod tenancy;
